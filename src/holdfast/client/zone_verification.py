@@ -35,10 +35,10 @@ answer, or it runs no replica although the assignments name it."""
 
 T = TypeVar("T")
 
-ROUNDS = 10
-"""So many marks at most are put into the log of a partition: with the pauses between them that is longer than an
-election takes, or several.
-"""
+ROUNDS = 4
+"""So many marks at most are put into the log of a partition."""
+LEADERLESS_ROUNDS = 10
+"""So often it is tried to put one there. With the pauses between that is longer than an election takes, or several."""
 LOOKS = 12
 """How often at most a replica is asked whether it has come to a mark."""
 PAUSE_S = 0.1
@@ -188,7 +188,7 @@ class _Comparing:
         """Until every replica is compared, or has had time enough."""
         found: dict[int, list[ZoneFinding]] = {}
         left = list(partitions)
-        for turn in range(1, ROUNDS + 1):
+        for turn in range(1, LEADERLESS_ROUNDS + 1):
             shown = _order(self._client, ShowZone(self._name))
             if shown.failed:
                 why = shown.why
@@ -201,6 +201,8 @@ class _Comparing:
                 one for one in told if any(each.verdict in ("busy", "unreachable") for each in found[one])
             ]
             progress(len(partitions) - len(left), len(partitions), turn)
+            if turn >= ROUNDS:
+                left = [one for one in left if not any(each.index for each in found[one])]
             if not left:
                 break
             pause(PAUSE_S * turn)

@@ -186,6 +186,25 @@ def test_a_leader_that_is_removed_brings_it_to_an_end_and_goes() -> None:
     assert str(group.lead.configuration) == f"voters=({' '.join(others)})"
 
 
+@pytest.mark.rule("consensus/R-6")
+def test_a_leader_that_is_removed_takes_nothing_of_which_it_would_not_hear() -> None:
+    group = Group3()
+    old = group.lead
+    group.wants("".join(name for name in "abcd" if name != old.me))
+    taken: list[int] = []
+    while old.leading is not None:
+        final = not old.configuration.joint and old.me not in old.configuration.voters
+        try:
+            index = old.propose([b"x"])
+        except ProposalRefused:
+            assert final
+        else:
+            assert index is not None and not final
+            taken.append(index)
+        group.go()
+    assert taken and max(taken) <= old.log.committed
+
+
 @pytest.mark.rule("consensus/R-4")
 def test_a_new_leader_goes_on_with_what_is_in_the_log() -> None:
     group = Group3()
