@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 from tests.cluster.crew import until
 from tests.runtime.test_member import cluster, run
@@ -219,6 +220,7 @@ def test_it_decides_while_every_partition_is_written_all_the_time() -> None:
     run(story())
 
 
+@pytest.mark.slow
 def test_who_is_behind_is_busy_with_its_lag_and_who_is_silent_cannot_be_compared() -> None:
     async def story() -> None:
         async with zoned_members() as members:
