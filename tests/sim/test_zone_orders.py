@@ -30,6 +30,7 @@ from holdfast.core.model.zone_questions import (
     ZoneAnswer,
     ZoneOrder,
 )
+from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
 
@@ -166,13 +167,15 @@ def test_an_operator_gives_up_a_lost_majority(stage: ZoneStage) -> None:
 
 
 def test_a_member_that_must_stay_says_which_zone_needs_it() -> None:
-    stage = ZoneStage(3)
+    only = {"name": ("host2#3",)}
+    stage = ZoneStage(3, zone=ZoneSettings("z", partitions=7, replicas=1, filter=only))
     process = stage.processes[2]
     process.step(process.driver.leave)
-    stage.wait(0.5)
+    stage.wait(10)
     picture = process.driver.member.picture
     kept = process.driver.member.agreed.why_kept(picture.me)
     assert "of zone z); they move to other members first" in kept
+    order(stage, stage.processes[0], AlterZone("z", [("filter", "")]))
     stage.wait(60)
     assert process.driver.stopped, picture.why_kept()
 
