@@ -67,7 +67,7 @@ chaos: install java-client ## Strike a real cluster under load, and judge every 
 			$(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS) || exit 1; \
 	done
 
-resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
+resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10, ARGS=--zones)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)
 
 fuzz: install ## Say whatever harms to the three doors of a real cluster, beside a client who must not notice (MESSAGES=1000000)

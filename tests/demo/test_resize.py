@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -75,6 +76,28 @@ def test_the_maps_have_the_backups_that_they_are_named_after() -> None:
     for count in (1, 3):
         assert settings.map(resize.client_map(count)).backups == count
         assert settings.map(resize.ballast_map(count)).backups == count
+
+
+def test_with_zones_one_more_map_of_each_kind_lives_in_one() -> None:
+    plain, zoned = Plan(), Plan(zones=True)
+    settings = load(zoned.config)
+    assert settings.metastore.voters == 3
+    assert {settings.map(name).zone for name in (resize.ZONED_CLIENT, resize.ZONED_BALLAST)} == {resize.ZONE}
+    assert {settings.map(name).zone for name in plain.client_maps} == {""}
+    assert zoned.client_maps == [*plain.client_maps, resize.ZONED_CLIENT]
+    assert load(plain.config).metastore.voters == 0
+
+
+def test_what_the_map_in_the_zone_waited_is_told_by_itself() -> None:
+    log = Log()
+    log.add(Operation(1.0, 0.002, True, True, 0))
+    log.add(Operation(1.0, 0.777, True, True, 1))
+    console = Console(width=140, record=True, quiet=False, file=io.StringIO())
+    resize.show(Verdict(measured=judge([log], ["client-1", resize.ZONED_CLIENT], [])), console)
+    everything, zoned = console.export_text().split("of this for the map in the zone")
+    assert "2.0" in everything
+    assert "777.0" in zoned
+    assert " 2.0" not in zoned.partition("p99 during")[0]
 
 
 def test_when_a_member_said_something_is_read_from_its_log(tmp_path: Path) -> None:

@@ -123,6 +123,11 @@ def chaos(
 )
 @click.option("--kills/--no-kills", default=True, show_default=True, help="Kill one member in each round.")
 @click.option("--seed", type=int, help="Who is killed and who leaves; random if left out.")
+@click.option(
+    "--zones",
+    is_flag=True,
+    help="With a metastore, and one more map, in a zone whose replicas follow the members.",
+)
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
 @click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 def resize(
@@ -134,6 +139,7 @@ def resize(
     logs: Path | None,
     *,
     kills: bool,
+    zones: bool,
     as_json: bool,
 ) -> None:
     """Grow a real cluster from 3 to 7 members and back under load, again and again, with a crash in each round.
@@ -151,6 +157,7 @@ def resize(
         megabytes=megabytes,
         kills=kills,
         seed=seed,
+        zones=zones,
     )
     sys.exit(main(plan, as_json=as_json, logs=logs))
 

@@ -4,6 +4,10 @@ Each round: 3 members, four more join (all at once, or one after the other), one
 joins in its place, and all but three are drained (all at once, or one after the other). An official Hazelcast client
 reads and writes at a fixed rate all the while. At the end everything acknowledged is read back, what was there before
 is read whole, and every replica is compared with its owner.
+
+With `--zones` there is a metastore, and one more map of the client, and of ballast, lives in a zone whose replicas
+follow the members. Then "safe" and "settled" are also said of the zone, so that nobody is killed before it has all its
+replicas again.
 """
 
 from __future__ import annotations
@@ -22,16 +26,25 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import diverged
-from holdfast.demo.hazelcast_writer import read_back
-from holdfast.demo.latency import CRASH, MOVEMENT, PHASES, PROCESSES, Judged, Log, Span, judge
+from holdfast.core.model.zone_questions import CreateZone, SettingValue
+from holdfast.demo.hazelcast_writer import connect, read_back
+from holdfast.demo.latency import CRASH, MOVEMENT, PHASES, PROCESSES, Judged, Log, Span, Summary, judge
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.demo.paced import PacedProcess
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
 
 SMALL, LARGE = 3, 7
+ZONE, ZONED_CLIENT, ZONED_BALLAST = "resize", "client-zoned", "ballast-zoned"
+"""The zone, and the maps that live in it."""
+VOTERS, REPLICAS = 3, 3
+SCALE_DOWN_S = 3
+"""How long a member that was killed is waited with before others take its replicas: it keeps no files."""
 SETTLE_S = 180.0
 ENTRY_BYTES = 1000
 BALLAST_STEP = 2000
@@ -62,12 +75,23 @@ class Plan:
     kills: bool = True
     """Whether a member is killed in each round."""
     seed: int = 0
+    zones: bool = False
+    """Whether one more map of each kind lives in a zone, of as many partitions as the cluster has."""
 
     @property
     def config(self) -> str:
-        """The members' configuration: nothing but the maps."""
+        """The members' configuration: nothing but the maps, and a metastore where there is a zone."""
         names = [(name, count) for count in self.backups for name in (client_map(count), ballast_map(count))]
-        return "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
+        led = "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
+        if not self.zones:
+            return led
+        zoned = "".join(f'[maps."{name}"]\nzone = "{ZONE}"\n' for name in (ZONED_CLIENT, ZONED_BALLAST))
+        return f"[metastore]\nvoters = {VOTERS}\n{led}{zoned}"
+
+    @property
+    def client_maps(self) -> list[str]:
+        """The maps that the client reads and writes."""
+        return [client_map(count) for count in self.backups] + [ZONED_CLIENT] * self.zones
 
 
 def client_map(backups: int) -> str:
@@ -137,7 +161,10 @@ class Resize:
             self.cluster.wait_settled(SETTLE_S)
             for count in plan.backups:
                 self._write_ballast(ballast_map(count))
-            ledgers = {client_map(count): folder / f"{client_map(count)}.json" for count in plan.backups}
+            if plan.zones:
+                self._create_zone()
+                self._write_zoned_ballast()
+            ledgers = {name: folder / f"{name}.json" for name in plan.client_maps}
             log = self.cluster.log_dir / "client.log"
             addresses = self.cluster.client_addresses()
             client = stack.enter_context(PacedProcess(addresses, ledgers, folder, log, plan.rate, plan.seed))
@@ -277,15 +304,17 @@ class Resize:
 
     # -- before and after the rounds
 
-    def _ballast(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Keys and values, a piece at a time."""
+    def _entries(self) -> Iterator[dict[int, str]]:
+        """The entries of ballast, a piece at a time."""
         count = self.plan.megabytes * 1_000_000 // ENTRY_BYTES
         for begin in range(0, count, BALLAST_STEP):
             numbers = range(begin, min(begin + BALLAST_STEP, count))
-            yield (
-                [to_stored(number) for number in numbers],
-                [to_stored(f"{number:08d}" * (ENTRY_BYTES // 8)) for number in numbers],
-            )
+            yield {number: f"{number:08d}" * (ENTRY_BYTES // 8) for number in numbers}
+
+    def _ballast(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """The same as keys and values, as they are stored."""
+        for entries in self._entries():
+            yield list(map(to_stored, entries)), list(map(to_stored, entries.values()))
 
     def _write_ballast(self, name: str) -> None:
         with Client(self.cluster.client_addresses()) as client:
@@ -304,17 +333,54 @@ class Resize:
             lost += sum(found.pop(key, None) != value for key, value in zip(keys, values, strict=True))
         return lost + len(found)
 
+    def _create_zone(self) -> None:
+        """Its replicas follow whoever comes at once, and whoever goes after a little while."""
+        settings: list[tuple[str, SettingValue]] = [
+            ("replicas", REPLICAS),
+            ("scale_up_s", 0),
+            ("scale_down_s", SCALE_DOWN_S),
+        ]
+        addresses = parse_addresses(self.cluster.client_addresses())
+        order_zone(addresses, Credentials(), CreateZone(ZONE, settings))
+        self.cluster.wait_settled(SETTLE_S)
+
+    def _write_zoned_ballast(self) -> None:
+        """By a Hazelcast client: columns are not written to maps in zones, and such maps are not scanned."""
+        client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast")
+        try:
+            ballast = client.get_map(ZONED_BALLAST).blocking()
+            for entries in self._entries():
+                ballast.put_all(entries)
+        finally:
+            client.shutdown()
+
+    def _zoned_ballast_lost(self) -> int:
+        """Entries of the map in the zone that are missing, wrong or invented."""
+        lost = found = 0
+        client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast-check")
+        try:
+            ballast = client.get_map(ZONED_BALLAST).blocking()
+            for entries in self._entries():
+                there = ballast.get_all(list(entries))
+                found += len(there)
+                lost += sum(there.get(key) != value for key, value in entries.items())
+            return lost + abs(int(ballast.size()) - found)
+        finally:
+            client.shutdown()
+
     def _compare(self, ledgers: dict[str, Path]) -> None:
         verdict = self.verdict
         addresses = self.cluster.client_addresses()
         for name, ledger in ledgers.items():
-            answer = read_back(addresses, name, ledger)
+            answer = read_back(addresses, name, ledger, by_key=name == ZONED_CLIENT)
             verdict.lost += int(answer["lost"])
             for key in answer["examples"]:
                 self.console.print(f"lost: key {key} of map {name}", style="red")
-        for count in self.plan.backups:
-            name = ballast_map(count)
-            if lost := self._ballast_lost(name):
+        ballast = {ballast_map(count): self._ballast_lost(ballast_map(count)) for count in self.plan.backups}
+        if self.plan.zones:
+            ballast[ZONED_BALLAST] = self._zoned_ballast_lost()
+        for name, lost in ballast.items():
+            if lost:
                 verdict.lost += lost
                 self.console.print(f"lost: {lost} entries of map {name}", style="red")
         differences = diverged(addresses[0])
@@ -337,8 +403,22 @@ def said_s(member: ManagedMember, words: str) -> float:
 # -- what is shown
 
 
+def waits(title: str, phases: dict[str, Summary]) -> Table:
+    """How long the client waited, by phase."""
+    shown = Table(title, "operations", "errors", "p50", "p99", "p99.9", "longest")
+    for phase in PHASES:
+        one = phases[phase]
+        shown.add_row(
+            phase,
+            f"{one.operations:,}",
+            f"{one.errors:,}",
+            *(f"{point:.1f}" for point in (one.p50_ms, one.p99_ms, one.p999_ms, one.max_ms)),
+        )
+    return shown
+
+
 def show(verdict: Verdict, console: Console) -> None:
-    """Two tables: what was found, and how long the client waited."""
+    """Tables: what was found, and how long the client waited, of this also for the map in a zone if there is one."""
     found = Table(show_header=False)
     found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
     found.add_row(
@@ -354,16 +434,9 @@ def show(verdict: Verdict, console: Console) -> None:
     measured = verdict.measured
     if measured is None:
         return
-    waits = Table("the client waited, ms", "operations", "errors", "p50", "p99", "p99.9", "longest")
-    for phase in PHASES:
-        one = measured.phases[phase]
-        waits.add_row(
-            phase,
-            f"{one.operations:,}",
-            f"{one.errors:,}",
-            *(f"{point:.1f}" for point in (one.p50_ms, one.p99_ms, one.p999_ms, one.max_ms)),
-        )
-    console.print(waits)
+    console.print(waits("the client waited, ms", measured.phases))
+    if ZONED_CLIENT in measured.maps:
+        console.print(waits("of this for the map in the zone", measured.maps[ZONED_CLIENT]))
     console.print(
         f"p99 during movement is {measured.ratio:.1f} times p99 at rest (aim: {AIM_RATIO:g}); the longest pause "
         f"outside of crashes was {measured.longest_pause_ms:.0f} ms (aim: {AIM_PAUSE_MS:g})",
@@ -386,7 +459,7 @@ def main(
     the members and of the client, which are else thrown away.
     """
     console = console or Console(stderr=as_json)
-    maps = " and ".join(str(count) for count in plan.backups)
+    maps = " and ".join(str(count) for count in plan.backups) + ", and a zone" * plan.zones
     console.print(
         f"{plan.small} → {plan.large} → {plan.small} members, {plan.rounds} times; sync backups: {maps}; "
         f"{plan.rate:g} operations a second; {plan.megabytes} MB in each map; seed {plan.seed}",
