@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.core.groups.group_cluster import Cluster
 
 from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, Settings
 from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.groups.local_groups import ReplicaNotice
 from holdfast.core.machine import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
@@ -160,6 +162,14 @@ def test_who_is_elected_serves_and_says_so(bench: RoutingBench) -> None:
     assert told.answer.status is Status.OK
     sent = {to for _, to, data in bench.cluster.network if isinstance(decode(data), ZoneLeaders)}
     assert sent == set(list(bench.cluster.processes)[1:])
+    refused = ProposalRefused("leadership is being handed over")
+    with patch.object(bench.process.groups, "propose", side_effect=refused):
+        bench.ask(2)
+        bench.zones.flush(list(bench.cluster.processes))
+    assert bench.effects(Complete) == [], "a client that is told to ask again rests first"
+    bench.zones.on_timer()
+    bench.zones.flush(list(bench.cluster.processes))
+    assert bench.zones.leftovers["zones: requests at groups"] == 1, "it is taken as soon as it can be"
     bench.zones.end(NUMBER)
     bench.zones.forget(7)
 
