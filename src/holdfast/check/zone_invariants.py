@@ -1,14 +1,17 @@
 """The judge of zones: what must be so of a cluster with a metastore when nothing is under way, and what always.
 
-Always: a group has one leader in a term; without a pending assignment none is planned (I4), triggers never go back
-(I7), nor do tokens (I9). At rest: every replica of a partition holds the same, nobody has one whom no assignment names
-(I5), nothing is pending, and what is stable is what the placement says (I8).
+Always: a group has one leader in a term, at most one change of its configuration is in flight (I1), and each committed
+configuration follows from the one before by a joint step or a reset (I2); without a pending assignment none is planned
+(I4), triggers never go back (I7), nor do tokens (I9). At rest: every replica of a partition holds the same, nobody has
+one whom no assignment names (I5), nothing is pending, and what is stable is what the placement says (I8).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.group import Group
 from holdfast.core.groups.local_groups import HostedGroup
 from holdfast.core.member_picture import Picture
 from holdfast.core.metastore.keyspace import Keyspace
@@ -167,12 +170,52 @@ class Revisions:
         return True
 
 
+def changes_in_flight(group: Group) -> int:
+    """How many changes of the configuration a leader has in its log that are not committed; 0 for who does not lead.
+
+    A new leader does not know yet what is committed: it counts from the first entry of its own term that is.
+    """
+    if group.leading is None or not group.leading.settled:
+        return 0
+    behind = group.log.entries_from(max(group.log.committed + 1, group.log.first))
+    return sum(entry.configuration is not None for entry in behind)
+
+
+def leaps(group: Group, since: int = 0) -> Iterator[str]:
+    """Committed configurations behind an index that do not follow from the one before (I2), in words.
+
+    A reset follows from nothing: its token is its generation, which is at most the one that the group has come to.
+    """
+    log = group.log
+    since = max(since, log.base)
+    before, term = log.configuration_at(since), log.term(since)
+    for entry in log.entries_from(since + 1, upto=log.committed):
+        if (after := entry.configuration) is not None:
+            was_reset = 0 < after.token <= group.generation and entry.term > term
+            if not _follows(before, after) and not was_reset:
+                yield f"index {entry.index}: from {before} to {after}"
+            before, term = after, entry.term
+
+
+def _follows(before: Configuration, after: Configuration) -> bool:
+    """Whether one change leads from a configuration to another: into a joint one, out of it, or to the same voters."""
+    if not before.voters:
+        return True  # The first one.
+    if after.joint:
+        return not before.joint and after.outgoing == before.voters
+    return after.voters == before.voters
+
+
 class GroupsSeen:
-    """What must be so of groups always: one leader in a term, and tokens of what is committed that never fall (I9)."""
+    """What must be so of groups always: one leader in a term, one change at a time (I1) that goes through a joint
+    configuration (I2), and tokens of what is committed that never fall (I9).
+    """
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[GroupNumber, int, int], str] = {}
         """Group, generation and term -> who leads."""
+        self._walked: dict[HostedGroup, int] = {}
+        """Of a replica: up to which index its committed configurations were looked at."""
         self._tokens: dict[HostedGroup, tuple[int, int]] = {}
         """Of a replica: generation, and token of its committed configuration."""
         self.led: set[GroupNumber] = set()
@@ -199,4 +242,9 @@ class GroupsSeen:
                         f"group {number}: the token on {groups.me} goes from {self._tokens[hosted]} to {token} (I9)"
                     )
                 self._tokens[hosted] = token
+                if changes_in_flight(group) > 1:
+                    problems.append(f"group {number}: {groups.me} has more than one change in flight (I1)")
+                found = leaps(group, self._walked.get(hosted, 0))
+                problems += [f"group {number} on {groups.me}, {each} (I2)" for each in found]
+                self._walked[hosted] = group.log.committed
         return problems

@@ -2,6 +2,7 @@
 
 The metastore is one object: its answers, and the batches of its changes, are late or lost on their way. Messages
 between replicas are lost, doubled and overtake each other. A member that crashes keeps what its groups had written.
+What controllers were told can be told again.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from tests.core.zones.small_metastore import SmallMetastore
+from tests.core.zones.small_metastore import Batch, SmallMetastore
 
+from holdfast.check.zone_invariants import changes_in_flight, leaps
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.consensus.group import Group
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, HardState, RaftSettings
+from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, GroupNotice, HardState, RaftSettings
 from holdfast.core.metastore.invoke import Branch, MetastoreEntry, PutKey
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
@@ -48,6 +50,8 @@ class Kept:
         self.hard = HardState(commit=snapshot.index)
         self.group: Group | None = None
         self.data: dict[int, bytes] = {}
+        self.walked = 0
+        """Up to here its configurations were judged."""
 
 
 class Member:
@@ -69,9 +73,12 @@ class Member:
         self.joined: dict[Part, set[int]] = {}
         """The tokens of configurations with this member that its replicas had in force."""
         self.tickets = 0
+        self.heard: list[tuple[Part, GroupNotice] | Batch] = []
+        """What its controller was told since it started: notices, and batches of changes."""
 
     def start(self) -> None:
         self.alive = True
+        self.heard = []
         for batch in self.cluster.store.batches:
             self.seen = batch[0]
             self.entries |= {after.key: after for _, after in batch[2]}
@@ -99,6 +106,29 @@ class Member:
     @property
     def leads(self) -> bool:
         return self.cluster.driver == self.name
+
+    # callbacks
+
+    def hear(self, one: tuple[Part, GroupNotice] | Batch) -> None:
+        """Tell its controller; with bad luck twice, or something old once more."""
+        self.heard.append(one)
+        self._tell(one)
+        repeating = self.cluster.repeating
+        if repeating is not None and repeating.random() < 0.5:
+            self._tell(one)
+            self._tell(repeating.choice(self.heard))
+
+    def hear_again(self) -> None:
+        """Tell it all once more, in the same order."""
+        for one in list(self.heard):
+            self._tell(one)
+            self.cluster.ready(self)
+
+    def _tell(self, one: tuple[Part, GroupNotice] | Batch) -> None:
+        if len(one) == 2:
+            self.controller.on_notice(self.cluster.now_ms, *one)
+        else:
+            self.controller.on_changes(self.cluster.now_ms, one[2])
 
     # groups
 
@@ -202,7 +232,8 @@ class Cluster:
         self.states: dict[tuple[Part, int, int], dict[int, bytes]] = {}
         """What was sent with snapshots, by generation and index."""
         self.configurations: dict[Part, list[Assignments]] = {}
-        self.forced: set[Part] = set()
+        self.repeating: Random | None = None
+        """Where it is from what controllers are told twice (I10); None: nothing."""
         self.before: dict[Part, PartitionKeys] = {}
         self.looked = 0
         self.members = {name: Member(name, self) for name in names}
@@ -337,11 +368,11 @@ class Cluster:
         for member in self._alive():
             if self.random.random() < self.bad * 3 or member.name in self.deaf:
                 continue  # Later.
-            for revision, _, changes in self.store.batches:
-                if revision > member.seen:
-                    member.seen = revision
-                    member.entries |= {after.key: after for _, after in changes}
-                    member.controller.on_changes(self.now_ms, changes)
+            for batch in self.store.batches:
+                if batch[0] > member.seen:
+                    member.seen = batch[0]
+                    member.entries |= {after.key: after for _, after in batch[2]}
+                    member.hear(batch)
                     self.ready(member)
 
     def ready(self, member: Member) -> None:
@@ -362,6 +393,7 @@ class Cluster:
         ready = group.ready()
         if ready.abandoned:
             kept.snapshot, kept.entries, kept.data = RaftSnapshot(0, 0, Configuration()), [], {}
+            kept.walked = 0
         if ready.hard is not None:
             kept.hard = ready.hard
         known = self.committed.setdefault((part, group.generation), {})
@@ -394,7 +426,7 @@ class Cluster:
                 now = notice.configuration
                 seen.append(Assignments(tuple(sorted(now.voters)), tuple(sorted(now.learners))))
             member.told += ["failed"] if isinstance(notice, ChangeFailed) else []
-            member.controller.on_notice(self.now_ms, part, notice)
+            member.hear((part, notice))
 
     # -- what is
 
@@ -413,6 +445,15 @@ class Cluster:
 
     def holders(self, partition: int = 0) -> str:
         return "".join(name for name, one in self.members.items() if one.alive and (1, partition) in one.kept)
+
+    def groups(self) -> dict[tuple[str, Part], tuple[int, int]]:
+        """Every replica: its generation, and where in its log its configuration is."""
+        return {
+            (name, part): (kept.group.generation, kept.group.log.configuration_index)
+            for name, one in self.members.items()
+            for part, kept in one.kept.items()
+            if kept.group is not None
+        }
 
     def wanted(self, partition: int = 0) -> Assignments:
         """Where the placement wants a partition to be."""
@@ -457,6 +498,8 @@ class Cluster:
         for member in self._alive():
             for part, kept in member.kept.items():
                 group = kept.group
+                if group is not None:
+                    self._judge_changes(part, kept, group)
                 if (
                     group is None
                     or group.leading is None
@@ -472,6 +515,13 @@ class Cluster:
                     raise Broken(f"I9: tokens of {part} fall: {tokens}")
                 self._judge_voters(part, group)
                 self._judge_progress(part, group)
+
+    def _judge_changes(self, part: Part, kept: Kept, group: Group) -> None:
+        if changes_in_flight(group) > 1:
+            raise Broken(f"I1: {part} has more than one change in flight")
+        for leap in leaps(group, kept.walked):
+            raise Broken(f"I2: {part}, {leap}")
+        kept.walked = group.log.committed
 
     def _judge_voters(self, part: Part, group: Group) -> None:
         """A voter of the newest group has its replica, if it lives and has heard of the keys."""
