@@ -51,6 +51,19 @@ def test_the_picture_is_sound_xml_with_all_partitions_in_their_owners_colours(
     assert "m2 killed" in {text.text for text in root.findall(".//{*}text")}
 
 
+def test_the_page_shows_who_led_a_zone_when_there_was_one(
+    findings: report.Findings, timeline: Timeline
+) -> None:
+    assert "of the zone" not in report.page(findings)
+    findings.zone_line = Timeline(2, names={"node-a": "m1"}, events=timeline.events)
+    for at_s, leaders, whole in ((10, ("node-a", "node-a"), 2), (13, ("node-a", ""), 1)):
+        findings.zone_line.snapshots.append(Snapshot(at_s, leaders, whole, 0, safe=True))
+    page = report.page(findings)
+    assert page.count("<svg") == 2
+    assert "Who led which partition of the zone" in page
+    assert "partitions with all their replicas: 2 when complete, 1 at the lowest" in page
+
+
 def test_events_of_one_moment_share_a_mark() -> None:
     events = [
         Event(1, "join", "m5"),

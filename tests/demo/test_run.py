@@ -20,7 +20,7 @@ class Story:
     found: dict[str, int]
     failure: Exception | None
 
-    def __init__(self, _source: object, findings: run.Findings, *_: object) -> None:
+    def __init__(self, _source: object, findings: run.Findings, *_: object, **__: object) -> None:
         self.findings = findings
 
     def play(self) -> None:
@@ -57,6 +57,14 @@ def test_the_exit_status_tells_whether_all_was_well(
     assert (tmp_path / "report.html").exists() == (failure is None)
 
 
+def test_a_demo_with_a_zone_needs_as_many_members_as_that_has_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run.pipeline, "java", lambda: "Java is here")
+    assert run.main(members=2, out=tmp_path, console=Console(width=110), zone=True) == 2
+    assert "--members is 2; it must be at least 3, for the zone has 3 replicas" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.interop
@@ -69,7 +77,14 @@ def test_the_demo_with_somebodys_own_file(tmp_path: Path, capsys: pytest.Capture
     books = tmp_path / "books.csv"
     books.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert (
-        run.main(members=3, csv=books, key="shelf,place", out=tmp_path / "out", console=Console(width=110))
+        run.main(
+            members=4,
+            csv=books,
+            key="shelf,place",
+            out=tmp_path / "out",
+            console=Console(width=110),
+            zone=True,
+        )
         == 0
     )
     said = re.sub(r"[│ ]+", " ", capsys.readouterr().out)
@@ -78,6 +93,8 @@ def test_the_demo_with_somebodys_own_file(tmp_path: Path, capsys: pytest.Capture
     assert " diverged 0 " in said
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "3,000 books.csv" in page
+    assert "813 replicas, 0 diverged" in said
+    assert "Who led which partition of the zone" in page
     assert "m2 killed" in page
     assert "m4, m5 joined" in page
     assert "m1 drained" in page

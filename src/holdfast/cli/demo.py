@@ -29,7 +29,8 @@ NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 @click.option(
     "--out", default="out/demo", show_default=True, help="Folder for the report and the members' logs."
 )
-def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out: str) -> None:
+@click.option("--zone", is_flag=True, help="Also a zone: partitions that are Raft groups, and a map in it.")
+def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out: str, *, zone: bool) -> None:
     """Load real data with Spark, lose and add members under load, and prove that nothing is lost.
 
     The exit status is 1 if anything was lost or diverged, 2 if the data cannot be used.
@@ -37,7 +38,7 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     need_spark("spark,demo")
     from holdfast.demo.main_job import main
 
-    sys.exit(main(rows, members, csv, key, out))
+    sys.exit(main(rows, members, csv, key, out, zone=zone))
 
 
 @click.command(short_help="Strike a cluster under load, and judge every answer.")

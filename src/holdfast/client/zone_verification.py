@@ -126,7 +126,7 @@ def compare_zones(
     if not status.get("metastore"):
         return ZoneReport()
     housed = {name: zone for name, zone in zone_maps(client).items() if not maps or name in maps}
-    answer = _order(client, ListZones())
+    answer = ask_of_zones(client, ListZones())
     if answer.failed:
         return ZoneReport(unknown=answer.why)
     there = {told.name: told for told in answer.zones}
@@ -142,7 +142,7 @@ def compare_zones(
     return ZoneReport(findings, tuple(told.name for told in wanted), looked, homeless)
 
 
-def _order(client: Client, order: ZoneOrder) -> ZoneAnswer:
+def ask_of_zones(client: Client, order: ZoneOrder) -> ZoneAnswer:
     """What the first member says that answers this. Raises NotReady."""
     failures: list[str] = []
     for member in client.table().members:
@@ -189,7 +189,7 @@ class _Comparing:
         found: dict[int, list[ZoneFinding]] = {}
         left = list(partitions)
         for turn in range(1, LEADERLESS_ROUNDS + 1):
-            shown = _order(self._client, ShowZone(self._name))
+            shown = ask_of_zones(self._client, ShowZone(self._name))
             if shown.failed:
                 why = shown.why
                 found.update({one: [self._nothing(one, "", "unreachable", why)] for one in left})

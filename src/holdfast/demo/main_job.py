@@ -2,7 +2,8 @@
 
 Four members start. Spark loads the rows. A Hazelcast client writes and reads; meanwhile a member is killed, two join,
 and the oldest, the master, is drained. Then Spark compares every replica with its owner and every row with the file,
-and the client's acknowledged writes are read back.
+and the client's acknowledged writes are read back. With a zone a second client does the same to a map that lives in it,
+and the replicas of the zone are compared with each other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from types import FrameType
 
 from rich.console import Console
 
+from holdfast.client.agreed_client import order_zone
+from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
+from holdfast.client.zone_verification import compare_zones
+from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.demo import pipeline, report
 from holdfast.demo.data import Source
 from holdfast.demo.data import load as load_source
@@ -27,8 +34,12 @@ from holdfast.demo.ownership import Event, Sampler
 from holdfast.demo.report import Findings
 from holdfast.errors import ConfigError, HoldfastError
 
-CLIENT_MAP = "client"
+CLIENT_MAP, ZONED_MAP = "client", "client-zoned"
+ZONE = "demo"
 CONFIG = "[maps.default]\nbackups = 1\n"
+ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nzone = "{ZONE}"\n[metastore]\nvoters = 3\n'
+REPLICAS, SCALE_DOWN_S = 3, 2
+"""Of the zone: it follows who comes at once, and who goes after so many seconds."""
 CALM_S = 1.5
 """Between two events, so that the picture shows each by itself."""
 SETTLE_S = 120.0
@@ -42,19 +53,21 @@ def main(
     key: str | Sequence[str] | None = None,
     out: str | Path = "out/demo",
     console: Console | None = None,
+    *,
+    zone: bool = False,
 ) -> int:
     """Run the demo; answers its exit status: 0 when nothing was lost, 1 when something was, 2 when it could not start.
 
     `csv` and `key` name somebody's own data (`key`: columns, as a list or separated by commas); `out` is a folder for
-    the report and the members' logs.
+    the report and the members' logs. `zone`: also a zone, and a map in it.
     """
     console = console or Console()
     signal.signal(signal.SIGTERM, _end_in_order)
     try:
-        if members < MEMBERS_MIN:
-            raise ConfigError(
-                f"--members is {members}; it must be at least {MEMBERS_MIN}, for one will be killed"
-            )
+        least = REPLICAS if zone else MEMBERS_MIN
+        if members < least:
+            why = f"the zone has {REPLICAS} replicas" if zone else "one will be killed"
+            raise ConfigError(f"--members is {members}; it must be at least {least}, for {why}")
         console.print(pipeline.java(), highlight=False)
         began = time.monotonic()
         source = load_source(rows, Path(csv) if csv is not None else None, _columns(key))
@@ -64,7 +77,7 @@ def main(
     findings = Findings(source.title, source.rows, source.key)
     findings.phases.append(report.Phase("read the file, check the key", time.monotonic() - began))
     try:
-        _Story(source, findings, members, Path(out), console).play()
+        _Story(source, findings, members, Path(out), console, zone=zone).play()
     except HoldfastError as failure:
         console.print(f"The demo failed: {failure}", style="red", highlight=False, markup=False)
         return 1
@@ -90,12 +103,15 @@ def _end_in_order(number: int, _frame: FrameType | None) -> None:
 class _Story:
     """One run. Everything that is started is ended when `play` returns or fails."""
 
-    def __init__(self, source: Source, findings: Findings, members: int, out: Path, console: Console) -> None:
+    def __init__(
+        self, source: Source, findings: Findings, members: int, out: Path, console: Console, *, zone: bool
+    ) -> None:
         self.source = source
         self.findings = findings
         self.display = Display(console, findings.phases)
         self.out = out
-        self.cluster = LocalCluster(members, CONFIG, log_dir=out / "logs")
+        self.zone = zone
+        self.cluster = LocalCluster(members, CONFIG + ZONE_CONFIG * zone, log_dir=out / "logs")
 
     def play(self) -> None:
         """From the first member to the last comparison."""
@@ -106,7 +122,12 @@ class _Story:
                 stack.enter_context(self.cluster)
                 self.cluster.wait_settled(SETTLE_S)
                 words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
-            sampler = stack.enter_context(Sampler(self.cluster, self.findings.timeline))
+            if self.zone:
+                with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
+                    words.append(self._create_zone())
+            sampler = stack.enter_context(
+                Sampler(self.cluster, self.findings.timeline, self.findings.zone_line if self.zone else None)
+            )
             self.display.sampler = sampler
             with self.display.phase("start Spark"):
                 parquet = folder / "rows.parquet"
@@ -117,29 +138,53 @@ class _Story:
             with self.display.phase("Spark loads the rows") as words:
                 loaded = job.load(self.cluster.client_addresses())
                 words.append(f"{loaded.inserted:,} rows, {loaded.rate:,.0f} a second")
-            client = stack.enter_context(self._client(folder))
-            self.display.client = client
-            self._faults()
+            clients = [stack.enter_context(self._client(name, folder)) for name in self._maps()]
+            self.display.client = clients[0]
+            self._faults(clients)
             with self.display.phase("the client ends its run"):
-                last = client.finish()
-            self.findings.waits = client.history
-            self.findings.acknowledged, self.findings.unknown = last.acknowledged, last.unknown
-            self.findings.wrong_reads, self.findings.longest_pause_ms = (
-                last.wrong_reads,
-                last.longest_pause_ms,
-            )
-            self._audit(job, client)
+                self._finish(clients)
+            self._audit(job, clients)
             self.findings.migrations = self.findings.timeline.moves
 
-    def _client(self, folder: Path) -> WorkloadProcess:
-        log = self.cluster.log_dir / "client.log"
-        return WorkloadProcess(self.cluster.client_addresses(), CLIENT_MAP, folder / "ledger.json", log)
+    def _maps(self) -> list[str]:
+        """The maps that clients write and read."""
+        return [CLIENT_MAP, ZONED_MAP] if self.zone else [CLIENT_MAP]
 
-    def _faults(self) -> None:
+    def _create_zone(self) -> str:
+        """Answers what was done, in words."""
+        settings: list[tuple[str, SettingValue]] = [
+            ("replicas", REPLICAS),
+            ("scale_up_s", 0),
+            ("scale_down_s", SCALE_DOWN_S),
+        ]
+        addresses = parse_addresses(self.cluster.client_addresses())
+        answer = order_zone(addresses, Credentials(), CreateZone(ZONE, settings))
+        self.cluster.wait_settled(SETTLE_S)
+        return answer.done
+
+    def _client(self, name: str, folder: Path) -> WorkloadProcess:
+        log = self.cluster.log_dir / f"{name}.log"
+        return WorkloadProcess(self.cluster.client_addresses(), name, folder / f"{name}.json", log)
+
+    def _finish(self, clients: list[WorkloadProcess]) -> None:
+        """What the clients have seen, together."""
+        findings = self.findings
+        for client in clients:
+            last = client.finish()
+            findings.acknowledged += last.acknowledged
+            findings.unknown += last.unknown
+            findings.wrong_reads += last.wrong_reads
+            findings.longest_pause_ms = max(findings.longest_pause_ms, last.longest_pause_ms)
+            if client.name == ZONED_MAP:
+                findings.zone_waits = client.history
+            else:
+                findings.waits = client.history
+
+    def _faults(self, clients: list[WorkloadProcess]) -> None:
         """One member is killed, two join, one is drained; each time until all is safe again."""
         with self.display.phase("a Hazelcast client writes and reads"):
-            assert self.display.client is not None
-            self.display.client.wait_started()
+            for client in clients:
+                client.wait_started()
             time.sleep(CALM_S)
         killed = self.cluster.alive[len(self.cluster.alive) // 2]
         with self.display.phase(f"kill {killed.name} (SIGKILL), restore copies"):
@@ -163,9 +208,11 @@ class _Story:
         time.sleep(CALM_S)
 
     def _event(self, kind: str, member: str, at_s: float | None = None) -> None:
-        self.findings.timeline.events.append(Event(at_s or time.monotonic(), kind, member))
+        event = Event(at_s or time.monotonic(), kind, member)
+        self.findings.timeline.events.append(event)
+        self.findings.zone_line.events.append(event)
 
-    def _audit(self, job: pipeline.Job, client: WorkloadProcess) -> None:
+    def _audit(self, job: pipeline.Job, clients: list[WorkloadProcess]) -> None:
         """Everything is compared with what it should be."""
         findings = self.findings
         addresses = self.cluster.client_addresses()
@@ -179,10 +226,31 @@ class _Story:
             findings.rows_lost = found.wrong
             findings.examples += found.examples
             words.append(f"{found.compared:,} rows, {found.wrong:,} lost")
-        with self.display.phase("a fresh client reads back what was acknowledged") as words:
-            answer = read_back(addresses, CLIENT_MAP, client.ledger)
-            findings.writes_lost = int(answer["lost"])
+        for client in clients:
+            zoned = client.name == ZONED_MAP
+            where = " in the zone" * zoned
+            with self.display.phase(f"a fresh client reads back what was acknowledged{where}") as words:
+                answer = read_back(addresses, client.name, client.ledger, by_key=zoned)
+                findings.writes_lost += int(answer["lost"])
+                findings.examples += [
+                    f"the key {key} of map {client.name} is not what was acknowledged"
+                    for key in answer["examples"]
+                ]
+                words.append(f"{answer['keys']:,} keys, {answer['lost']:,} lost")
+        if self.zone:
+            self._audit_zone(addresses)
+
+    def _audit_zone(self, addresses: list[str]) -> None:
+        """All replicas of the zone are compared; one that could not be is not alike."""
+        findings = self.findings
+        with self.display.phase("the replicas of the zone are compared") as words:
+            with Client(addresses) as client:
+                compared = compare_zones(client)
+            wrong = compared.conflicts + compared.undecided
+            findings.replicas_compared += compared.compared
+            findings.diverged += len(wrong)
             findings.examples += [
-                f"the client's key {key} is not what was acknowledged" for key in answer["examples"]
+                f"partition {one.partition} of the zone on {one.member}: {one.verdict} {one.why}".rstrip()
+                for one in wrong[:5]
             ]
-            words.append(f"{answer['keys']:,} keys, {answer['lost']:,} lost")
+            words.append(f"{compared.compared:,} replicas, {len(wrong):,} diverged")

@@ -1,4 +1,4 @@
-"""Who owned which partition over time: the cluster's table, sampled while the demo runs."""
+"""Who owned which partition over time, and who led those of a zone: a member is asked while the demo runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Self, cast
 
 from holdfast.client.blocking import Client
+from holdfast.client.zone_verification import ask_of_zones
+from holdfast.core.model.zone_questions import WhoLeads
 from holdfast.demo.local_cluster import LocalCluster, Status
 from holdfast.errors import HoldfastError
 
@@ -23,9 +25,11 @@ class Snapshot:
     at_s: float
     """By the machine's monotonic clock."""
     owners: tuple[str, ...]
-    """UUID of the owner of each partition; empty where there is none."""
+    """UUID of the owner of each partition, or what its leader is called in assignments; empty where there is none."""
     copies: int
-    """Replicas of all partitions that have a member to live on, the owners included."""
+    """Replicas of all partitions that have a member to live on, the owners included. Of a zone: partitions whose
+    replicas are all on members that are there.
+    """
     migrations_active: int
     safe: bool
 
@@ -52,11 +56,11 @@ class Stretch:
 
 @dataclass(slots=True)
 class Timeline:
-    """All samples and events of one run, and the members that took part."""
+    """All samples and events of one run, of the table or of a zone, and the members that took part."""
 
     partition_count: int = 0
     names: dict[str, str] = field(default_factory=dict)
-    """Member UUID -> name, in the order in which they joined."""
+    """Member UUID, or what it is called in assignments -> name, in the order in which they joined."""
     snapshots: list[Snapshot] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     moves: int = 0
@@ -78,10 +82,12 @@ class Timeline:
 class Sampler(threading.Thread):
     """Asks a member for the table ten times a second. A context manager: it samples inside the block."""
 
-    def __init__(self, cluster: LocalCluster, timeline: Timeline) -> None:
+    def __init__(self, cluster: LocalCluster, timeline: Timeline, zone_line: Timeline | None = None) -> None:
+        """`zone_line`: of the one zone of the cluster, if there is one."""
         super().__init__(name="sampler", daemon=True)
         self.cluster = cluster
         self.timeline = timeline
+        self.zone_line = zone_line
         self.status: Status = {}
         """The newest status."""
         self._over = threading.Event()
@@ -110,6 +116,8 @@ class Sampler(threading.Thread):
                     client = Client(address, timeout_s=PATIENCE_S)
                 if client is not None:
                     self._sample(client)
+                    if self.zone_line is not None:
+                        self._sample_zone(client, self.zone_line)
             except (HoldfastError, OSError):
                 if client is not None:
                     client.close()
@@ -135,5 +143,22 @@ class Sampler(threading.Thread):
                 copies=sum(map(len, holders)),
                 migrations_active=int(status["migrations"]["active"]),
                 safe=bool(status["safe"]),
+            )
+        )
+
+    def _sample_zone(self, client: Client, line: Timeline) -> None:
+        """Who leads, as the member that answers knows, and which replicas are there, as the metastore says."""
+        (zone,) = self.status["zones"]
+        answer = ask_of_zones(client, WhoLeads())
+        line.names.update(answer.members)
+        count = line.partition_count = int(zone["settings"]["partitions"])
+        leaders = {told.partition: told.node for told in answer.leaders if told.zone == zone["id"]}
+        line.snapshots.append(
+            Snapshot(
+                at_s=time.monotonic(),
+                owners=tuple(leaders.get(partition, "") for partition in range(count)),
+                copies=count - zone["lacking"],
+                migrations_active=zone["moving"],
+                safe=not (zone["moving"] or zone["lacking"] or zone["leaderless"]),
             )
         )

@@ -32,8 +32,12 @@ TOGETHER_S = 1.0
 class Picture:
     """One drawing. Coordinates are pixels; time runs to the right."""
 
-    def __init__(self, timeline: Timeline, waits: Sequence[Progress]) -> None:
+    def __init__(
+        self, timeline: Timeline, waits: Sequence[Progress], copies: str = "copies of all partitions"
+    ) -> None:
+        """`copies`: what the timeline counts as copies."""
         self.timeline = timeline
+        self.copies = copies
         self.waits = waits
         self.begin_s, self.end_s = self._span()
         self.snapshots = [item for item in timeline.snapshots if self.begin_s <= item.at_s <= self.end_s]
@@ -104,7 +108,7 @@ class Picture:
         points = [(self.x(item.at_s), top + height * (1 - item.copies / full)) for item in snapshots]
         self._area(points, top + height, "#7fb685")
         lowest = min(snapshot.copies for snapshot in snapshots)
-        self._frame(top, height, f"copies of all partitions: {full} when complete, {lowest} at the lowest")
+        self._frame(top, height, f"{self.copies}: {full} when complete, {lowest} at the lowest")
 
     def _waits(self, top: float, height: float) -> None:
         """The client's longest wait in each quarter of a second, on a logarithmic scale."""

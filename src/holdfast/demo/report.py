@@ -37,6 +37,9 @@ class Findings:
     phases: list[Phase] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
     waits: list[Progress] = field(default_factory=list)
+    zone_line: Timeline = field(default_factory=Timeline)
+    """Who led the partitions of the zone; empty when there was none."""
+    zone_waits: list[Progress] = field(default_factory=list)
     migrations: int = 0
     rows_lost: int = 0
     """Rows of the source that the map does not hold, or holds otherwise; and rows it should not hold."""
@@ -103,12 +106,18 @@ def write_page(findings: Findings, target: Path) -> None:
 def page(findings: Findings) -> str:
     """The page as HTML."""
     verdict = "Nothing lost, nothing diverged." if findings.good else "Data was lost or has diverged."
-    picture = Picture(findings.timeline, findings.waits) if findings.timeline.snapshots else None
-    drawing = picture.svg() if picture else "<p>There are no samples.</p>"
-    legend = "".join(
-        f'<li><span class="swatch" style="background:{colour}"></span>{escape(findings.timeline.names[uuid])}</li>'
-        for uuid, colour in (picture.colours.items() if picture else ())
+    drawings = _drawing(
+        "Who owned which partition",
+        Picture(findings.timeline, findings.waits) if findings.timeline.snapshots else None,
+        "Each line of the upper chart is one partition, in the colour of its owner; partitions with the same "
+        "story lie together. Sampled ten times a second from the partition table of a member.",
     )
+    if findings.zone_line.snapshots:
+        drawings += _drawing(
+            "Who led which partition of the zone",
+            Picture(findings.zone_line, findings.zone_waits, "partitions with all their replicas"),
+            "The same for the partitions of the zone, in the colour of the leader, as one member knew it.",
+        )
     cards = "".join(
         f'<div class="card {"" if name not in VERDICTS else "fine" if good else "alarm"}">'
         f"<b>{escape(figure)}</b><span>{escape(name)}</span></div>"
@@ -123,9 +132,22 @@ def page(findings: Findings) -> str:
         story=escape(_story(findings)),
         cards=cards,
         examples=f"<ul class='examples'>{examples}</ul>" if examples else "",
-        legend=legend,
-        drawing=drawing,
+        drawings=drawings,
         phases=_phase_rows(findings.phases),
+    )
+
+
+def _drawing(title: str, picture: Picture | None, note: str) -> str:
+    if picture is None:
+        return f'<h2>{escape(title)}</h2>\n<div class="sheet"><p>There are no samples.</p></div>'
+    names = picture.timeline.names
+    legend = "".join(
+        f'<li><span class="swatch" style="background:{colour}"></span>{escape(names[member])}</li>'
+        for member, colour in picture.colours.items()
+    )
+    return (
+        f'<h2>{escape(title)}</h2>\n<div class="sheet">\n<ul class="legend">{legend}</ul>\n{picture.svg()}\n'
+        f'<p class="note">{escape(note)}</p>\n</div>\n'
     )
 
 
@@ -193,13 +215,7 @@ _PAGE = """<!doctype html>
 <p>{story}</p>
 <div class="cards">{cards}</div>
 {examples}
-<h2>Who owned which partition</h2>
-<div class="sheet">
-<ul class="legend">{legend}</ul>
-{drawing}
-<p class="note">Each line of the upper chart is one partition, in the colour of its owner; partitions with the same
-story lie together. Sampled ten times a second from the partition table of a member.</p>
-</div>
+{drawings}
 <h2>Phases</h2>
 <div class="sheet"><table>{phases}</table></div>
 </main></body>
