@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.cli.status import Report, _agreed
 
 
-def zone(name: str, number: int, lag: int, moving: int = 0) -> dict[str, Any]:
-    settings = {"partitions": 11}
+def zone(name: str, number: int, lag: int, moving: int = 0, takes: list[str] | None = None) -> dict[str, Any]:
+    settings = {"partitions": 11, "replicas": 3}
     return {
         "id": number,
         "name": name,
@@ -17,6 +17,7 @@ def zone(name: str, number: int, lag: int, moving: int = 0) -> dict[str, Any]:
         "moving": moving,
         "lacking": 0,
         "lag": lag,
+        "takes": takes or ["m1", "m2", "m3"],
     }
 
 
@@ -32,3 +33,8 @@ def test_of_lags_the_largest_that_any_leader_tells_is_shown_zone_by_zone() -> No
         "member that is not here, largest lag of a follower 3"
     )
     assert list(_agreed(Report({}))) == []
+
+
+def test_a_zone_with_fewer_members_than_replicas_says_so() -> None:
+    [line] = _agreed(Report({"zones": [zone("y", 1, 0, takes=["m1", "m2"])]}))
+    assert line.endswith("largest lag of a follower 0, 2 members for 3 replicas")

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from tests.cluster.test_cluster import text
 from tests.cluster.test_control import Watching
 
+from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
+from holdfast.cli.member import _zones_that_shrink
 from holdfast.client.blocking import Client
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import NotReady
@@ -84,6 +86,8 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
         assert len(leaders) == 11
         assert all(len(one["stable"]["peers"]) == 3 for one in shown["partitions"])
         assert "index" in run(cluster, "zone", "show", "z").output
+        [warning] = _zones_that_shrink((first.client_address,), Credentials())
+        assert warning.startswith("zone z shall have 3 replicas of each partition, and 2 of the members")
         status = run(cluster, "status").output
         assert "metastore: leader" in status
         assert "zones: z with 11 partitions, 0 without a leader" in status
@@ -163,6 +167,14 @@ def test_a_zone_has_members_of_the_attributes_that_its_filter_names(tmp_path: Pa
             client.shutdown()
         assert [told[name]["disk"] for name in names] == ["ssd", "ssd", "hdd"]
         assert told[names[2]]["rack"] == f"of {names[2]}"
+
+        last = cluster.members[2].client_address
+        drained = CliRunner().invoke(holdfast, ["member", "drain", last, "--timeout", "1"])
+        assert drained.exit_code == 3, drained.output
+        assert "no other member may hold replicas of zone z: who is the last" in drained.output
+        assert run(cluster, "zone", "alter", "z", "--filter", "disk=ssd|hdd", "--replicas", "3").exit_code == 0
+        cluster.wait_drained(cluster.members[2], 60)
+        assert holders() == set(names[:2])
 
 
 def test_what_happens_to_a_zone_is_watched_and_its_replicas_are_compared(cluster: LocalCluster) -> None:

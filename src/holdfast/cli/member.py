@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import click
 
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
+from holdfast.client.blocking import Client
 from holdfast.client.operator import MemberStatus, order
 from holdfast.client.routing import parse_addresses
+from holdfast.errors import HoldfastError
 from holdfast.wire import own
+
+LOOK_S = 5.0
+"""So long a member is asked how its zones stand before it is drained; without an answer nothing is said of them."""
 
 
 @click.group(short_help="Drain members; promote and demote lite ones.")
@@ -45,13 +52,50 @@ def _give(
 def drain(addresses: tuple[str, ...], *, timeout_s: float, credentials: Credentials) -> None:
     r"""Let these members leave the cluster, each when everything it holds is safe on others. Their processes end.
 
-    Several leave at the same time; none waits for another one.
+    Several leave at the same time; none waits for another one. Where a zone is left with fewer members than it shall
+    have replicas, it has fewer from then on, and survives fewer crashes: a warning says so.
 
     \b
       holdfast member drain 127.0.0.1:5703
       holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 60
     """
+    for warning in _zones_that_shrink(addresses, credentials):
+        print(f"Warning: {warning}", file=sys.stderr, flush=True)
     sys.exit(together(_give(addresses, credentials, own.Want.LEAVE, timeout_s), "has left"))
+
+
+def _zones_that_shrink(addresses: tuple[str, ...], credentials: Credentials) -> Iterator[str]:
+    """Zones that will have fewer replicas than they shall have when these members have left, in words."""
+    leaving: set[str] = set()
+    zones: dict[str, dict[str, Any]] = {}
+    for address in parse_addresses(addresses):
+        try:
+            with Client(
+                str(address),
+                username=credentials.username,
+                password=credentials.password,
+                token=credentials.token,
+                timeout_s=LOOK_S,
+                operates=True,
+            ) as member:
+                status: Any = member.status()
+        except (HoldfastError, OSError):
+            continue  # The order itself will say why.
+        leaving.add(status["name"])
+        zones |= {zone["name"]: zone for zone in status.get("zones", [])}
+    for name, zone in sorted(zones.items()):
+        before, wanted = set(zone["takes"]), int(zone["settings"]["replicas"])
+        left = len(before - leaving)
+        if not left and before:
+            yield (
+                f"no other member may hold replicas of zone {name}: who is the last of them does not leave before one "
+                f"comes, or the zone is altered (holdfast zone alter {name} --filter ...)"
+            )
+        elif left < min(wanted, len(before)):
+            yield (
+                f"zone {name} shall have {wanted} replicas of each partition, and {left} of the members that may hold "
+                "them stay: it goes on with as many, and survives fewer crashes"
+            )
 
 
 @member.command(short_help="Let a member hold no partitions any more, and stay.")

@@ -239,10 +239,12 @@ def _agreed(report: Report) -> Iterator[str]:
 
 
 def _of_zone(zone: dict[str, Any]) -> str:
+    wanted, takes = zone["settings"]["replicas"], len(zone["takes"])
+    short = f", {takes} members for {wanted} replicas" if takes < wanted else ""
     return (
         f"{zone['name']} with {zone['settings']['partitions']} partitions, {zone['leaderless']} without a leader, "
         f"{zone['moving']} moving, {zone['lacking']} with a replica on a member that is not here, largest lag of a "
-        f"follower {zone['lag']}"
+        f"follower {zone['lag']}{short}"
     )
 
 

@@ -21,8 +21,9 @@ from holdfast.core.model.zone_questions import (
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
-from holdfast.core.zones.descriptors import ZoneDescriptor, ZoneSettings
+from holdfast.core.zones.descriptors import ClusterTopology, ZoneDescriptor, ZoneSettings
 from holdfast.core.zones.zone_keys import (
+    TOPOLOGY_KEY,
     ZONE_PREFIX,
     KeysRead,
     part_of,
@@ -101,7 +102,8 @@ class ZoneView:
 
     def told(self, zone: ZoneDescriptor) -> ZoneTold:
         """The zone, and how many of its partitions are not as they should be."""
-        here = {node_of(info) for info in self._standing.members()}
+        names = self.names()
+        here = names.keys()
         parts = self.partitions(zone)
         return ZoneTold(
             zone.id,
@@ -113,7 +115,12 @@ class ZoneView:
             lag=max(
                 map(self._lag, (group_of(zone.id, partition) for partition in range(len(parts)))), default=0
             ),
+            takes=sorted(names[node] for node in zone.settings.taken(self._topology()) & names.keys()),
         )
+
+    def _topology(self) -> ClusterTopology:
+        read = KeysRead([self._metastore.keyspace.get(TOPOLOGY_KEY)], 0)
+        return read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
 
     def _lag(self, number: GroupNumber) -> int:
         """How many entries the follower that is furthest behind lacks, where this member leads; else 0."""

@@ -95,6 +95,10 @@ class ZoneTold(msgspec.Struct, frozen=True):
     """The most entries that a follower lacks of what its leader's log has, in partitions that the member that tells
     leads.
     """
+    takes: list[str] = []
+    """Names of the members that are here, do not leave, and may hold its replicas. When there are fewer of them than it
+    shall have replicas, it has fewer.
+    """
 
 
 class AssignmentsTold(msgspec.Struct, frozen=True):
