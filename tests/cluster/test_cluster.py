@@ -137,6 +137,7 @@ def test_members_join_and_take_over_their_share(cluster: LocalCluster) -> None:
     assert diverged(cluster.client_addresses()[0]) == []
 
 
+@pytest.mark.slow
 def test_losing_every_first_member_one_after_the_other_with_rejoins(cluster: LocalCluster) -> None:
     fill(cluster)
     for _ in range(3):

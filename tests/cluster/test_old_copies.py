@@ -110,6 +110,7 @@ def test_an_old_copy_stays_refused_and_the_operator_can_go_on_without_it(tmp_pat
         assert lost(cluster, range(300), "again") == []
 
 
+@pytest.mark.slow
 def test_after_a_stop_of_everybody_an_old_copy_is_found_out_also_of_who_forms_the_cluster(
     tmp_path: Path,
 ) -> None:

@@ -103,6 +103,7 @@ def same_everywhere(cluster: Keepers) -> None:
 # -- what survives
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_every_way_in_which_processes_end(tmp_path: Path) -> None:
     with Keepers(tmp_path, maps__hurried__journal="lazy", maps__passing__journal="off") as cluster:
         fill(cluster, "orders", "hurried", "passing")
@@ -162,6 +163,7 @@ def test_what_was_acknowledged_survives_every_way_in_which_processes_end(tmp_pat
         same_everywhere(cluster)
 
 
+@pytest.mark.slow
 def test_who_was_away_gets_only_what_it_has_missed_and_all_wait_for_it_after_a_stop(tmp_path: Path) -> None:
     # Thirty partitions: everybody holds the same number, so that nobody gets another one for balance.
     with Keepers(tmp_path, partitions__rebalance_delay_ms=60_000, partitions__count=30) as cluster:

@@ -63,6 +63,7 @@ class SabotagedZone(Resize):
 
 
 @pytest.mark.interop
+@pytest.mark.slow
 def test_what_is_lost_of_a_zone_is_found() -> None:
     plan = Plan(rounds=0, backups=(1,), megabytes=1, rest_s=0, seed=2, zones=True)
     verdict = SabotagedZone(plan, CONSOLE).run()

@@ -172,7 +172,9 @@ def test_a_zone_has_members_of_the_attributes_that_its_filter_names(tmp_path: Pa
         drained = CliRunner().invoke(holdfast, ["member", "drain", last, "--timeout", "1"])
         assert drained.exit_code == 3, drained.output
         assert "no other member may hold replicas of zone z: who is the last" in drained.output
-        assert run(cluster, "zone", "alter", "z", "--filter", "disk=ssd|hdd", "--replicas", "3").exit_code == 0
+        assert (
+            run(cluster, "zone", "alter", "z", "--filter", "disk=ssd|hdd", "--replicas", "3").exit_code == 0
+        )
         cluster.wait_drained(cluster.members[2], 60)
         assert holders() == set(names[:2])
 

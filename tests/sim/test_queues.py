@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from tests.core.services.queues import NAME, Queue, QueueShare
+from tests.sampled_cases import sampled
 from tests.sim.stage import Stage
 
 from holdfast.check import convergence
@@ -209,7 +210,7 @@ def campaign(seed: int, *, power_cuts: int = 0) -> list[str]:
     return convergence.judge(cluster.pictures()) or judge(members, calls)
 
 
-@pytest.mark.parametrize("seed", range(50_000, 50_006))
+@pytest.mark.parametrize("seed", sampled(range(50_000, 50_006), 3))
 def test_each_item_is_taken_once_and_in_its_order_whatever_fails(seed: int) -> None:
     assert campaign(seed) == []
 

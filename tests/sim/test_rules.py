@@ -41,6 +41,8 @@ SEED = {
 (`mixed`), or synchronously, with power cuts, for those of `DURABLE`. If the code changes so that a seed does not
 show it any more, `holdfast simulate --alarm --without RULE` finds another one.
 """
+LONG = ("repeat", "fence")
+"""Their runs take long: they are slow tests."""
 SHOWN_BY = {
     "newest-table": "tests/core/placement/test_table_replication_orders.py",
     "destination-first": "tests/core/placement/test_table_replication_orders.py",
@@ -80,11 +82,14 @@ def run(seed: int, power_cuts: bool, zones: bool, *without: str) -> Verdict:
     return judged(seed, Terms(frozenset(without), journal, power_cuts, zones=zones))
 
 
-@pytest.mark.parametrize("rule", sorted(SEED))
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=pytest.mark.slow) if rule in LONG else rule for rule in sorted(SEED)]
+)
 def test_the_campaign_finds_the_rule_that_is_missing(rule: str) -> None:
     assert not run(SEED[rule], rule in DURABLE, rule in ZONED, rule).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "power_cuts", "zones"),
     sorted({(seed, rule in DURABLE, rule in ZONED) for rule, seed in SEED.items()}),

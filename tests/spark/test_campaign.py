@@ -27,6 +27,7 @@ BROKEN = 11
 """A seed that shows the harm of not waiting for all backups."""
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_as_by_the_command_that_replays_it() -> None:
     row = judged(Run("plain", QUICK))
     alone = simulate(QUICK, journal="off")
@@ -111,6 +112,7 @@ def test_what_cannot_be_run_is_refused() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_failing_runs_come_first_and_the_job_goes_on(spark: SparkSession) -> None:
     told: list[Progress] = []
     without = frozenset({"all-ack"})

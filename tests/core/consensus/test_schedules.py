@@ -81,7 +81,11 @@ Without = Callable[[], AbstractContextManager[None]]
         pytest.param(votes_leaving_at_once, 60, marks=pytest.mark.rule("consensus/E-1")),
         pytest.param(lambda: ablated("append-durable"), 60, marks=pytest.mark.rule("consensus/R-2")),
         pytest.param(lambda: ablated("vote-for-complete"), 0, marks=pytest.mark.rule("consensus/E-2")),
-        pytest.param(cutting_what_matches, 225, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
+        pytest.param(
+            cutting_what_matches,
+            225,
+            marks=[pytest.mark.rule("consensus/L-1", "consensus/L-2"), pytest.mark.slow],
+        ),
         pytest.param(lambda: ablated("matching-append"), 0),
         pytest.param(
             lambda: ablated("joint-majorities"),

@@ -14,6 +14,7 @@ from math import comb, perm
 from random import Random
 
 import pytest
+from tests.sampled_cases import sampled
 
 from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
 from holdfast.core.placement.planner import plan
@@ -296,7 +297,7 @@ def wide_tables(count: int, *, owners: bool) -> Iterator[tuple[ReplicaList, Repl
         yield rows[0], rows[1]
 
 
-@pytest.mark.parametrize("owners", [True, False])
+@pytest.mark.parametrize("owners", sampled([True, False], 2))
 def test_wide_rows(owners: bool) -> None:
     """All but rotations is made, in few steps, unless the same members are to be where the hottest is colder: then
     somebody would have to leave the hottest slot, and nobody can be spared.

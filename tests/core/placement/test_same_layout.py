@@ -8,6 +8,7 @@ import hashlib
 import random
 
 import pytest
+from tests.sampled_cases import sampled
 
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange
@@ -74,7 +75,7 @@ def together(seeds: range, members: int, partitions: int) -> str:
     ]
 
 
-@pytest.mark.parametrize(("name", "digest"), RECORDED.items())
+@pytest.mark.parametrize(("name", "digest"), sampled(RECORDED.items(), 2))
 def test_the_layout_is_what_it_was(name: str, digest: str) -> None:
     first, last, members, partitions = map(int, name.split())
     assert together(range(first, last), members, partitions) == digest

@@ -8,8 +8,10 @@ of the table) have no counterpart.
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
+from tests.sampled_cases import sampled
 from tests.sim.scenarios.keeping import ENDS, NO_HISTORY, PARTITION, End, Files, Keeping, at, kept, keys_in
 from tests.sim.stage import clean
 
@@ -23,10 +25,10 @@ from holdfast.sim.world import Process
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}
 
 
-@pytest.mark.parametrize("tail_bytes", [0, 65_536])
-@pytest.mark.parametrize("away_s", [1.0, 6.0])
-@pytest.mark.parametrize("role", ["primary", "backup"])
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize(
+    ("how", "role", "away_s", "tail_bytes"),
+    sampled(product(ENDS, ["primary", "backup"], [1.0, 6.0], [0, 65_536]), 3),
+)
 def test_members_restart_under_load(how: End, role: str, away_s: float, tail_bytes: int) -> None:
     """D1 (the primary, again and again) and D2 (backups; four members, of which one holds nothing of the partition):
     they end under load, for shorter or for longer than it takes to be removed, and come back.
