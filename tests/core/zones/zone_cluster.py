@@ -19,7 +19,14 @@ from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, GroupNotice, HardState, RaftSettings
+from holdfast.core.consensus.seat import (
+    CaughtUp,
+    ChangeApplied,
+    ChangeFailed,
+    GroupNotice,
+    HardState,
+    RaftSettings,
+)
 from holdfast.core.metastore.invoke import Branch, MetastoreEntry, PutKey
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
@@ -73,12 +80,15 @@ class Member:
         self.joined: dict[Part, set[int]] = {}
         """The tokens of configurations with this member that its replicas had in force."""
         self.tickets = 0
+        self.changing: set[Part] = set()
+        """Groups that change their peers because this member has asked them to."""
         self.heard: list[tuple[Part, GroupNotice] | Batch] = []
         """What its controller was told since it started: notices, and batches of changes."""
 
     def start(self) -> None:
         self.alive = True
         self.heard = []
+        self.changing = set()
         for batch in self.cluster.store.batches:
             self.seen = batch[0]
             self.entries |= {after.key: after for _, after in batch[2]}
@@ -112,6 +122,8 @@ class Member:
     def hear(self, one: tuple[Part, GroupNotice] | Batch) -> None:
         """Tell its controller; with bad luck twice, or something old once more."""
         self.heard.append(one)
+        if len(one) == 2 and not isinstance(one[1], CaughtUp):
+            self.changing.discard(one[0])
         self._tell(one)
         repeating = self.cluster.repeating
         if repeating is not None and repeating.random() < 0.5:
@@ -181,7 +193,10 @@ class Member:
         return kept.group.term if kept is not None and kept.group is not None and kept.group.leading else None
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
-        return self._group(part).change_peers(term, target.peers, target.learners, token, asks=True)
+        answer = self._group(part).change_peers(term, target.peers, target.learners, token, asks=True)
+        if answer is ChangeAnswer.STARTED:
+            self.changing.add(part)
+        return answer
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         return self._group(part).agree_change(term, token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import NodeId
@@ -103,15 +103,14 @@ class ZoneView:
     def told(self, zone: ZoneDescriptor) -> ZoneTold:
         """The zone, and how many of its partitions are not as they should be."""
         names = self.names()
-        here = names.keys()
         parts = self.partitions(zone)
         return ZoneTold(
             zone.id,
             zone.settings.name,
             settings_told(zone.settings),
-            leaderless=sum(self.leader(zone.id, partition) is None for partition in range(len(parts))),
-            moving=sum(bool(keys.pending) for keys in parts),
-            lacking=sum(keys.stable is not None and not keys.stable.nodes <= here for keys in parts),
+            leaderless=self._leaderless(zone, len(parts)),
+            moving=_moving(parts),
+            lacking=_lacking(parts, names.keys()),
             lag=max(
                 map(self._lag, (group_of(zone.id, partition) for partition in range(len(parts)))), default=0
             ),
@@ -153,16 +152,29 @@ class ZoneView:
 
     def why_unsafe(self) -> str:
         """Of which zone a crash could cost something now; empty: of none."""
+        here = self.names().keys()
         for zone in self.zones():
-            told = self.told(zone)
+            parts = self.partitions(zone)
             for count, what in (
-                (told.leaderless, "no leader"),
-                (told.moving, "moving replicas"),
-                (told.lacking, "a replica on a member that is not here"),
+                (self._leaderless(zone, len(parts)), "no leader"),
+                (_moving(parts), "moving replicas"),
+                (_lacking(parts, here), "a replica on a member that is not here"),
             ):
                 if count:
-                    return f"zone {told.name}: {count} of {zone.settings.partitions} partitions have {what}"
+                    name = zone.settings.name
+                    return f"zone {name}: {count} of {zone.settings.partitions} partitions have {what}"
         return ""
+
+    def _leaderless(self, zone: ZoneDescriptor, count: int) -> int:
+        return sum(self.leader(zone.id, partition) is None for partition in range(count))
+
+
+def _moving(parts: Sequence[PartitionKeys]) -> int:
+    return sum(bool(keys.pending) for keys in parts)
+
+
+def _lacking(parts: Sequence[PartitionKeys], here: Collection[NodeId]) -> int:
+    return sum(keys.stable is not None and not keys.stable.nodes.issubset(here) for keys in parts)
 
 
 def settings_told(settings: ZoneSettings) -> dict[str, SettingValue]:

@@ -6,6 +6,8 @@ what to look at again. Each piece of work is read → transition → one guarded
 - zones/A-17: Of one piece of work one step is under way at a time; an answer to a step that is over has no effect.
 - zones/A-18: Triggers are run by the member that leads the metastore's group alone, and all of them again when it is
   elected: what was lost with its predecessor is made up for.
+- zones/A-24: Only so many answers of the metastore are waited for at a time, and only so many of the groups that this
+  member leads change their peers: what moves leaves room for requests. Groups go before triggers.
 - zones/A-19: What fails is repeated, ever more slowly, for ever; after ten times somebody is told.
 - zones/A-20: Peers are changed, and completions told, by a member that leads the group, by what it has read from the
   metastore's leader; never by its own copy of the metastore.
@@ -82,6 +84,10 @@ RETRY_MS: Final = 200
 RETRY_MOST_MS: Final = 10_000
 ANSWER_MS: Final = 2_000
 """So long an answer of the metastore, or of a member, is waited for."""
+ANSWERS_AT_ONCE: Final = 16
+"""So many answers of the metastore are waited for at a time."""
+CHANGES_AT_ONCE: Final = 4
+"""So many groups of one leader change their peers at a time."""
 TOLD_AFTER: Final = 10
 """Failures in a row."""
 
@@ -221,6 +227,13 @@ class ZoneController:
         self._now = 0
         self._work: dict[ZoneWork, _Step] = {}
         self._of_ticket: dict[int, ZoneWork] = {}
+        """Whose answers are waited for."""
+        self._woken: set[ZoneWork] = set()
+        """What may have something to do, before its time."""
+        self._changing: dict[Part, int] = {}
+        """Groups that change their peers, and the terms in which this member leads them."""
+        self._queued: dict[Part, None] = {}
+        """Groups that are to change theirs when another one has, in this order."""
         self._told: dict[Part, _Told] = {}
         self._unsettled: set[Part] = set()
         """Partitions whose replica here may have another duty soon, without any change of a key."""
@@ -274,13 +287,16 @@ class ZoneController:
         match notice:
             case LeaderElected():
                 self._told[part] = _Told()
-                self._work.pop(work, None)
+                self._forget(work)
+                self._changed(part)
             case ChangeApplied():
+                self._changed(part)
                 told.applied = notice
                 self._step(work).attempts = 0
             case CaughtUp(token):
                 told.caught_up = token
             case ChangeFailed(_, why):
+                self._changed(part)
                 if self._groups.term(part) is None:
                     return  # Who leads now knows better.
                 told.failed = True
@@ -302,6 +318,10 @@ class ZoneController:
                 self._watch_quorums(zone)
         for part in sorted(self._unsettled):
             self._look_local(part)
+        for part in [part for part, term in self._changing.items() if self._groups.term(part) != term]:
+            self._changed(part)
+        self._change_next()
+        self._woken.update(self._work)
         self._go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
@@ -332,7 +352,7 @@ class ZoneController:
         step.ticket = None
         step.due_ms = NEVER * 1000
         if not invoked.answer or work[0] is WorkKind.DATA_NODES:
-            step.again = True  # A timer may still run, which nothing else tells of.
+            self._wake(work)  # A timer may still run, which nothing else tells of.
         elif work[0] is WorkKind.GROUP:
             self._group_written((work[1], work[2]), step)
         self._go()
@@ -352,8 +372,14 @@ class ZoneController:
         return self._work.setdefault(work, _Step(self._now))
 
     def _wake(self, work: ZoneWork) -> None:
-        step = self._step(work)
-        step.again = True
+        self._step(work).again = True
+        self._woken.add(work)
+
+    def _forget(self, work: ZoneWork) -> None:
+        self._woken.discard(work)
+        step = self._work.pop(work, None)
+        if step is not None and step.ticket is not None:
+            self._of_ticket.pop(step.ticket, None)
 
     def _wake_zone(self, zone: int, field: str) -> None:
         """Something of a zone has changed that its triggers go by (zones/A-18)."""
@@ -370,24 +396,34 @@ class ZoneController:
         return KeysRead(entries, 0).value(zone_key(zone, "descriptor"), ZoneDescriptor)
 
     def _go(self) -> None:
-        """Begin the next step of whatever needs one."""
-        for work, step in sorted(self._work.items()):
+        """Begin the next step of whatever needs one (zones/A-24)."""
+        for work in sorted(self._woken):
+            step = self._work.get(work)
+            if step is None:
+                self._woken.discard(work)
+                continue
             if step.ticket is not None and step.due_ms > self._now:
                 continue
             waits = step.attempts and step.due_ms < NEVER * 1000
             if step.ticket is None and not (step.again and not waits) and step.due_ms > self._now:
+                self._woken.discard(work)  # A tick looks at it again.
                 continue
-            if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER) and not self._store.leads:
-                del self._work[work]
+            if self._is_idle(work):
+                self._forget(work)
                 continue
-            if work[0] is WorkKind.DOUBT and not self._groups.in_doubt(work[1:]):
-                del self._work[work]
-                continue
-            if work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None:
-                del self._work[work]
-                continue
+            if step.ticket is None and len(self._of_ticket) >= ANSWERS_AT_ONCE:
+                continue  # Not `break`: further on may be one whose answer is late, and is asked for again.
+            self._woken.discard(work)
             step.again = False
             self._await(work, step, self._store.read(_keys_of(work)))
+
+    def _is_idle(self, work: ZoneWork) -> bool:
+        """Whether this is not, or is no more, this member's work."""
+        if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER):
+            return not self._store.leads
+        if work[0] is WorkKind.DOUBT:
+            return not self._groups.in_doubt(work[1:])
+        return self._groups.term(work[1:]) is None
 
     def _await(self, work: ZoneWork, step: _Step, ticket: int) -> None:
         if step.ticket is not None:
@@ -427,7 +463,7 @@ class ZoneController:
     def _data_nodes(self, work: ZoneWork, step: _Step, read: KeysRead) -> None:
         zone = read.value(zone_key(work[1], "descriptor"), ZoneDescriptor)
         if zone is None:
-            del self._work[work]
+            self._forget(work)
             return
         settings = zone.settings
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
@@ -453,7 +489,7 @@ class ZoneController:
         zone = read.value(zone_key(number, "descriptor"), ZoneDescriptor)
         nodes = data_nodes_of(read, number).latest
         if zone is None or not nodes or partition >= zone.settings.partitions:
-            del self._work[work]
+            self._forget(work)
             return
         before = partition_keys(read, number, partition)
         wanted = read.value(zone_key(number, "recovery"), RecoveryRequest)
@@ -628,11 +664,11 @@ class ZoneController:
         term, copy = self._groups.term(part), self._groups.copy(part)
         zone = read.value(zone_key(part[0], "descriptor"), ZoneDescriptor)
         if term is None or copy is None or zone is None:
-            del self._work[work]
+            self._forget(work)
             return
         before = partition_keys(read, *part)
         if copy.generation < before.generation:
-            del self._work[work]  # It leads a group that was given up (zones/A-23).
+            self._forget(work)  # It leads a group that was given up (zones/A-23).
             return
         revision = read.entry(part_key(*part, "pending")).revision
         told = self._told.setdefault(part, _Told())
@@ -712,18 +748,43 @@ class ZoneController:
             return
         try:
             if duty is LeaderDuty.CANCEL and self._groups.cancel_change(part, term, revision):
+                self._changed(part)
                 after = cancelled(before, token=revision, pending_revision=revision)
                 assert cancellable(before), "something waits"
                 self._invoke(work, step, read.guarded(changes_to(*part, before, after)))
                 return
+            if not self._may_change(part, term):
+                return
             answer = self._groups.change_peers(part, term, head, revision)
         except ProposalRefused:
             return  # It does not lead any more.
+        if answer not in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
+            self._changed(part)
         if answer is ChangeAnswer.BUSY:
             self._again_in(step, RETRY_MS)
         elif answer in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
             # What comes of it is told; should that be lost, it is asked for again.
             self._again_in(step, RETRY_MOST_MS)
+
+    def _may_change(self, part: Part, term: int) -> bool:
+        """Whether this group may change its peers now; if not, its turn comes (zones/A-24)."""
+        if part not in self._changing and len(self._changing) >= CHANGES_AT_ONCE:
+            self._queued[part] = None
+            return False
+        self._queued.pop(part, None)
+        self._changing[part] = term
+        return True
+
+    def _changed(self, part: Part) -> None:
+        """This group does not change its peers any more: the next one may."""
+        if self._changing.pop(part, None) is not None:
+            self._change_next()
+
+    def _change_next(self) -> None:
+        """Look at as many of those whose turn it is as may change now; one that need not any more leaves its place."""
+        for part in list(self._queued)[: CHANGES_AT_ONCE - len(self._changing)]:
+            del self._queued[part]
+            self._wake((WorkKind.GROUP, *part))
 
     def _group_written(self, part: Part, step: _Step) -> None:
         told = self._told.setdefault(part, _Told())
@@ -732,9 +793,9 @@ class ZoneController:
         elif step.then == "agree":
             term, token, told.caught_up = self._groups.term(part), told.caught_up, 0
             # What has caught up may be gone again.
-            step.again = term is None or not self._groups.agree_change(part, term, token)
-            return
-        step.again = True
+            if term is not None and self._groups.agree_change(part, term, token):
+                return
+        self._wake((WorkKind.GROUP, *part))
 
     # -- replicas of this member
 
@@ -742,7 +803,7 @@ class ZoneController:
         """zones/A-22."""
         part = work[1:]
         if not self._groups.in_doubt(part):
-            del self._work[work]
+            self._forget(work)
             return
         keys = partition_keys(read, *part)
         reduce = keys.switch_reduce or Assignments()
@@ -753,32 +814,32 @@ class ZoneController:
             self._reported.discard(part)
             self._groups.destroy(part)
             self._told.pop(part, None)
-            del self._work[work]
+            self._forget(work)
             self._look_local(part)
         elif keys.stable is not None:
             after = msgspec.structs.replace(keys, switch_reduce=reduce.with_(Assignments((self.me,))))
             self._invoke(work, step, read.guarded(changes_to(*part, keys, after)))
 
-    def _local_duty(self, part: Part) -> ReplicaDuty:
-        keys = [self._store.get(key) for key in part_keys(*part)]
-        read = KeysRead([*keys, self._store.get(IDS_KEY)], 0)
+    def _local_duty(
+        self, part: Part, keys: PartitionKeys, copy: LocalCopy | None, read: KeysRead
+    ) -> ReplicaDuty:
         if part[0] > (read.value(IDS_KEY, int) or 0):
             # What is known here is older than the zone: that it has no keys yet does not say that it was dropped.
-            return ReplicaDuty.NONE if self._groups.copy(part) is None else ReplicaDuty.RUN
+            return ReplicaDuty.NONE if copy is None else ReplicaDuty.RUN
         return replica_duty(
             self.me,
-            partition_keys(read, *part),
-            self._groups.copy(part),
+            keys,
+            copy,
             stable_revision=read.entry(part_key(*part, "stable")).revision,
             pending_revision=read.entry(part_key(*part, "pending")).revision,
         )
 
     def _look_local(self, part: Part) -> None:
         """Do what the keys say about the replica here."""
-        duty = self._local_duty(part)
-        read = KeysRead([self._store.get(key) for key in part_keys(*part)], 0)
+        read = KeysRead([self._store.get(key) for key in (*part_keys(*part), IDS_KEY)], 0)
         keys = partition_keys(read, *part)
         copy = self._groups.copy(part)
+        duty = self._local_duty(part, keys, copy, read)
         if duty is ReplicaDuty.FOUND:
             stable = keys.stable or Assignments()
             self._groups.found(
@@ -826,4 +887,4 @@ def _keys_of(work: ZoneWork) -> list[bytes]:
     kind, zone, partition = work
     keys = [TOPOLOGY_KEY]
     keys += [zone_key(zone, field) for field in ("descriptor", "history", "up", "down", "layout", "recovery")]
-    return keys if kind is WorkKind.DATA_NODES else keys + part_keys(zone, partition)
+    return keys if kind is WorkKind.DATA_NODES else [*keys, *part_keys(zone, partition)]

@@ -17,7 +17,8 @@ A value is JSON with sorted keys: `{"of": ..., "v": 1}`. Of a newer version than
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +27,8 @@ from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKey
 
 FORMAT: Final = 1
 """Of the values."""
+REMEMBERED: Final = 8_192
+"""So many values, and keys of so many partitions, are remembered: the same ones are looked at again and again."""
 
 ZONES: Final = b"zones/"
 IDS_KEY: Final = b"zones/ids"
@@ -52,7 +55,13 @@ def encoded(value: object) -> bytes:
 
 
 def decoded(data: bytes, kind: type[Value]) -> Value:
-    """What stands there. Raises UnknownFormat."""
+    """What stands there; not to be changed. Raises UnknownFormat."""
+    found: Value = _decoded(data, cast("Any", kind))
+    return found
+
+
+@lru_cache(REMEMBERED)
+def _decoded(data: bytes, kind: type[Any]) -> Any:
     try:
         found = msgspec.json.decode(data, type=_Versioned)
         if found.v != FORMAT:
@@ -146,16 +155,17 @@ PART_FIELDS: Final[dict[str, tuple[str, Any]]] = {
 """How the fields of `PartitionKeys` are called in keys, and what stands there."""
 
 
-def part_keys(zone: int, partition: int) -> list[bytes]:
-    """All keys of a partition."""
-    return [part_key(zone, partition, field) for field in PART_FIELDS]
+@lru_cache(REMEMBERED)
+def part_keys(zone: int, partition: int) -> tuple[bytes, ...]:
+    """All keys of a partition, in the order of `PART_FIELDS`."""
+    return tuple(part_key(zone, partition, field) for field in PART_FIELDS)
 
 
 def partition_keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
     """What was read of a partition. Raises UnknownFormat."""
     found = {
-        name: read.value(part_key(zone, partition, field), kind)
-        for field, (name, kind) in PART_FIELDS.items()
+        name: read.value(key, kind)
+        for key, (name, kind) in zip(part_keys(zone, partition), PART_FIELDS.values(), strict=True)
     }
     return PartitionKeys(**{name: value for name, value in found.items() if value is not None})
 
