@@ -440,9 +440,7 @@ class Groups:
         """Some time has passed, for all that are awake."""
         self._ticking = False
         awake = False
-        for number, hosted in sorted(self.hosted.items()):
-            if hosted.asleep:
-                continue
+        for number, hosted in sorted([each for each in self.hosted.items() if not each[1].asleep]):
             hosted.quiet += 1
             if hosted.quiet >= SLEEP_TICKS and hosted.group.leading is not None and hosted.idle:
                 self._fall_asleep(hosted)
