@@ -257,10 +257,10 @@ class ZoneState:
 
     def has_ended(self, wall_ms: int) -> bool:
         """Whether the time of some entry is over."""
-        now_ns = self.now_ns(wall_ms)
-        return any(
-            held.state.deadlines and held.state.deadlines[0][0] <= now_ns for held in self.maps.values()
-        )
+        for held in self.maps.values():
+            if held.state.deadlines and held.state.deadlines[0][0] <= self.now_ns(wall_ms):
+                return True
+        return False
 
     # -- another copy of it
 
@@ -599,7 +599,12 @@ class ZonePartition:
 
     def sweep(self) -> None:
         """Once in a while: who has waited long enough is told, lost questions are asked again, and entries end."""
-        now_ns = self._out.now_ns
+        if self._proposed or self._asked or self.marks:
+            self._expire(self._out.now_ns)
+        if self.term and self.state.maps and self.state.has_ended(self._out.wall_ms()):
+            self._place(ZoneCommand(self._out.wall_ms(), sweep=True))
+
+    def _expire(self, now_ns: int) -> None:
         self.marks.expire(now_ns)
         for index in [index for index, one in self._proposed.items() if one.deadline_ns <= now_ns]:
             self._lose(index, LATE)
@@ -610,8 +615,6 @@ class ZonePartition:
                 self._tell([told for _, told in self._asked.pop(context).reads], NOT_CONFIRMED)
             elif now_ns - one.asked_ns >= READ_AGAIN_NS:
                 self._ask(self._asked.pop(context))
-        if self.term and self.state.has_ended(self._out.wall_ms()):
-            self._place(ZoneCommand(self._out.wall_ms(), sweep=True))
 
 
 def _answer(told: Iterable[tuple[Answered, int]], answers: list[Value]) -> None:

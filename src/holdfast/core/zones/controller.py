@@ -321,7 +321,10 @@ class ZoneController:
         for part in [part for part, term in self._changing.items() if self._groups.term(part) != term]:
             self._changed(part)
         self._change_next()
-        self._woken.update(self._work)
+        # Most of what was done once rests: to sort all of it ten times a second would be what it costs.
+        self._woken.update(
+            work for work, step in self._work.items() if step.again or step.due_ms <= self._now
+        )
         self._go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
