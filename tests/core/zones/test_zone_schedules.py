@@ -94,8 +94,12 @@ def _happens(cluster: Cluster, *, damages: bool = False) -> None:
 
 
 def _has_three_voters(cluster: Cluster) -> bool:
+    """And will have as many when what is under way is done: of two voters none may lose anything."""
     keys = [cluster.keys(partition) for partition in range(2)]
-    return all(one.stable is not None and len(one.stable.peers) >= 3 for one in keys)
+    return all(
+        one.stable is not None and all(len(each.peers) >= 3 for each in (one.stable, *one.pending))
+        for one in keys
+    )
 
 
 def _is_lost(cluster: Cluster, partition: int) -> bool:
