@@ -11,14 +11,11 @@ import click
 
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
-from holdfast.client.blocking import Client
+from holdfast.cli.status import ask
 from holdfast.client.operator import MemberStatus, order
 from holdfast.client.routing import parse_addresses
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
-
-LOOK_S = 5.0
-"""So long a member is asked how its zones stand before it is drained; without an answer nothing is said of them."""
 
 
 @click.group(short_help="Drain members; promote and demote lite ones.")
@@ -70,15 +67,7 @@ def _zones_that_shrink(addresses: tuple[str, ...], credentials: Credentials) -> 
     zones: dict[str, dict[str, Any]] = {}
     for address in parse_addresses(addresses):
         try:
-            with Client(
-                str(address),
-                username=credentials.username,
-                password=credentials.password,
-                token=credentials.token,
-                timeout_s=LOOK_S,
-                operates=True,
-            ) as member:
-                status: Any = member.status()
+            status: Any = ask(str(address), credentials)
         except (HoldfastError, OSError):
             continue  # The order itself will say why.
         leaving.add(status["name"])

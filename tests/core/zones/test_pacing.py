@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.core.zones.zone_cluster import Broken, Cluster
+from tests.core.zones.zone_cluster import Broken, Cluster, Member
 
+from holdfast.core.consensus.leading import ProposalRefused
+from holdfast.core.consensus.reconfiguring import ChangeAnswer
 from holdfast.core.zones import controller
-from holdfast.core.zones.controller import ANSWERS_AT_ONCE, CHANGES_AT_ONCE, ZoneController
+from holdfast.core.zones.assignments import Assignments
+from holdfast.core.zones.controller import ANSWERS_AT_ONCE, CHANGES_AT_ONCE, Part, ZoneController
 from holdfast.core.zones.descriptors import ZoneSettings
 
 PARTS = range(40)
+REFUSED = 28
+"""So many of them, the first ones, are refused their change."""
 
 
 def grown(seed: int = 0, bad: float = 0.0, rounds: int = 1500) -> Counter[str]:
@@ -66,6 +71,26 @@ def test_without_turns_it_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ZoneController, "_change_next", lambda self: None)
     with pytest.raises(Broken, match="it does not come to rest"):
         grown(rounds=200)
+
+
+@pytest.mark.rule("zones/A-24")
+def test_a_refused_change_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More groups are refused, and by leaders that go on leading, than may change at a time."""
+    real = Member.change_peers
+
+    def refused(self: Member, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
+        if part[1] < REFUSED and "D" in target.nodes:
+            raise ProposalRefused("not now")
+        return real(self, part, term, target, token)
+
+    monkeypatch.setattr(Member, "change_peers", refused)
+    cluster = Cluster(0, "ABCD")
+    cluster.begin(ZoneSettings("z", partitions=len(PARTS), replicas=3, scale_up_s=0), "ABC")
+    cluster.settled(1500, parts=PARTS)
+    cluster.come("D")
+    cluster.go(200)
+    assert [part for part in PARTS if part >= REFUSED and cluster.keys(part).pending] == []
+    assert any(cluster.keys(part).pending for part in range(REFUSED))
 
 
 @pytest.mark.rule("zones/A-24")

@@ -760,6 +760,7 @@ class ZoneController:
                 return
             answer = self._groups.change_peers(part, term, head, revision)
         except ProposalRefused:
+            self._changed(part)
             return  # It does not lead any more.
         if answer not in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
             self._changed(part)
