@@ -32,7 +32,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
+from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.errors import HoldfastError
 
 HOST = "127.0.0.1"
@@ -357,6 +361,18 @@ class LocalCluster:
     def wait_settled(self, timeout: float = 60.0) -> Status:
         """Like `wait_safe`, and no partition is moving or still to move, in two looks one after the other."""
         return self._wait(self._why_unsettled, timeout, "settled", looks=2)
+
+    def create_zone(self, name: str, replicas: int, scale_down_s: int) -> str:
+        """Create a zone; answers what was done, in words. Its replicas follow whoever comes at once, and whoever goes
+        after so many seconds.
+        """
+        settings: list[tuple[str, SettingValue]] = [
+            ("replicas", replicas),
+            ("scale_up_s", 0),
+            ("scale_down_s", scale_down_s),
+        ]
+        order = CreateZone(name, settings)
+        return order_zone(parse_addresses(self.client_addresses()), Credentials(), order).done
 
     def wait_served(self, timeout: float = 60.0) -> Status:
         """Wait until every partition is served by one of the members that run, whether or not it has its backups."""

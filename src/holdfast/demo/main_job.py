@@ -18,12 +18,8 @@ from types import FrameType
 
 from rich.console import Console
 
-from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
-from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
 from holdfast.client.zone_verification import compare_zones
-from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.demo import pipeline, report
 from holdfast.demo.data import Source
 from holdfast.demo.data import load as load_source
@@ -124,7 +120,8 @@ class _Story:
                 words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
             if self.zone:
                 with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
-                    words.append(self._create_zone())
+                    words.append(self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S))
+                    self.cluster.wait_settled(SETTLE_S)
             sampler = stack.enter_context(
                 Sampler(self.cluster, self.findings.timeline, self.findings.zone_line if self.zone else None)
             )
@@ -149,18 +146,6 @@ class _Story:
     def _maps(self) -> list[str]:
         """The maps that clients write and read."""
         return [CLIENT_MAP, ZONED_MAP] if self.zone else [CLIENT_MAP]
-
-    def _create_zone(self) -> str:
-        """Answers what was done, in words."""
-        settings: list[tuple[str, SettingValue]] = [
-            ("replicas", REPLICAS),
-            ("scale_up_s", 0),
-            ("scale_down_s", SCALE_DOWN_S),
-        ]
-        addresses = parse_addresses(self.cluster.client_addresses())
-        answer = order_zone(addresses, Credentials(), CreateZone(ZONE, settings))
-        self.cluster.wait_settled(SETTLE_S)
-        return answer.done
 
     def _client(self, name: str, folder: Path) -> WorkloadProcess:
         log = self.cluster.log_dir / f"{name}.log"

@@ -26,12 +26,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
-from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import diverged
-from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.demo.hazelcast_writer import connect, read_back
 from holdfast.demo.latency import CRASH, MOVEMENT, PHASES, PROCESSES, Judged, Log, Span, Summary, judge
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
@@ -162,7 +158,8 @@ class Resize:
             for count in plan.backups:
                 self._write_ballast(ballast_map(count))
             if plan.zones:
-                self._create_zone()
+                self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S)
+                self.cluster.wait_settled(SETTLE_S)
                 self._write_zoned_ballast()
             ledgers = {name: folder / f"{name}.json" for name in plan.client_maps}
             log = self.cluster.log_dir / "client.log"
@@ -332,17 +329,6 @@ class Resize:
         for keys, values in self._ballast():
             lost += sum(found.pop(key, None) != value for key, value in zip(keys, values, strict=True))
         return lost + len(found)
-
-    def _create_zone(self) -> None:
-        """Its replicas follow whoever comes at once, and whoever goes after a little while."""
-        settings: list[tuple[str, SettingValue]] = [
-            ("replicas", REPLICAS),
-            ("scale_up_s", 0),
-            ("scale_down_s", SCALE_DOWN_S),
-        ]
-        addresses = parse_addresses(self.cluster.client_addresses())
-        order_zone(addresses, Credentials(), CreateZone(ZONE, settings))
-        self.cluster.wait_settled(SETTLE_S)
 
     def _write_zoned_ballast(self) -> None:
         """By a Hazelcast client: columns are not written to maps in zones, and such maps are not scanned."""
