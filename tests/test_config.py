@@ -217,6 +217,9 @@ def test_members_agree_on_what_they_share_and_nothing_else() -> None:
     assert told is not None
     assert told.startswith("maps.flights.backups is 2 here and 1 there")
     assert "not configured there" in str(disagreement(mine.shared(), load().shared()))
+    ranked = load("[partitions]\nplacement = 'rendezvous'")
+    told = disagreement(load().shared(), ranked.shared())
+    assert str(told).startswith("partitions.placement is even here and rendezvous there")
 
 
 @given(backups=st.integers(-2, 9), others=st.integers(-2, 9))

@@ -18,6 +18,7 @@ from holdfast.cli import plan_live as whatif
 from holdfast.cli.main import holdfast
 from holdfast.cli.plan_live import Cluster
 from holdfast.core.model.migration_step import MigrationKind
+from holdfast.core.placement.affinity import rendezvous
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan
 from holdfast.errors import NotReady
@@ -486,6 +487,8 @@ def test_live_keeps_groups_apart_and_lite_members_empty(told: Tell) -> None:
         (["--crash", "aaa"], "'aaa' is no member"),
         (["--crash", "name-a", "--drain", "aaaa1"], "name-a cannot both crash and be drained"),
         (["--join", "3", "--group", "x", "--group", "y"], "--group is given 2 times"),
+        (["--join", "2", "--name", "four"], "--name is given 1 times: give it for each of 2"),
+        (["--name", "four"], "--name needs --join"),
         (["--crash", "name-a", "--crash", "name-b", "--crash", "name-c"], "nobody would be left"),
     ],
 )

@@ -9,12 +9,15 @@ from collections import Counter
 
 import pytest
 
+from holdfast.cli.plan_live import Cluster, Events
+from holdfast.cli.whatif import from_live, layouts_of
 from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.placement.affinity import rendezvous
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange, moves
 from holdfast.errors import ConfigError
 from holdfast.spark.foresight import blocks
-from holdfast.spark.foresight.amounts import Sizes, mixed, parse_bytes, parse_rate, parse_sizes, parse_time
+from holdfast.spark.foresight.amounts import Sizes, parse_bytes, parse_rate, parse_sizes, parse_time
 from holdfast.spark.foresight.risk import (
     SHAPES,
     Failures,
@@ -25,7 +28,6 @@ from holdfast.spark.foresight.risk import (
     set_lost,
 )
 from holdfast.spark.foresight.scenarios import parse, synthetic
-from holdfast.spark.foresight.strategies import layout
 from holdfast.spark.foresight.whatif import Figures, Hazards, Network, ask, summed
 
 YEAR_S = 365.25 * 86_400
@@ -347,19 +349,39 @@ def test_other_layouts_move_more_and_careless_steps_lose_copies() -> None:
     assert ours.orders["careless"]["dips"] > 0 == ours.dips
 
 
-def test_rendezvous_is_what_comparing_all_weights_finds() -> None:
+def test_rendezvous_is_the_placement_of_members_whatever_they_are_called_in_a_block() -> None:
     here = [Candidate(f"m{number}", f"g{number % 4}") for number in range(9)]
-    rows = layout("rendezvous", range(50), here)([], here, 3)
-    for partition, row in enumerate(rows):
-        weights = {
-            each.uuid: mixed(mixed(partition) ^ mixed(mixed(number) + 1)) for number, each in enumerate(here)
-        }
-        expected: list[str] = []
-        for uuid in sorted(weights, key=weights.__getitem__, reverse=True):
-            group = here[int(uuid[1:])].group
-            if group not in [here[int(other[1:])].group for other in expected]:
-                expected.append(uuid)
-        assert row == tuple(expected[:3])
+    rows = rendezvous(range(50), [(None,) * 3] * 50, here, 3)
+    for block in (50, 20):
+        question = ask(["join:1"], members=here, partitions=50, copies=3, block=block)
+        for share in blocks.shares(question, ["rendezvous"], 2):
+            numbers = range(share.block, 50, question.blocks)
+            walk = blocks.Walk(question, share, question.scenarios[0], numbers)
+            own = {name: uuid for uuid, name in walk.name.items()}
+            found = [tuple(own[name or ""] for name in row) for row in walk.first_rows()]
+            assert found == [rows[partition] for partition in numbers]
+
+
+def test_of_a_running_cluster_with_rendezvous_the_plan_is_its_own() -> None:
+    told = {"lite": False, "leaving": False, "master": False, "group": ""}
+    members = [
+        told | {"uuid": f"u{name}", "name": name, "consistent_id": name} for name in ("one", "two", "three")
+    ]
+    here = [Candidate(f"u{name}", "", name) for name in ("one", "two", "three")]
+    kind = {"replicas": 2, "holders": 2, "lost": "wait", "placement": "rendezvous"}
+    rows = rendezvous(range(40), [()] * 40, here, 2)
+    cluster = Cluster({"members": members, "partitions": kind}, rows)
+    assert layouts_of(cluster) == ("rendezvous",)
+    told_of_it = from_live(cluster)
+    for event in ("drain", "crash"):
+        question = ask([f"{event}:uone"], **told_of_it)
+        (share,) = blocks.shares(question, layouts_of(cluster), 1)
+        found = [row for batch in blocks.moves(question, share) for row in batch.to_pylist()]
+        outlooks = cluster.outlooks(Events(**{event: ("one",)}))
+        planned = [(each.partition, move) for each in outlooks for move in each.plan.migrations]
+        assert [row["partition"] for row in found] == [partition for partition, _ in planned]
+        assert [row["destination"] for row in found] == [move.destination for _, move in planned]
+    assert layouts_of(Cluster({"members": members, "partitions": {}}, rows)) == ("arrange",)
 
 
 def test_lost_partitions_wait_also_with_other_layouts() -> None:

@@ -32,6 +32,13 @@ from holdfast.errors import ConfigError
 @click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="Their group: once for all, or for each."
 )
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="What each is called: by rendezvous its partitions depend on it.",
+)
 @click.option("--drain", multiple=True, metavar="NAME", help="If this member left in order; may be repeated.")
 @click.option("--crash", multiple=True, metavar="NAME", help="If this member crashed; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each partition, for scripts.")
@@ -43,6 +50,7 @@ def plan(
     address: str | None,
     join: int | None,
     groups: tuple[str, ...],
+    names: tuple[str, ...],
     drain: tuple[str, ...],
     crash: tuple[str, ...],
     as_json: bool,
@@ -53,7 +61,8 @@ def plan(
 
     FILE (standard input if left out) is JSON: current holds one row for each partition, of members' names, the owner
     first, or null. Either target has the rows to get to, or members and backups those from which the master would
-    compute them. Members in current that are not in members count as crashed. The exit status is 2 if the input is bad.
+    compute them, with the placement "even" or "rendezvous". Members in current that are not in members count as
+    crashed. The exit status is 2 if the input is bad.
 
     \b
     {"current": [["A", "B", null]], "target": [["A", "C", "B"]]}
@@ -66,9 +75,11 @@ def plan(
     holdfast plan --live --join 1 --summary
     holdfast plan --live 10.0.0.7:5701 --drain one --crash two
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
-    events = Events(join or 0, groups, drain, crash)
+    events = Events(join or 0, groups, drain, crash, names)
     if groups and not join:
         raise ConfigError("--group needs --join: it is the group of the members that join")
+    if names and not join:
+        raise ConfigError("--name needs --join: it is the name of the members that join")
     if address is None:
         if join or drain or crash:
             raise ConfigError(

@@ -6,16 +6,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
+from holdfast.config.schema import Placement
 from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.placement.affinity import layout_of
 from holdfast.core.placement.dryrun import SLOTS_MAX, Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError
 
 BACKUPS_MAX = SLOTS_MAX - 1
 WITH_TARGET = ("current", "target")
-WITH_MEMBERS = ("current", "members", "backups", "groups", "leaving", "lite")
+WITH_MEMBERS = ("current", "members", "backups", "groups", "leaving", "lite", "placement")
 EXAMPLE = '{"current": [["A", "B", null]], "target": [["A", "C", "B"]]}'
 
 
@@ -30,6 +32,7 @@ class Tables:
     groups: dict[str, str] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
     """Members that are to hold nothing: lite ones, and those that leave."""
+    placement: Placement = "even"
 
     @property
     def gone(self) -> dict[str, int]:
@@ -51,7 +54,8 @@ class Tables:
         candidates = [
             Candidate(name, self.groups.get(name, "")) for name in self.members if name not in set(self.idle)
         ]
-        return forecast(self.current, set(self.members), candidates, self.backups + 1)
+        layout = layout_of(self.placement)
+        return forecast(self.current, set(self.members), candidates, self.backups + 1, layout=layout)
 
 
 def parse(data: bytes, origin: str) -> Tables:
@@ -152,7 +156,10 @@ def _with_members(given: dict[str, Any], current: list[ReplicaList]) -> Tables:
                 )
     if known.issubset(idle):
         raise ConfigError("every member is leaving or lite: nobody is left to hold the partitions")
-    return Tables(current, None, members, backups, groups, idle)
+    placement = given.get("placement", "even")
+    if placement not in get_args(Placement):
+        raise ConfigError(f"placement is {_shown(placement)}: give {' or '.join(get_args(Placement))}")
+    return Tables(current, None, members, backups, groups, idle, placement)
 
 
 def _rows(given: Any, key: str) -> list[ReplicaList]:

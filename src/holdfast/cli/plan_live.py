@@ -9,10 +9,12 @@ from typing import Any
 
 from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
+from holdfast.config.schema import Placement
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.placement.affinity import layout_of
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError, HoldfastError, NotReady
@@ -35,6 +37,8 @@ class Events:
     drain: tuple[str, ...] = ()
     """Names or UUIDs."""
     crash: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """What the new members would be called; by rendezvous their partitions depend on it."""
 
     def newcomers(self) -> list[Candidate]:
         """The members that would join."""
@@ -42,8 +46,14 @@ class Events:
             raise ConfigError(
                 f"--group is given {len(self.groups)} times: give it once, or for each of {self.join}"
             )
+        if self.names and len(self.names) != self.join:
+            raise ConfigError(f"--name is given {len(self.names)} times: give it for each of {self.join}")
         groups = self.groups * self.join if len(self.groups) == 1 else self.groups or ("",) * self.join
-        return [Candidate(f"join-{number}", group) for number, group in enumerate(groups, 1)]
+        names = self.names or ("",) * self.join
+        return [
+            Candidate(f"join-{number}", group, name)
+            for number, (group, name) in enumerate(zip(groups, names, strict=True), 1)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,21 @@ class Cluster:
         """The members, oldest first."""
         found: list[dict[str, Any]] = self.status["members"]
         return found
+
+    @property
+    def placement(self) -> Placement:
+        """How the master finds the wanted rows."""
+        # Members of releases before there was another one do not say.
+        found: Placement = self.status["partitions"].get("placement", "even")
+        return found
+
+    def candidates(self) -> list[Candidate]:
+        """The members that may hold partitions, as the master sees them: one without a group is one of its own."""
+        return [
+            Candidate(each["uuid"], each["group"] or each["uuid"], each.get("consistent_id", ""))
+            for each in self.members
+            if not each["lite"] and not each["leaving"]
+        ]
 
     def find(self, text: str) -> str:
         """The UUID of a member, by its name, its UUID, or the beginning of that. Raises ConfigError."""
@@ -89,13 +114,7 @@ class Cluster:
         newcomers = events.newcomers()
         present = [each["uuid"] for each in self.members if each["uuid"] not in crashed]
         candidates = [
-            # As the master names them: a member without a group is one of its own.
-            Candidate(each["uuid"], each["group"] or each["uuid"])
-            for each in self.members
-            if not each["lite"]
-            and not each["leaving"]
-            and each["uuid"] in present
-            and each["uuid"] not in drained
+            each for each in self.candidates() if each.uuid in present and each.uuid not in drained
         ] + newcomers
         if not candidates:
             raise ConfigError("nobody would be left to hold the partitions")
@@ -107,6 +126,7 @@ class Cluster:
             self.status["partitions"]["replicas"],
             holders=self.status["partitions"]["holders"],
             heirs=[each.uuid for each in candidates] if accepts else (),
+            layout=layout_of(self.placement),
         )
 
     def warnings(self, events: Events) -> list[str]:
@@ -125,6 +145,10 @@ class Cluster:
         if events.join and not events.groups and any(each["group"] for each in self.members):
             found.append(
                 "members of this cluster have groups: say with --group which ones the new members have"
+            )
+        if events.join and not events.names and self.placement == "rendezvous":
+            found.append(
+                "which partitions a member gets depends on its name: say with --name what each new one will be called"
             )
         if events.join + len(events.drain) + len(events.crash) > 1:
             found.append(

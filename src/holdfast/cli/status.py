@@ -19,6 +19,7 @@ from rich.text import Text
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import address_argument
 from holdfast.client.blocking import Client
+from holdfast.core.placement.event_log import ranges_of
 from holdfast.errors import HoldfastError
 
 ANSWER_S = 5.0

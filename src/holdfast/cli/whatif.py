@@ -134,10 +134,8 @@ def check_folders(*folders: Path | None) -> None:
     "--strategy",
     "strategies",
     multiple=True,
-    default=("arrange",),
-    show_default=True,
     type=click.Choice(["arrange", "modulo", "rendezvous"]),
-    help="Layouts to compare; may be repeated.",
+    help="Layouts to compare; may be repeated.  [default: arrange, or with --live what the cluster has]",
 )
 @click.option("--orders", is_flag=True, help="Compare the order of steps with others, too.")
 @click.option(
@@ -221,10 +219,17 @@ def whatif(
         for note in cluster.notes:
             click.echo(f"Note: {note}", err=True)
         table = from_live(cluster)
+        strategies = strategies or layouts_of(cluster)
+        if cluster.placement == "rendezvous" and any("join" in each for each in scenarios):
+            click.echo(
+                "Note: which partitions a member gets depends on its name: new ones count as called join-1, ...",
+                err=True,
+            )
         scenarios = tuple(named(each, cluster) for each in scenarios)
         sizes = live_sizes(size, cluster, address, credentials, seed)
     else:
         sizes = parse_sizes(size, seed)
+    strategies = strategies or ("arrange",)
     table |= {"sizes": sizes, "strategies": strategies, "orders": orders, "block": block}
     question = ask(scenarios, **table)  # what is wrong is told before Spark starts
     with spark_job(master, memory, "what if") as spark:
@@ -250,7 +255,7 @@ def whatif(
 def from_live(cluster: Cluster) -> dict[str, Any]:
     """The table of a running cluster as `what_if` takes it; members are called by their UUIDs."""
     holding = [
-        Candidate(each["uuid"], each["group"])
+        Candidate(each["uuid"], each["group"], each.get("consistent_id", ""))
         for each in cluster.members
         if not each["lite"] and not each["leaving"]
     ]
@@ -263,6 +268,11 @@ def from_live(cluster: Cluster) -> dict[str, Any]:
         "holders": cluster.status["partitions"]["holders"],
         "accept": cluster.status["partitions"]["lost"] == "accept",
     }
+
+
+def layouts_of(cluster: Cluster) -> tuple[str, ...]:
+    """The layout that a running cluster has, by the name of its strategy."""
+    return ("rendezvous",) if cluster.placement == "rendezvous" else ("arrange",)
 
 
 def named(scenario: str, cluster: Cluster) -> str:

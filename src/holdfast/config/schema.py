@@ -36,6 +36,7 @@ Text = Annotated[str, Meta(max_length=256)]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
+Placement = Literal["even", "rendezvous"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,6 +159,15 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
         Literal["member", "host", "rack", "zone"],
         Meta(description="Two copies of a partition never share this, as long as there are enough of them."),
     ] = "member"
+    placement: Annotated[
+        Placement,
+        Meta(
+            description="Where partitions live: 'even' keeps the members' loads within one of each other, going on "
+            "from where the partitions are; 'rendezvous' lets each partition rank the members by a hash of their "
+            "consistent ids (a member's name, else the id of its files), so that its place depends on nothing but who "
+            "is there."
+        ),
+    ] = "even"
     lost: Annotated[
         Literal["wait", "accept"],
         Meta(
@@ -595,6 +605,7 @@ SHARED: Final = (
     "cluster.quorum",
     "partitions.count",
     "partitions.group_by",
+    "partitions.placement",
     "partitions.lost",
     "metastore.voters",
     "replication.on_unknown",

@@ -14,6 +14,7 @@ from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Intent
+from holdfast.core.placement.event_log import ranges_of
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own

@@ -133,6 +133,7 @@ class Cluster:
             self._kept[uuid] = index
         group = self.groups[index] if self.groups else ""
         self._group[uuid] = group or uuid
+        ranked = self.settings.partitions.placement == "rendezvous"
         info = MemberInfo(
             uuid,
             1,
@@ -140,7 +141,8 @@ class Cluster:
             address.port,
             address.host,
             0,
-            name,
+            # By rendezvous a name that stays is what a member is placed by.
+            address.host if ranked else name,
             lite or index in self.lite,
             group,
             attributes={PARITY: PARITIES[index % 2]} if self.has_groups else {},

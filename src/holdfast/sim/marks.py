@@ -34,6 +34,7 @@ FEATURES: dict[str, str] = {
     "service": "a service beside the maps",
     "quorum any": "no majority is asked for",
     "losses accepted": "partitions.lost is accept",
+    "placed by rendezvous": "partitions.placement is rendezvous",
     "acknowledgements collected by clients": "replication.backup_acks is client",
     "confirmed reads": "a map with reads = confirmed",
     "reads from backups": "a map with read_backups",

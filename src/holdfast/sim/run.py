@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from holdfast.check import convergence
+from holdfast.check import convergence, ranked_placement
 from holdfast.check.linearizability import STILL, Outcome
 from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
@@ -319,6 +319,8 @@ def _look_at_all(
     """
     members = cluster.pictures()
     problems = convergence.judge(members) if members else ["nobody lives"]
+    if cluster.settings.partitions.placement == "rendezvous":
+        problems += ranked_placement.judge(members)
     if problems or known:
         return problems
     problems = look(world, cluster, clients[0].keys, clients[0].knowledge)

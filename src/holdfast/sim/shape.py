@@ -114,6 +114,7 @@ class Shape:
             "groups of hosts": bool(self.groups),
             "service": self.service_backups is not None,
             "quorum any": self.split,
+            "placed by rendezvous": settings.partitions.placement == "rendezvous",
             "losses accepted": settings.partitions.lost == "accept",
             "acknowledgements collected by clients": settings.replication.backup_acks == "client",
             "confirmed reads": any(entry.reads == "confirmed" for entry in maps),
@@ -202,6 +203,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
         "partitions",
         lost="accept" if accepted else "wait",
         group_by=kinds.choice(["zone", "host", "rack"]) if groups else "member",
+        placement=_placement(seed),
     )
     damage = kinds.random() < 0.25
     if damage:
@@ -286,6 +288,12 @@ def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, P
         history_bytes=draw.choice([0, 32_768, 1_048_576]),
     )
     return chosen if journal == "mixed" else journal, files
+
+
+def _placement(seed: int) -> Placement:
+    """Where partitions live, drawn from a stream that nothing else is drawn from."""
+    ranked = seed >= KEPT_SEEDS and random.Random(f"{seed}/placement").random() < 0.2
+    return "rendezvous" if ranked else "even"
 
 
 def _lite(draw: random.Random, hosts: int, spare: int) -> tuple[int, ...]:

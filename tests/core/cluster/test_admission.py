@@ -64,6 +64,16 @@ def test_another_cluster_is_refused() -> None:
     )
 
 
+def test_another_placement_is_refused_by_name() -> None:
+    ours, theirs = (
+        load(f"[partitions]\nplacement = '{placement}'").shared() for placement in ("even", "rendezvous")
+    )
+    assert refusal(request(shared=ours), shared=ours) == ""
+    assert refusal(request(shared=theirs), shared=ours) == (
+        "partitions.placement is even in this cluster, yours is rendezvous"
+    )
+
+
 def test_nobody_is_let_in_while_the_cluster_ends() -> None:
     assert "being shut down" in refusal(request(), view(A, B, ending=True))
 

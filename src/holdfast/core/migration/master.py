@@ -29,7 +29,7 @@ from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInsta
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
-from holdfast.core.placement.dryrun import Layout
+from holdfast.core.placement.layout import Layout
 from holdfast.core.placement.table_replication import TableReplication
 
 PAUSE_NS = 300 * MILLISECOND

@@ -3,6 +3,8 @@
 - migration/M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a
   chunk under way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores
   a lost copy comes first, then what the least busy members can do.
+- migration/M-8: With `partitions.placement = "rendezvous"` the wanted rows are a function of the members alone
+  (`placement.affinity`); what members hold, or have brought back, decides nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration, ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
-from holdfast.core.placement.dryrun import Layout
-from holdfast.core.placement.layout import Candidate, arrange
+from holdfast.core.placement.affinity import layout_of, ranking
+from holdfast.core.placement.layout import Arranging, Candidate, Layout
 from holdfast.core.placement.planner import plan
 from holdfast.core.placement.table_replication import TableReplication
 
@@ -107,6 +109,7 @@ class Planning:
         settlement: Settlement,
     ) -> None:
         self._settings = settings
+        self._placement = settings.partitions.placement
         self._out = out
         self._membership = membership
         self._replicas = replicas
@@ -128,7 +131,8 @@ class Planning:
     def steps(self) -> Generator[None]:
         """Make the plan, a part at a time, for the master serves requests meanwhile."""
         candidates = [
-            Candidate(info.uuid, info.group or info.uuid) for info in self._membership.data_members()
+            Candidate(info.uuid, info.group or info.uuid, info.consistent_id)
+            for info in self._membership.data_members()
         ]
         if self._something_else(candidates):
             self.complete = True
@@ -156,6 +160,16 @@ class Planning:
             self._tell()
         if cleared:
             self.table_replication.propose(cleared)
+
+    def _wanted(
+        self, partitions: Sequence[int], current: Sequence[ReplicaList], candidates: Sequence[Candidate]
+    ) -> Arranging:
+        """Where these partitions should live (migration/M-8)."""
+        if self.layout is not None:
+            return self.layout(current, candidates, self._replicas)
+        if self._placement == "rendezvous":
+            return (yield from ranking(partitions, current, candidates, self._replicas))
+        return (yield from self._returns.arranging(partitions, current, candidates, self._replicas))
 
     def _something_else(self, candidates: list[Candidate]) -> bool:
         """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""
@@ -216,7 +230,9 @@ class Planning:
         self._returns.accepted = False
 
     def _first_assignment(self, candidates: list[Candidate]) -> None:
-        empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.table_replication.head)
-        rows = (self.layout or arrange)(empty, candidates, self._replicas)
+        partitions = range(len(self.table_replication.head))
+        empty: list[ReplicaList] = [(None,) * self._replicas] * len(partitions)
+        layout = self.layout or layout_of(self._placement)(partitions)
+        rows = layout(empty, candidates, self._replicas)
         self.table_replication.propose({p: Assignment().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))

@@ -88,6 +88,7 @@ class Returns:
     """What is known of what members have kept; the master decides on it."""
 
     def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
+        self._settings = settings
         self._out = out
         self._membership = membership
         self._width = width
@@ -193,7 +194,7 @@ class Returns:
         lost: list[int] = []
         for partition in range(partitions) if newest else ():
             row = newest.get(partition, Assignment())
-            made = self._revived(partition, row, version)
+            made = self._revived(partition, row, version, stopped=True)
             if made is None and not row.version:
                 # Nobody knows a row of it: it was never given to anybody.
                 empty = (None,) * (self._width - 1)
@@ -208,12 +209,13 @@ class Returns:
 
     def revive(self, partition: int, row: Assignment) -> Assignment | None:
         """migration/X-2: the row with those in it who have come back with their copies; None when nobody has."""
-        return self._revived(partition, row, row.version + self._width + 1)
+        return self._revived(partition, row, row.version + self._width + 1, stopped=False)
 
-    def _revived(self, partition: int, row: Assignment, version: int) -> Assignment | None:
+    def _revived(self, partition: int, row: Assignment, version: int, *, stopped: bool) -> Assignment | None:
+        claims = self._claims(partition, row)
         made = revived(
             row,
-            self._claims(partition, row),
+            claims,
             self._width,
             version=version,
             holders=self._holders,

@@ -115,6 +115,14 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     attributes: dict[str, str] = {}
     """What its operator says of it: filters of zones go by these, and clients are shown them."""
 
+    @property
+    def consistent_id(self) -> str:
+        """What it is called in all its lives: its name, if it was given one; else the id of its files; else its UUID,
+        which ends with the process. A name that was made of its address is none (`runtime.node`).
+        """
+        given = self.name != f"{self.client_host}:{self.client_port}"
+        return (self.name if given else "") or self.store or self.uuid
+
     def described(self) -> dict[str, str]:
         """Its attributes, with those that every member has (`config.schema.OWN_ATTRIBUTES`)."""
         return {**self.attributes, "name": self.name, "host": self.host, "group": self.group}

@@ -1,28 +1,27 @@
 """What would the master do? The whole way of each partition, without a cluster (source 001 §3.2).
 
 The steps are those of the master, made by the same functions: members that are gone are taken out of the rows and the
-hottest survivor is promoted (`table.survivors`), the wanted rows are computed (`layout.arrange`), and each partition is
-planned (`planner.plan`). A partition of which nobody is left is lost: nothing is planned for it.
+hottest survivor is promoted (`table.survivors`), the wanted rows are computed (`layout.arrange`, or `affinity`), and
+each partition is planned (`planner.plan`). A partition of which nobody is left is lost: nothing is planned for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from holdfast.core.model.migration_step import NONE, ReplicaList
 from holdfast.core.model.partition_table import survivors
-from holdfast.core.placement.layout import Candidate, arrange
+from holdfast.core.placement.affinity import LayoutOf, layout_of
+from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.planner import Plan, plan
 
 SLOTS_MAX = 7
 """A partition has at most so many replicas (source 001, Background)."""
 
-
-Layout = Callable[[Sequence[ReplicaList], Sequence[Candidate], int], list[ReplicaList]]
-"""Where every replica should live, as `arrange` says it."""
+EVEN = layout_of("even")
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -99,14 +98,14 @@ def forecast(
     *,
     holders: int = SLOTS_MAX,
     heirs: Sequence[str] = (),
-    layout: Layout = arrange,
+    layout: LayoutOf = EVEN,
 ) -> Iterator[Outlook]:
     """What the master makes of these rows with the members that are `present`, of whom the `candidates` may hold data.
 
     A partition is lost when none of its first `holders` replicas survives. When the operator accepts losses, it goes
     on with a colder survivor, or begins anew on one of the `heirs` in turn. The layout is computed before the first
-    answer, each plan when it is asked for; it may be another one than the master's, to compare with. It is given the
-    rows of the partitions that do not wait. Raises ValueError as `arrange` and `plan` do.
+    answer, each plan when it is asked for; it may be another one than the master's, to compare with. It is that of the
+    partitions that do not wait, named by the index of their rows. Raises ValueError as `arrange` and `plan` do.
     """
     after: list[tuple[ReplicaList, int | None]] = []
     for partition, row in enumerate(rows):
@@ -116,8 +115,8 @@ def forecast(
         after.append((now, hottest))
     lost = [hottest is None or hottest >= holders for _, hottest in after]
     waits = [each and not heirs for each in lost]
-    moving = [now for (now, _), waiting in zip(after, waits, strict=True) if not waiting]
-    targets = iter(layout(moving, candidates, replicas))
+    moving = [partition for partition, waiting in enumerate(waits) if not waiting]
+    targets = iter(layout(moving)([after[partition][0] for partition in moving], candidates, replicas))
     for partition, (row, (now, hottest)) in enumerate(zip(rows, after, strict=True)):
         left = tuple(owner if owner in present else None for owner in row)
         if waits[partition]:

@@ -43,12 +43,12 @@ def tell_losses(out: Outbox, losses: Iterable[Loss]) -> None:
             kind,
             level=level,
             count=len(same),
-            partitions=_ranges([loss.partition for loss in same]),
+            partitions=ranges_of([loss.partition for loss in same]),
             **maps,
         )
 
 
-def _ranges(numbers: list[int]) -> str:
+def ranges_of(numbers: list[int]) -> str:
     """Numbers in ascending order as `0-3,7`, and how many more there are."""
     ranges: list[list[int]] = []
     for number in numbers:

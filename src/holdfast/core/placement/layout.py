@@ -57,6 +57,12 @@ class Candidate(msgspec.Struct, frozen=True):
     uuid: str
     group: str = ""
     """Host, zone or rack. Empty: the member is a group of its own."""
+    consistent_id: str = ""
+    """What it is called in all its lives; empty: its uuid. The layout of this module does not look at it."""
+
+
+Layout = Callable[[Sequence[ReplicaList], Sequence[Candidate], int], list[ReplicaList]]
+"""Where every replica should live, as `arrange` says it."""
 
 
 def arrange(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
@@ -80,10 +86,7 @@ Arranging = Generator[None, None, list[ReplicaList]]
 
 def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> Arranging:
     """`arrange` in small pieces of work, for a caller that has other things to do: the target is what it returns."""
-    if replicas < 1:
-        raise ValueError(f"a partition needs at least 1 replica, not {replicas}")
-    if len({candidate.uuid for candidate in candidates}) != len(candidates):
-        raise ValueError("two candidates have the same uuid")
+    checked(candidates, replicas)
     if not candidates or not rows:
         return list(rows)
     # Members that hold something come first: so the choice among equals does not depend on the UUID of one that joins.
@@ -96,6 +99,14 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
         if final:
             return second[::-1]
     return target
+
+
+def checked(candidates: Sequence[Candidate], replicas: int) -> None:
+    """Raises ValueError when two candidates have one uuid or `replicas` is less than 1."""
+    if replicas < 1:
+        raise ValueError(f"a partition needs at least 1 replica, not {replicas}")
+    if len({candidate.uuid for candidate in candidates}) != len(candidates):
+        raise ValueError("two candidates have the same uuid")
 
 
 def _rounds(

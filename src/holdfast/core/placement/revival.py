@@ -67,7 +67,7 @@ def revived(
     for claim in others:
         _place(replicas, claim.member, claim.slot, holders)
     assert len(replicas) == width, "a row is as wide as before"
-    return Assignment(version, tuple(replicas), newest.epoch)
+    return Assignment(version, tuple(replicas), newest.epoch, lost=newest.lost)
 
 
 def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) -> Assignment:
@@ -76,7 +76,7 @@ def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) ->
     for slot, member in enumerate(living):
         if member is not None and member not in replicas:
             _place(replicas, member, slot, holders)
-    return Assignment(row.version, tuple(replicas), row.epoch, row.behind)
+    return Assignment(row.version, tuple(replicas), row.epoch, row.behind, row.lost)
 
 
 def _place(replicas: list[MemberId | None], member: MemberId, slot: int, holders: int) -> None:

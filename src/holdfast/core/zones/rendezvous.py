@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import msgspec
-from mmh3 import hash64
 
 from holdfast.core.metastore.invoke import PutKey
+from holdfast.core.placement.affinity import rank
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.zones.assignments import Assignments, ChainLink, Node
 from holdfast.core.zones.descriptors import (
@@ -29,7 +29,7 @@ from holdfast.core.zones.zone_keys import encoded, part_key, zone_key
 
 def ranked(nodes: Collection[Node], partition: int) -> list[Node]:
     """The nodes in the order in which the partition would have them."""
-    return sorted(nodes, key=lambda node: (hash64(f"{node}/{partition}", signed=False)[0], node))
+    return sorted(nodes, key=lambda node: (rank(node, partition), node))
 
 
 def in_roles(order: Sequence[Node], settings: ZoneSettings) -> Assignments:

@@ -14,6 +14,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
+from holdfast.core.placement.revival import Claim
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.sim.ablations.place import Place, always, nothing
 from holdfast.sim.replacing import Method

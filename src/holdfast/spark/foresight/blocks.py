@@ -18,14 +18,13 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
-from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.dryrun import Outlook, forecast
-from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.layout import Candidate, Layout
 from holdfast.core.placement.planner import keeps, promise
 from holdfast.spark.foresight.amounts import Sizes, mixed
 from holdfast.spark.foresight.risk import COPIES_MAX, SHAPE_BITS, SHAPE_NUMBER, Shape
 from holdfast.spark.foresight.scenarios import Scenario, Step
-from holdfast.spark.foresight.strategies import ARRANGE, careless_states, layout, published_states
+from holdfast.spark.foresight.strategies import careless_states, layout, published_states
 
 WATCHED = 64
 """So many members are asked with whom they share partitions; of more, that many evenly chosen ones."""
@@ -222,7 +221,10 @@ class Walk:
         names = block_names(everyone, len(question.members), share.block, question.blocks)
         self.name = {each.uuid: name for each, name in zip(everyone, names, strict=True)}
         # By number, in the order of the names of members, which stays.
-        self.order = [Candidate(name, each.group or name) for each, name in zip(everyone, names, strict=True)]
+        self.order = [
+            Candidate(name, each.group or name, each.consistent_id or each.uuid)
+            for each, name in zip(everyone, names, strict=True)
+        ]
         self.known = {each.uuid: each for each in self.order}
         self.sizes = [question.sizes.of(partition) for partition in partitions]
 
@@ -232,7 +234,7 @@ class Walk:
         here = [self.known[self.name[each.uuid]] for each in question.members]
         if question.rows is None:
             empty: list[ReplicaList] = [(None,) * question.copies] * len(self.partitions)
-            return layout(self.strategy, self.partitions, self.order)(empty, here, question.copies)
+            return self._layout(range(len(self.partitions)))(empty, here, question.copies)
         return [self._named(question.rows[partition]) for partition in self.partitions]
 
     def _named(self, row: ReplicaList) -> ReplicaList:
@@ -275,13 +277,6 @@ class Walk:
     ) -> Iterator[Outlook]:
         question = self.question
         heirs = [each.uuid for each in candidates] if question.accept else []
-        partitions = self.partitions
-        if self.strategy != ARRANGE:
-            partitions = [
-                partition
-                for partition, row in zip(partitions, rows, strict=True)
-                if heirs or self._survives(row, present)
-            ]
         return forecast(
             rows,
             present,
@@ -289,12 +284,12 @@ class Walk:
             question.copies,
             holders=question.holders,
             heirs=heirs,
-            layout=layout(self.strategy, partitions, self.order),
+            layout=self._layout,
         )
 
-    def _survives(self, row: ReplicaList, present: set[str]) -> bool:
-        hottest = survivors(row, present)[1]
-        return hottest is not None and hottest < self.question.holders
+    def _layout(self, numbers: Sequence[int]) -> Layout:
+        """The strategy's layout of some of the block's rows."""
+        return layout(self.strategy, [self.partitions[number] for number in numbers], self.order)
 
 
 def _noting(outlooks: Iterator[Outlook], after: list[ReplicaList]) -> Iterator[Outlook]:
