@@ -89,6 +89,8 @@ WRONG = {
     "[maps.x]\nbackups = 7": "maps.x.backups = 7 is not allowed: it must be a whole number from 0 to 6",
     "[maps.x]\nbackups = 4\nasync_backups = 3": "maps.x.async_backups = 3 are 7 together: at most 6",
     "[maps.x]\nchanges_bytes = 5000": "maps.x.changes_bytes = 5000 is not allowed: a reader would be behind at once",
+    "[maps.x]\nloss_policy = 'safe'": "maps.x.loss_policy = 'safe' is not allowed: it must be",
+    "[metastore]\nvoters = 1\n[maps.x]\nzone = 'z'\nloss_policy = 'read-only-safe'": "maps.x.loss_policy is not",
     "[maps.x]\nreads = 'confirmed'\nread_backups = true": "maps.x.reads = 'confirmed' and maps.x.read_backups = true",
     "[member]\npublic_host = 'two words'": "member.public_host = 'two words' is no host",
     "[member.attributes]\nname = 'x'": "member.attributes.name is not allowed: every member has",
@@ -271,3 +273,13 @@ def test_the_printed_schema_is_valid_toml_and_changes_nothing() -> None:
     settings = load(live)
     assert count == len(schema()) == len(settings.given)
     assert msgspec.structs.replace(settings, given=frozenset()) == load()
+
+
+def test_maps_of_which_no_copy_is_left_are_those_that_do_not_ignore_it() -> None:
+    text = "[maps.default]\nbackups = 0\nloss_policy = 'read-write-safe'\n[maps.two]\nbackups = 2\n"
+    text += "[maps.careless]\nloss_policy = 'ignore'\n"
+    settings = load(text)
+    assert settings.guarded(1) == ("default",)
+    assert settings.guarded(2) == ("default",)
+    assert settings.guarded() == settings.guarded(3) == ("default", "two")
+    assert [settings.configured(name) for name in ("two", "other")] == ["two", "default"]

@@ -73,6 +73,12 @@ class NoMemory(Refused):
     """
 
 
+class PartitionLost(Refused):
+    """Partitions of the map are lost, and `maps.*.loss_policy` does not ignore that. The message names them. It lasts
+    until the operator lets them be used again (`holdfast cluster reset-lost`).
+    """
+
+
 class Unsupported(Refused):
     """The operation exists in the protocol, but not in Holdfast; the message names it."""
 

@@ -74,6 +74,9 @@ def test_examples_stay_one_line_each() -> None:
     [
         ["cluster", "state", "asleep"],
         ["cluster", "safe", "--wait", "-1"],
+        ["cluster", "reset-lost", "--yes", "--partitions", "3-x"],
+        ["cluster", "reset-lost", "--yes", "--partitions", "1,,2"],
+        ["cluster", "reset-lost", "--yes", "--partitions", "0-100000"],
         ["cluster", "state", "-a", "127.0.0.1:port"],
         ["member", "drain"],
         ["member", "drain", "127.0.0.1:99999999"],

@@ -472,6 +472,37 @@ def test_live_without_any_event_is_what_the_master_has_to_do_now(told: Tell) -> 
     )
 
 
+RANKED = {"count": 12, "replicas": 2, "holders": 2, "lost": "wait", "placement": "rendezvous"}
+
+
+def test_live_plans_by_the_placement_of_the_cluster(told: Tell) -> None:
+    """Members are ranked by the consistent ids that the cluster tells, and new ones by the names that are given."""
+    called = {"aaaa1": "one", "bbbb2": "two", "cccc3": "three"}
+    told(partitions=RANKED, members=[member(uuid, consistent_id=name) for uuid, name in called.items()])
+    shown = run("--live", "--json", "--join", "2", "--name", "four", "--name", "five")
+    assert "Note: all of it is taken to happen at once" in shown.stderr
+    assert "depends on its name" not in shown.stderr
+    here = [
+        Candidate(uuid, "", name) for uuid, name in [*called.items(), ("join-1", "four"), ("join-2", "five")]
+    ]
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [tuple(each["target"]) for each in lines] == rendezvous(range(12), [()] * 12, here, 2)
+    assert "say with --name" in run("--live", "--join", "1").stderr
+    told()
+    assert "--name" not in run("--live", "--join", "1").stderr, "even does not look at names"
+
+
+def test_a_file_may_ask_for_rows_by_rendezvous() -> None:
+    given = {"current": [["A", "B"], ["B", "A"], ["A", "B"]], "members": list("ABC"), "backups": 1}
+    here = [Candidate(name) for name in "ABC"]
+    told = data(given | {"placement": "rendezvous"})
+    assert [tuple(each["target"]) for each in told] == rendezvous(range(3), [()] * 3, here, 2)
+    assert data(given | {"placement": "even"}) == data(given)
+    wrong = run(given=given | {"placement": "best"})
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert 'placement is "best": give even or rendezvous' in wrong.stderr
+
+
 def test_live_keeps_groups_apart_and_lite_members_empty(told: Tell) -> None:
     told(members=[member("aaaa1", group="x"), member("bbbb2", group="y"), member("cccc3", lite=True)])
     for line in run("--live", "--json", "--join", "1", "--group", "x").stdout.splitlines():

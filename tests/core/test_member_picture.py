@@ -42,8 +42,9 @@ def test_what_it_shows_cannot_be_changed_or_is_made_for_who_asks(stage: Stage) -
             assert first is not second, name
         elif not _is_value(first):
             own.add(name)
-    # Sessions look at the backlog with every buffer; the judges of zones look at every group and key of the metastore.
-    assert own == {"backlog", "consensus"}
+    # Sessions look at the backlog and at losses with every buffer; the judges of zones look at every group and key of
+    # the metastore.
+    assert own == {"backlog", "consensus", "losses"}
 
 
 def _is_value(what: object) -> bool:

@@ -92,6 +92,73 @@ def test_a_member_becomes_lite_and_data_again() -> None:
     run(story())
 
 
+def test_lost_partitions_are_refused_until_they_are_reset() -> None:
+    async def story() -> None:
+        lossy: dict[str, object] = {
+            "maps__default__backups": 0,
+            "maps__default__loss_policy": "read-only-safe",
+        }
+        async with Crew(partitions__lost="accept", **lossy) as crew:
+            await crew.start(3)
+            await crew.fill()
+            one = crew.members[0]
+            control = one._node.control
+            with pytest.raises(holdfast.Refused, match="there is nothing to reset"):
+                await control.reset_lost([], [], 5)
+            lost = crew.owned(crew.members[2])
+            await crew.crash(crew.members[2])
+            numbers = one.map(MAP)
+            await until(lambda: one._node.member.picture.lost_partitions)
+            for call in (numbers.size(), numbers.set(1, "v"), numbers.clear()):
+                with pytest.raises(PartitionLost, match="loss_policy is 'read-only-safe'"):
+                    await call
+            with pytest.raises(holdfast.Refused, match="map 'other' has no settings of its own"):
+                await control.reset_lost([], ["other"], 5)
+            await control.reset_lost(lost[:1], ["default"], 20)
+            assert list(one._node.member.picture.lost_partitions) == lost[1:]
+            assert one.status()["partitions"]["lost_to_maps"] == {"default": lost[1:]}  # type: ignore[index]
+            await control.reset_lost([], [], 20)
+            assert await numbers.size() > 0
+            await numbers.set(1, "v")
+
+    run(story())
+
+
+def test_what_nobody_here_holds_is_not_reset() -> None:
+    async def story() -> None:
+        async with Crew(maps__default__backups=0, maps__default__loss_policy="read-write-safe") as crew:
+            await crew.start(3)
+            await crew.crash(crew.members[2])
+            one = crew.members[0]
+            await until(lambda: one._node.member.picture.lost_partitions)
+            with pytest.raises(
+                holdfast.Refused, match=r"no copy of partitions .* is here: start the members"
+            ):
+                await one._node.control.reset_lost([], [], 5)
+            assert one._node.member.picture.lost_partitions
+
+    run(story())
+
+
+def test_what_is_not_reset_in_time_stays_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with Crew(
+            partitions__lost="accept", maps__default__backups=0, maps__default__loss_policy="read-write-safe"
+        ) as crew:
+            await crew.start(2)
+            await crew.crash(crew.members[1])
+            (one,) = crew.members
+            await until(lambda: one._node.member.picture.lost_partitions)
+            one._node.member.migrations.under_way.all.update(
+                dict.fromkeys(range(PARTITIONS))  # type: ignore[arg-type]
+            )
+            with pytest.raises(TimeoutError, match=r"not within 0\.3 s: partitions .* are still lost"):
+                await one._node.control.reset_lost([], [], 0.3)
+            one._node.member.migrations.under_way.all.clear()
+
+    run(story())
+
+
 # -- safety
 
 

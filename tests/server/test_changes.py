@@ -54,6 +54,29 @@ def test_no_more_partitions_than_there_are_can_be_asked_for(
     assert malformed(wire.ask(own.AskDigests, many))
 
 
+@pytest.mark.rule("routing/R-12")
+def test_what_is_lost_is_told_in_no_way(member: MemoryMember, wire: Wire) -> None:
+    """Also where somebody who holds it is back; but for who compares copies."""
+    partition, other = owned(member)[:2]
+    columns = own.ColumnBatch.of(keys_of(partition, 1), [b"value"])
+    assert wire.ask(own.PutColumns, "safe", [partition], [1], columns).stored == 1
+    member.losses.learn(partition, ("safe",))
+    cut = bytes(16)
+    for name, lost in (("safe", True), ("other", False)):
+        answers = [
+            wire.ask(own.Scan, name, partition),
+            wire.ask(own.AskHeads, name, [other, partition]),
+            wire.ask(own.AskChanges, name, partition, 0, 0, 1),
+            wire.ask(own.Cut, cut, ["other", name], [other, partition], 1000),
+        ]
+        assert [isinstance(one, own.Fault) and one.kind is own.FaultKind.LOST for one in answers] == [
+            lost
+        ] * 4
+    assert not isinstance(wire.ask(own.Scan, "safe", other), own.Fault)
+    assert not isinstance(wire.ask(own.AskHeads, "safe", [other]), own.Fault)
+    assert wire.ask(own.Scan, "safe", partition, any_copy=True).columns.rows == 1
+
+
 def test_names_and_numbers_have_bounds(member: MemoryMember, wire: Wire) -> None:
     partition = owned(member)[0]
     for name in ("", "m" * 257):

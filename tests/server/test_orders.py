@@ -59,6 +59,8 @@ def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: M
         ((own.Want.LEAVE, own.ORDER_MS_MAX + 1), "between 0 and"),
         ((own.Want.REFILL, 1), "partitions are 0 to 6"),
         ((own.Want.REFILL, 1, "", COUNT), "partitions are 0 to 6"),
+        ((own.Want.RESET_LOST, 1, "", -1, "", [COUNT]), "partitions are 0 to 6"),
+        ((own.Want.RESET_LOST, 1, "", -1, "", [1, 1]), "a partition is named once"),
     ],
 )
 def test_orders_that_make_no_sense_are_refused(

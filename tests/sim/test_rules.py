@@ -54,6 +54,8 @@ SHOWN_BY = {
     "failed-sync-stops": "tests/engine/test_journal.py",
     "damage-ends": "tests/core/journal/test_recovery.py",
     "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
+    "lost-refused": "tests/sim/test_loss_policies.py",
+    "lost-stays": "tests/sim/test_loss_policies.py",
     "told-when-safe": "tests/sim/test_changes.py",
     "vote-durable": "tests/core/groups/test_written.py",
     "append-durable": "tests/core/consensus/test_schedules.py",

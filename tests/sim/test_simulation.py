@@ -10,6 +10,7 @@ from holdfast.sim.run import POWER_CUTS, Verdict, simulate
 FOUND = {
     435: "a member that was cut off never heard that it was removed: whom it knew had left, and only it had the data",
     245: "the reserved segment was made anew while it waited on a slow disk to get its own name: the member stopped",
+    23: "the last holder was found dead just after the operator had accepted the loss, and nobody said it again",
     9: "of a partition that began anew, because that is accepted, the judge knew only if the loss was drawn",
 }
 """Seeds that failed once, and what they found. They stay as long as they are the same runs.

@@ -40,6 +40,8 @@ GOOD: list[m.Message] = [
     m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA, None, BEN), 0, (BEN,)))]),
     m.Promise(VIEW.number - 1, (1, ANNA), (1, ANNA), VIEW),
     m.Accept(VIEW.number - 1, (1, ANNA), VIEW),
+    m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,), lost=("default", "m")))]),
+    m.ResetLost(1, [0, 6], ["default", "m"]),
     m.TableOffer(
         1, 1, 0, [(6, Assignment(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]
     ),
@@ -85,6 +87,11 @@ NONSENSE: list[m.Message] = [
     m.Promise(1, (1, ANNA), None, VIEW),
     m.Promise(VIEW.number, (1, ANNA), (1, ANNA), VIEW),
     m.Accept(VIEW.number, (1, ANNA), VIEW),
+    m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,), lost=("m", "m")))]),
+    m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,), lost=("m" * 1025,)))]),
+    m.ResetLost(1, [7], ["m"]),
+    m.ResetLost(1, [0], ["m", "m"]),
+    m.ResetLost(1, [0], ["m" * 1025]),
     m.MigrationReady(1, 7, 1),
     m.Replicate([1], [m.Section(7, 1, [])]),
     m.Replicate([1], [m.Section(-1, 1, [])]),

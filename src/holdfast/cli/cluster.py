@@ -23,6 +23,8 @@ from holdfast.wire import own
 ANSWER_S = 5.0
 """How long the members may take, together, to say whether the cluster is safe."""
 LOOK_S = 0.1
+DIGITS_MAX = 5
+"""Of the number of a partition: no cluster has more than 65,536."""
 
 
 @click.group(short_help="State, shutdown, safety and news of the cluster.")
@@ -36,6 +38,7 @@ def cluster() -> None:
       holdfast cluster watch                   see partitions move
       holdfast cluster shutdown                end all members
       holdfast cluster accept-loss             go on without what is missing
+      holdfast cluster reset-lost              use lost partitions again
 
     Exit status: 0 when it is so; 1 when it is not, was refused, or nobody answers; 2 when the call is wrong; 3 when it
     is not so in time, and the order stands. Credentials are needed when the members have any configured.
@@ -111,6 +114,68 @@ def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Crede
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.ACCEPT_LOSS, timeout_s=timeout_s)
     print("every partition has an owner")
+
+
+def _numbers(text: str) -> list[int]:
+    """Partitions as `1,3-5`. Raises click.BadParameter."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or max(len(first), len(last)) > DIGITS_MAX
+        ):
+            raise click.BadParameter(f"{part!r} is no partition, and no range of partitions such as 3-7")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return sorted(numbers)
+
+
+@cluster.command("reset-lost", short_help="Let maps use lost partitions again, with what there is of them.")
+@click.option(
+    "--partitions",
+    "listed",
+    default="",
+    metavar="LIST",
+    help="Only these, such as 3,7-12; else all that are lost.",
+)
+@click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="NAME",
+    help="Only for this map, by the name under which it is configured; may be repeated. Else for all.",
+)
+@address_option
+@timeout_option(60, "What is not reset by then stays lost.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@credentials
+def reset_lost(
+    *, listed: str, maps: tuple[str, ...], address: str, timeout_s: float, yes: bool, credentials: Credentials
+) -> None:
+    r"""Let maps with a loss policy use their lost partitions again.
+
+    They use what there is: what members have brought back that held a copy, or nothing when the loss was accepted. A
+    partition of which no copy is here is not reset: start its members, or give the order accept-loss first.
+
+    \b
+      holdfast status                          what is lost?
+      holdfast cluster reset-lost --map flights --partitions 3,7-12
+    """
+    partitions = _numbers(listed) if listed else []
+    if not yes:
+        click.confirm(
+            "Use lost partitions again? Clients take for whole what there is of them", abort=True, err=True
+        )
+    order_cluster(
+        parse_addresses(address),
+        credentials.for_client(),
+        own.Want.RESET_LOST,
+        partitions=partitions,
+        maps=maps,
+        timeout_s=timeout_s,
+    )
+    print("lost partitions are reset")
 
 
 @cluster.command(short_help="End all members. What is in memory only is gone.")

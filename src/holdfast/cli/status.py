@@ -208,6 +208,11 @@ def _under_way(report: Report) -> Iterator[str]:
     waiting = sum(own["partitions"]["waiting_for_copies"] for own in report.own.values())
     if waiting:
         yield f"{waiting} partitions have lost every copy, and wait for a member that holds one to return"
+    for name, lost in seen["partitions"].get("lost_to_maps", {}).items():
+        yield (
+            f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and refused until they are reset "
+            f"(holdfast cluster reset-lost --map {name})"
+        )
     if seen.get("waits_for"):
         names = ", ".join(seen["waits_for"])
         yield f"waiting for members that may hold acknowledged writes: {names} (or holdfast cluster accept-loss)"

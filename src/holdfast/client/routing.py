@@ -180,6 +180,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.NO_ROOM: errors.NoRoom,
     own.FaultKind.FAILED: errors.Refused,
     own.FaultKind.NO_MEMORY: errors.NoMemory,
+    own.FaultKind.LOST: errors.PartitionLost,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {
@@ -193,6 +194,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.NO_DATA_MEMBER: errors.NoDataMember,
     Status.FAILED: errors.Refused,
     Status.NO_MEMORY: errors.NoMemory,
+    Status.LOST: errors.PartitionLost,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

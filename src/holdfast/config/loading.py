@@ -299,6 +299,7 @@ def _check_zones(settings: Settings) -> None:
             "read_backups": (entry.read_backups, "use reads = 'local'"),
             "reads": (entry.reads == "confirmed", "a majority confirms every read there"),
             "changes_bytes": (entry.changes_bytes, "it has no change stream"),
+            "loss_policy": (entry.loss_policy != "ignore", "without a majority it waits, and is never lost"),
         }
         for key, (is_set, why) in unfit.items():
             if is_set:

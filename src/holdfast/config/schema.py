@@ -675,6 +675,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         named.update({SERVICE_PREFIX + name: entry for name, entry in self.services.items()})
         return sorted(name for name, entry in named.items() if entry.copies <= replicas)
 
+    def configured(self, name: str) -> str:
+        """By which name the settings of a map are configured: its own, or `default`."""
+        return name if name in self.maps else DEFAULT_MAP
+
+    def guarded(self, replicas: int = 1 + BACKUPS_MAX) -> tuple[str, ...]:
+        """Those of `maps_within` so many replicas whose losses are not ignored (`loss_policy`)."""
+        return tuple(
+            name
+            for name in self.maps_within(replicas)
+            if not name.startswith(INTERNAL) and self.map(name).loss_policy != "ignore"
+        )
+
     def _all(self) -> list[MapSettings | ServiceSettings]:
         return [self.map(DEFAULT_MAP), *self.maps.values(), *self.services.values()]
 

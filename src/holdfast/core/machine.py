@@ -258,6 +258,14 @@ class LossAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class LostReset:
+    """The operator lets these maps use what there is of these partitions, which are lost."""
+
+    partitions: tuple[int, ...]
+    maps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Durable:
     """Every append up to this number is durable."""
 

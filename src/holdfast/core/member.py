@@ -266,6 +266,14 @@ class Member:
         if self.membership.view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
 
+    def on_lost_reset(self, event: LostReset) -> None:
+        """Who makes the table is told."""
+        view = self.membership.view
+        if view is not None and self.membership.master is not None:
+            self.out.send(
+                self.membership.master, m.ResetLost(view.number, list(event.partitions), list(event.maps))
+            )
+
     def on_durable(self, event: Durable) -> None:
         """The journal has got on."""
         self.log.on_durable(event.number)
@@ -459,6 +467,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.StateWanted: lambda member, sender, message: member.membership.on_state_wanted(sender, message),
     m.Holdings: lambda member, sender, message: member.migrations.returned(sender, message),
     m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
+    m.ResetLost: lambda member, _, message: member.migrations.reset_lost(message.partitions, message.maps),
     m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
@@ -550,6 +559,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     ChangeState: lambda member, event: member.membership.order(event.state, ending=event.ending),
     DeadDeclared: lambda member, event: member.membership.declare_dead(set(event.members)),
     LossAccepted: lambda member, event: member.on_loss_accepted(),
+    LostReset: Member.on_lost_reset,
 }
 """What happens to a member: whose it is."""
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {

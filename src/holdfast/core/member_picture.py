@@ -31,6 +31,7 @@ from holdfast.core.replication.change_streams import ChangeStreams, Reach
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.router import Router
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.safety import Safety
@@ -237,6 +238,16 @@ class Picture:
     def stored_assignment(self, partition: int) -> Assignment | None:
         """A newer one, which this member has stored, and which may yet be committed."""
         return self._table_replication.stored_assignment(partition)
+
+    @property
+    def lost_partitions(self) -> Mapping[int, tuple[str, ...]]:
+        """Partitions that are lost to some configured maps, until the operator resets them (migration/M-7)."""
+        return {partition: row.lost for partition, row in enumerate(self._table.rows) if row.lost}
+
+    @property
+    def losses(self) -> LostPartitions:
+        """The same, as sessions need it: they change nothing of it."""
+        return self._router.refusals.losses
 
     @property
     def assigned(self) -> bool:

@@ -225,6 +225,15 @@ class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):
     view: int
 
 
+class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
+    """To the master: the operator lets these maps use what there is of these partitions, which are lost."""
+
+    view: int
+    partitions: list[int]
+    maps: list[str]
+    """By the names under which they are configured."""
+
+
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Master to primary: bring the destination to hold what the new row wants it to hold."""
 
@@ -561,6 +570,7 @@ Message = (
     | DeclareDead
     | Holdings
     | AcceptLoss
+    | ResetLost
     | MigrationRequest
     | MigrationReady
     | MigrationRefused

@@ -100,7 +100,7 @@ HOSTS = (
 KEYS = 64
 """So many keys are used, lest the fuzzing fill the members by what it may do."""
 BROKEN = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"ok\xfe")
-HARMLESS = frozenset({own.Want.REFILL, own.Want.ACCEPT_LOSS})
+HARMLESS = frozenset({own.Want.REFILL, own.Want.ACCEPT_LOSS, own.Want.RESET_LOST})
 
 
 @dataclass(frozen=True, slots=True)

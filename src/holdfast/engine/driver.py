@@ -232,6 +232,10 @@ class Driver:
         """The operator does not want to wait for members, or parts of files, that are missing."""
         self.handle(LossAccepted())
 
+    def reset_lost(self, partitions: Iterable[int], maps: Iterable[str]) -> None:
+        """The operator lets these maps use what there is of these partitions, which are lost."""
+        self.handle(LostReset(tuple(partitions), tuple(maps)))
+
     def declare_dead(self, members: Iterable[MemberId]) -> None:
         """The operator vouches that these members have ended."""
         self.handle(DeadDeclared(tuple(members)))

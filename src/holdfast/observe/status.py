@@ -21,6 +21,15 @@ def _process(member: Member) -> dict[str, int] | None:
     }
 
 
+def _lost(member: Member) -> dict[str, list[int]]:
+    """By configured map, the partitions that are lost to it (migration/M-7)."""
+    found: dict[str, list[int]] = {}
+    for partition, names in member.picture.lost_partitions.items():
+        for name in names:
+            found.setdefault(name, []).append(partition)
+    return dict(sorted(found.items()))
+
+
 def _waits(member: Member) -> bool:
     """Whether the table of a cluster that was stopped is still to be made."""
     view = member.picture.view
@@ -89,6 +98,7 @@ def status_of(
             "holes": sum(1 for row in rows for uuid in row.replicas if uuid is None),
             "waits_for_members": member.picture.waits_for_members,
             "waiting_for_copies": member.picture.waiting_for_copies,
+            "lost_to_maps": _lost(member),
         },
         "migrations": {
             **member.picture.migrations(),

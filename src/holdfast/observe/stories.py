@@ -250,6 +250,9 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             ]
         case LossAccepted():
             return ["the operator does not wait for what is missing"]
+        case LostReset(partitions, maps):
+            listed = ", ".join(map(str, partitions))
+            return [f"the operator resets lost partitions {listed} of {', '.join(maps)}"]
         case DiskRoom(full):
             return ["its disk is full" if full else "its disk has room again"]
         case MemoryRoom(room):

@@ -1,7 +1,8 @@
 """What an operator wants of this member, and of the cluster through it: ordered, waited for, answered.
 
 The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
-(`core.cluster.intents`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back.
+(`core.cluster.intents`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back,
+and `reset_lost` does not go on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
 
 POLL_S = 0.02
+TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST)
+"""Orders that do not stand when they were not carried out in time."""
 LAST_ANSWERS_S = 1.0
 """How long a member that ends gives its orders to be answered."""
 
@@ -97,6 +100,50 @@ class Control:
             return not self._member.picture.why_unserved()
 
         await self.until(served, timeout_s, self._member.picture.why_unserved)
+
+    async def reset_lost(self, partitions: Sequence[int], maps: Sequence[str], timeout_s: float) -> None:
+        """Let these maps use what there is of these lost partitions; empty: all. Returns when no row says any more that
+        they are lost.
+        """
+        self._must_be_member()
+        picture = self._member.picture
+        unknown = [name for name in maps if name not in {DEFAULT_MAP, *self._node.settings.maps}]
+        if unknown:
+            raise Refused(f"map {unknown[0]!r} has no settings of its own: it is reset with {DEFAULT_MAP!r}")
+        left = self._lost(partitions, maps)
+        if not left:
+            raise Refused("no such partition is lost: there is nothing to reset")
+        gone = [p for p in left if not picture.is_member(picture.assignment(p).owner)]
+        if gone:
+            raise Refused(
+                f"no copy of partitions {ranges_of(gone)} is here: start the members that held them, or go on without "
+                "what they held (holdfast cluster accept-loss); then reset them"
+            )
+        asked_s = 0.0
+
+        def reset() -> bool:
+            # Said again: a new master has not heard it, and a partition that just moves is left alone. What was reset
+            # once, and is lost again meanwhile, is another loss.
+            nonlocal asked_s
+            now_s = asyncio.get_running_loop().time()
+            for partition in left.keys() - self._lost(partitions, maps).keys():
+                del left[partition]
+            if left and now_s - asked_s >= 1:
+                asked_s = now_s
+                names = sorted(set[str]().union(*left.values()))
+                self._node.guard(lambda: self._driver.reset_lost(sorted(left), names))
+            return not left
+
+        await self.until(reset, timeout_s, lambda: f"partitions {ranges_of(sorted(left))} are still lost")
+
+    def _lost(self, partitions: Sequence[int], maps: Sequence[str]) -> dict[int, set[str]]:
+        """Which of these partitions are lost to which of these maps; empty: of all."""
+        return {
+            partition: names
+            for partition, lost in self._member.picture.lost_partitions.items()
+            if (names := {name for name in lost if not maps or name in maps})
+            and (not partitions or partition in partitions)
+        }
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
@@ -236,6 +283,8 @@ class Control:
                 return self.change_state(ClusterState(order.state), timeout_s)
             case own.Want.ACCEPT_LOSS:
                 return self.accept_loss(timeout_s)
+            case own.Want.RESET_LOST:
+                return self.reset_lost(order.partitions, order.maps, timeout_s)
             case own.Want.END:
                 return self.shut_down_cluster(timeout_s)
             case own.Want.LEAVE:

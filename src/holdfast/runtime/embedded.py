@@ -68,6 +68,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.NO_DATA_MEMBER: NoDataMember,
     Status.FAILED: Refused,
     Status.NO_MEMORY: NoMemory,
+    Status.LOST: PartitionLost,
 }
 
 

@@ -19,6 +19,7 @@ from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.change_streams import Reach
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -114,6 +115,10 @@ class Grid(Protocol):
         """The answer to a request that must not be taken now, whatever its keys: nothing of it was done. `size`: the
         bytes that it brings, if these are many.
         """
+
+    @property
+    def losses(self) -> LostPartitions:
+        """Partitions that are lost, for looking."""
 
     def cluster(self) -> ClusterCard:
         """Members and owners now."""

@@ -16,6 +16,7 @@ from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
@@ -94,6 +95,10 @@ class MemberGrid:
     @property
     def cuts(self) -> Cuts:
         return self.member.copies.cuts
+
+    @property
+    def losses(self) -> LostPartitions:
+        return self.member.picture.losses
 
     def execute(self, request: Request, done: Done) -> None:
         self.driver.execute(request, done)

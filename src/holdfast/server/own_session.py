@@ -56,6 +56,7 @@ _FAULTS = {
     Status.PASSIVE: own.FaultKind.PASSIVE,
     Status.NO_ROOM: own.FaultKind.NO_ROOM,
     Status.NO_MEMORY: own.FaultKind.NO_MEMORY,
+    Status.LOST: own.FaultKind.LOST,
 }
 """Why rows are not stored, as a fault of the own protocol."""
 
@@ -434,7 +435,18 @@ class OwnSession:
         why = changes.why_no_stream(self._grid.changes, name)
         if why:
             self._fault(number, own.FaultKind.UNSUPPORTED, why)
-        return not why and self._in_range(number, partitions)
+        return (
+            not why and self._in_range(number, partitions) and not self._are_lost(number, [name], partitions)
+        )
+
+    def _are_lost(self, number: int, maps: list[str], partitions: list[int]) -> bool:
+        """Whether one of these maps has lost one of these partitions: then that is the answer (routing/R-12)."""
+        for name in maps:
+            refused = self._grid.losses.why_refused(Request(Op.ENTRIES, name, partitions))
+            if refused is not None:
+                self._fault(number, own.FaultKind.LOST, refused.detail)
+                return True
+        return False
 
     def _changes(self, question: own.AskChanges) -> None:
         wrong = changes.why_malformed(question)

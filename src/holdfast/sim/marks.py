@@ -127,8 +127,12 @@ RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.i
 MARKS: dict[str, str] = FEATURES | ZONES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
 """Every mark, and what it means."""
 
+LOSSES_IGNORED = "the maps of a campaign ignore losses; tests/sim/test_loss_policies.py has some that do not"
 NEVER: dict[str, str] = {
     ANSWER + "FAILED": "an error inside a member ends the run as a failure before anybody is told of it",
+    ANSWER + "LOST": LOSSES_IGNORED,
+    RULE + "lost-refused": LOSSES_IGNORED,
+    RULE + "lost-stays": LOSSES_IGNORED,
 }
 """Marks that no run can hit, and why."""
 NEED_DISKS = frozenset(

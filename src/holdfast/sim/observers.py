@@ -93,6 +93,7 @@ class Observers:
             *self.reading.problems(kept, lost),
             *self.cutter.found,
             *self.reader.judge(of_stream, ends, lost),
+            *(self.applications.problems(lost) if self.applications is not None else ()),
         ]
 
     @property

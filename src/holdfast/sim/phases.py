@@ -270,6 +270,13 @@ class Phases:
         self.world.tell(f"LOSS accepted at {process.name}")
         self.cluster.accepted = True
         process.step(process.driver.accept_loss)
+        self.world.after(SECOND, partial(self._accept_again, process))
+
+    def _accept_again(self, process: Process) -> None:
+        """As `runtime.control` does until all is served: another holder may be found dead just after the order."""
+        if not process.dead and process.driver.member.picture.why_unserved():
+            process.step(process.driver.accept_loss)
+            self.world.after(SECOND, partial(self._accept_again, process))
 
     def _choose_victims(self) -> list[Process]:
         """All in-sync holders of a partition, where the others are a quorum without them."""

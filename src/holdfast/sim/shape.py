@@ -240,7 +240,13 @@ def unusual(settings: Settings) -> list[str]:
         usual, given = getattr(plain, section), getattr(settings, section)
         for name in given.__struct_fields__:
             value = getattr(given, name)
-            if value != getattr(usual, name) and name not in ("count", "quorum", "lost", "backup_acks"):
+            if value != getattr(usual, name) and name not in (
+                "count",
+                "quorum",
+                "lost",
+                "placement",
+                "backup_acks",
+            ):
                 found.append(f"{name} {value}")
     return found
 

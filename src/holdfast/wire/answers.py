@@ -34,6 +34,8 @@ class FaultKind(IntEnum):
     """An error inside the member, which has changed nothing and goes on; its log says more."""
     NO_MEMORY = 11
     """The memory of a member that would have to keep the write is nearly full."""
+    LOST = 13
+    """Partitions of the map are lost, and its `loss_policy` does not ignore that."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):

@@ -93,6 +93,13 @@ def _row(row: Assignment) -> None:
     _require(len(set(holders)) == len(holders), "a row names a member twice")
     for uuid in holders:
         _none(why_no_uuid(uuid))
+    _names_of_maps(row.lost)
+
+
+def _names_of_maps(names: Sequence[str]) -> None:
+    _require(len(set(names)) == len(names), "a map is named twice")
+    for name in names:
+        _require(len(name) <= NAME_MAX, f"a name of {len(name)} characters")
 
 
 def _rows(rows: Sequence[tuple[int, Assignment]], count: int) -> None:
@@ -288,6 +295,11 @@ def _holdings(message: m.Holdings, count: int) -> None:
         _counters(kept.counters)
 
 
+def _reset(message: m.ResetLost, count: int) -> None:
+    _partitions(message.partitions, count)
+    _names_of_maps(message.maps)
+
+
 def _request_of_migration(message: m.MigrationRequest, count: int) -> None:
     migration = message.migration
     _partitions([migration.partition], count)
@@ -442,6 +454,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.TableOffer: _table,
     m.TableReport: _report,
     m.Holdings: _holdings,
+    m.ResetLost: _reset,
     m.MigrationRequest: _request_of_migration,
     m.MigrationReady: _one,
     m.MigrationRefused: _one,

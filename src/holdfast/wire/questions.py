@@ -156,6 +156,8 @@ class Want(IntEnum):
     """The cluster without members, or parts of files, that are missing: every partition with an owner."""
     REFILL = 7
     """A backup of a partition, of which this member is the primary, with what the primary holds: filled anew."""
+    RESET_LOST = 8
+    """Lost partitions in use again, with what there is of them."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -171,6 +173,10 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """For `REFILL`."""
     member: str = ""
     """For `REFILL`: the UUID of the backup."""
+    partitions: Partitions = []
+    """For `RESET_LOST`; empty: all that are lost."""
+    maps: Rows[str] = []
+    """For `RESET_LOST`, by their configured names; empty: all that have lost some."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -23,7 +23,10 @@ from holdfast.core.model.views import View
 
 MADE: list[tuple[Entry, list[object]]] = [
     (Wrote(3, 4, [], 9), [1, 3, 4, [], 9]),
-    (TableAssignments([(0, Assignment(5, (MemberId("a"), None), 2))]), [2, [[0, [5, ["a", None], 2, []]]]]),
+    (
+        TableAssignments([(0, Assignment(5, (MemberId("a"), None), 2, lost=("m",)))]),
+        [2, [[0, [5, ["a", None], 2, [], ["m"]]]]],
+    ),
     (Seen(View(7, "id", [])), [3, [7, "id", [], [], "active", False, [], {}, False]]),
     (Began(3, 2), [4, 3, 2]),
     (Dropped(3), [5, 3, ""]),

@@ -57,6 +57,13 @@ def test_each_slot_that_changes_raises_the_version_by_one_and_any_change_by_one_
         assert Assignment(5, before, 3).changed(after, extra=2).version == changed.version + 2
 
 
+def test_what_is_lost_stays_lost_and_more_may_be() -> None:
+    row = Assignment(5, (A, B), 3, lost=("n",))
+    assert row.changed((B, A)).lost == ("n",)
+    assert row.losing(["o", "m", "n"]) == Assignment(5, (A, B), 3, lost=("m", "n", "o"))
+    assert row.losing([]) == row
+
+
 def test_who_is_behind_stays_behind_as_long_as_it_is_named() -> None:
     row = Assignment(5, (A, B, C), 1, (B, C))
     assert row.changed((A, None, C)) == Assignment(6, (A, None, C), 1, (C,))
@@ -128,7 +135,9 @@ def test_only_a_newer_row_is_taken(version: int, *, taken: bool) -> None:
     assert table.rows[0] == Assignment()
 
 
-@pytest.mark.parametrize("other", [Assignment(5, (B, A)), Assignment(5, (A, B), behind=(B,))])
+@pytest.mark.parametrize(
+    "other", [Assignment(5, (B, A)), Assignment(5, (A, B), behind=(B,)), Assignment(5, (A, B), lost=("m",))]
+)
 def test_an_equal_version_with_other_replicas_is_another_history(other: Assignment) -> None:
     table = Table(1)
     table.rows[0] = Assignment(5, (A, B))

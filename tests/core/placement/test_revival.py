@@ -92,6 +92,13 @@ def test_a_replica_that_does_not_hold_every_map_stays_behind_the_slots_of_those_
     assert keeping(Assignment(9, (A, None, None)), [None, B, C], 2).replicas == (A, B, C)
 
 
+def test_what_was_lost_before_is_lost_afterwards() -> None:
+    lost = Assignment(OLD.version, OLD.replicas, lost=("m",))
+    row = revived(lost, [claim(A, 0, ("m", 8))], 3, version=GENERATION, holders=3)
+    assert row is not None and row.lost == ("m",)
+    assert keeping(row, [None, B], 3).lost == ("m",)
+
+
 def test_who_never_went_away_stays_in_the_row() -> None:
     row = keeping(Assignment(9, (A, None, None)), [None, None, C], 3)
     assert row.replicas == (A, C, None)

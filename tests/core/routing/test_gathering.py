@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.routing.around import Around, Told
 
-from holdfast.config import LimitSettings, PartitionSettings, Settings
+from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.machine import Outbox, Send, SetTimer
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
@@ -49,9 +49,13 @@ class Scripted:
 class Desk(Told):
     """Four partitions: of this member, of Ann twice, and of Ben."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, maps: dict[str, MapSettings] | None = None, **limits: int) -> None:
         super().__init__()
-        settings = Settings(partitions=PartitionSettings(count=4), limits=LimitSettings(**limits))  # type: ignore[arg-type]
+        settings = Settings(
+            partitions=PartitionSettings(count=4),
+            limits=LimitSettings(**limits),  # type: ignore[arg-type]
+            maps=maps or {},
+        )
         self.rows = [Assignment(1, (owner,)) for owner in (ME, ANN, ANN, BEN)]
         self.around = Around()
         self.protocol = Scripted(self.out)

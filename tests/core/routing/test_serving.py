@@ -217,3 +217,37 @@ def test_there_is_room_again(alone: Alone) -> None:
     alone.play(MemoryRoom(Room.LITTLE))
     notes = [one.kind for one in alone.play(MemoryRoom(Room.PLENTY)) if isinstance(one, Note)]
     assert notes == ["there is room in memory again: writes that store entries are taken"]
+
+
+# -- what is lost
+
+
+@pytest.mark.rule("routing/R-12")
+def test_what_rows_say_of_losses_is_refused_and_used_again_when_they_say_so_no_more() -> None:
+    alone = Alone(safe=MapSettings(loss_policy="read-write-safe"))
+    row = alone.member.table.rows[1]
+    get = ClientRequest(7, Request(Op.GET, "safe", [1], b"k"))
+
+    def answers(effects: list[Effect]) -> list[Status]:
+        return [one.answer.status for one in effects if isinstance(one, Complete)]  # type: ignore[union-attr]
+
+    assert answers(alone.play(get)) == [Status.OK]
+    alone.assign(1, msgspec.structs.replace(row, version=row.version + 1, lost=("safe",)))
+    assert answers(alone.play(get)) == [Status.LOST]
+    assert alone.leads == alone.serves == [True] * COUNT, "other maps are used there as before"
+    alone.assign(1, msgspec.structs.replace(row, version=row.version + 2, lost=()))
+    assert answers(alone.play(get)) == [Status.OK]
+
+
+@pytest.mark.rule("routing/R-12")
+def test_a_write_that_waits_elsewhere_is_refused_when_its_map_can_only_be_read() -> None:
+    alone = Alone(strict=MapSettings(loss_policy="read-only-safe"))
+    rows = alone.member.table.rows
+    alone.assign(1, Assignment(rows[1].version + 1, (BEN,), rows[1].epoch))
+    for token, op in ((7, Op.SET), (8, Op.GET)):
+        asked = alone.play(ClientRequest(token, Request(op, "strict", [1], b"k", b"v")))
+        assert not [one for one in asked if isinstance(one, Complete)], "its owner is not here"
+    told = alone.assign(2, msgspec.structs.replace(rows[2], version=rows[2].version + 1, lost=("strict",)))
+    (refused,) = [one for one in told if isinstance(one, Complete)]
+    assert refused.token == 7
+    assert isinstance(refused.answer, Outcome) and refused.answer.status is Status.LOST

@@ -33,6 +33,7 @@ from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.replication.consensus import ZoneState
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -175,6 +176,7 @@ class OneMemberGrid:
         self.lane = OneLane(self)
         rows = Rows(lambda partition: Assignment(1, (MemberId(ME),)))
         self.cuts = Cuts(MemberId(ME), Settings(), Clock(self), rows, self.lane)  # type: ignore[arg-type]
+        self.losses = LostPartitions(Settings(maps={"safe": MapSettings(loss_policy="read-write-safe")}))
         self.zoned: set[str] = set()
         """Maps that live in a zone, which the member leads."""
         self.local = False

@@ -489,6 +489,7 @@ def test_a_verdict_after_the_end_is_dropped(wire: Wire, grid: OneMemberGrid) -> 
         (Status.TOO_LARGE, 23, "larger"),
         (Status.NO_ROOM, 27, "disk is full"),
         (Status.NO_MEMORY, 43, "memory is full"),
+        (Status.LOST, 27, "partitions of the map are lost"),
     ],
 )
 def test_each_status_has_its_error(
@@ -499,6 +500,39 @@ def test_each_status_has_its_error(
         wire.ask(map_clear_codec, "m")
     assert refused.value.code == code
     assert "(because)" in str(refused.value)
+
+
+@pytest.mark.rule("routing/R-12")
+def test_the_data_lane_takes_nothing_of_a_map_that_has_lost_something(
+    wire: Wire, grid: OneMemberGrid
+) -> None:
+    """Also on a connection that has used it before; afterwards it does again, and other maps never cease."""
+
+    def asked(name: str) -> list[Op]:
+        """What goes the general way of a read and a write."""
+        grid.requests.clear()
+        wire.ask(map_get_codec, name, data(KEY), THREAD, partition=5)
+        wire.ask(map_set_codec, name, data(KEY), data(ONE), THREAD, -1, partition=5)
+        return [request.op for request in grid.requests]
+
+    assert [(asked(name), asked(name)) for name in ("safe", "other")] == [([Op.GET], [])] * 2
+    grid.losses.learn(3, ("safe",))
+    assert (asked("safe"), asked("safe")) == ([Op.GET, Op.SET], [Op.GET, Op.SET])
+    assert (asked("other"), asked("other")) == ([Op.GET], [])
+    grid.losses.learn(3, ())
+    for _ in range(2):
+        asked("safe")
+    first, second = (
+        wire.number(map_get_codec.encode_request("safe", data(KEY), THREAD), 5)[1] for _ in range(2)
+    )
+    grid.requests.clear()
+    wire.session.receive(first[:20])
+    grid.losses.learn(3, ("safe",))
+    wire.session.receive(first[20:] + second)
+    assert [request.op for request in grid.requests] == [Op.GET] * 2, "also behind what has come in part"
+    wire.take()
+    grid.losses.learn(3, ())
+    assert (asked("safe"), asked("safe")) == ([Op.GET], [])
 
 
 def test_part_of_a_write_applied_is_unknown_and_part_of_a_read_is_asked_again() -> None:

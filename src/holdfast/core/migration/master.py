@@ -168,6 +168,11 @@ class Migrations:
             self._discard_plan()
             self.control()
 
+    def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
+        """The operator lets these maps use what there is of these lost partitions."""
+        if self.table_replication.ready and self.table_replication.table.assigned:
+            self.settlement.reset_lost(frozenset(partitions), frozenset(maps))
+
     def on_gathered(self, notice: TableGathered) -> None:
         """The newest table is known, or the view has changed under the same master: settle what was under way."""
         self.settlement.settle(notice.active, notice.staying)
@@ -304,7 +309,8 @@ class Migrations:
         running.step(MigrationStep.READY)
         migration = running.migration
         replicas = migration.apply_to(head.replicas)
-        row = Assignment(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
+        version = head.version + migration.increment
+        row = Assignment(version, replicas, head.epoch, lost=head.lost)  # type: ignore[arg-type]
         self.settlement.ended(migration, row.version, well=True, began_ns=running.began_ns)
         self.table_replication.propose({message.partition: row})
 

@@ -201,7 +201,7 @@ class Returns:
                 made = Assignment(version, (self._membership.data_members()[0].uuid, *empty))
             if made is None:
                 lost.append(partition)
-                made = Assignment(version, row.replicas, row.epoch, row.behind)
+                made = Assignment(version, row.replicas, row.epoch, row.behind, row.lost)
             assert made.version >= version, "a revived row is beyond what anybody knows (placement/E-3)"
             rows[partition] = made
         assert rows.keys() >= set(lost), "who waits for its copies has a row, too"
@@ -225,7 +225,22 @@ class Returns:
             member if member is not None and self._membership.member(member) is not None else None
             for member in row.holding
         ]
-        return keeping(made, here, self._holders) if made is not None else None
+        if made is None:
+            return None
+        owner = next(claim for claim in claims if claim.member == made.owner)
+        return keeping(made.losing(self._lost_with(owner, stopped=stopped)), here, self._holders)
+
+    def _lost_with(self, owner: Claim, *, stopped: bool) -> set[str]:
+        """migration/M-7: the maps that are not whole in the copy of who becomes the owner. What was in memory alone is
+        gone with a member that was started anew; only after a stop of everybody is that no loss, but how it is.
+        """
+        lost = set(self._settings.guarded(owner.slot) if owner.kept.whole else self._settings.guarded())
+        member = self._membership.member(owner.member)
+        if not stopped and member is not None and member.returns:
+            lost.update(
+                name for name in self._settings.guarded() if self._settings.map(name).journal == "off"
+            )
+        return lost
 
     def arranging(
         self, here: Sequence[int], now: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int

@@ -5,13 +5,17 @@ Decisions on the newest table that the master knows (`table_replication.head`); 
 - migration/M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but
   when none remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator
   chose to accept the loss.
+- migration/M-7: Maps that do not ignore it (`maps.*.loss_policy`) and of which no copy of a partition is left are named
+  in its row as lost. They stay so, whoever comes back, until the operator resets them.
 - migration/M-4: A failed migration raises the version further than its success would have, so that a success of which
   nobody here knows can never be mistaken for the present row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
 
 from holdfast.config import Settings
 from holdfast.core.cluster.standing import Standing
@@ -131,7 +135,7 @@ class Settlement:
             "a failure raises further than the success would have (migration/M-4)"
         )
         self.table_replication.head[migration.partition] = Assignment(
-            higher, row.replicas, row.epoch, row.behind
+            higher, row.replicas, row.epoch, row.behind, row.lost
         )
 
     def _mark_behind(self, present: set[MemberId]) -> None:
@@ -143,7 +147,8 @@ class Settlement:
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
             if gone and row.owner in present:
                 assert not set(gone) & set(row.behind), "who is behind already is not holding"
-                head[partition] = Assignment(row.version + 1, row.replicas, row.epoch, (*row.behind, *gone))
+                behind = (*row.behind, *gone)
+                head[partition] = Assignment(row.version + 1, row.replicas, row.epoch, behind, row.lost)
 
     # -- repair
 
@@ -171,9 +176,10 @@ class Settlement:
                 head[partition] = back
                 continue
             if survivor is None or (few and not self._accepts_loss()):
-                losses += self._all_gone(partition, row, present, told=partition in waiting)
+                depth = len(row.replicas) if survivor is None else survivor
+                losses += self._all_gone(partition, row, present, depth, told=partition in waiting)
                 continue
-            head[partition] = row.changed(slots)
+            head[partition] = row.changed(slots).losing(self._settings.guarded(survivor))
             if survivor:
                 promotion = Migration(partition, None, NONE, NONE, str(slots[0]), survivor, 0)
                 promoted.append((promotion, head[partition].version))
@@ -199,16 +205,29 @@ class Settlement:
                 reporter.ended(promotion, version, well=True)
             reporter.finished()
 
-    def _all_gone(self, partition: int, row: Assignment, present: set[MemberId], *, told: bool) -> list[Loss]:
-        """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told."""
+    def _all_gone(
+        self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, told: bool
+    ) -> list[Loss]:
+        """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told.
+
+        `depth`: so many replicas, from the owner on, are gone.
+        """
         data = self._data_members(present)
         width = len(row.replicas)
         assert partition not in self.lost, "each is looked at once"
         if not data or not self._accepts_loss():
             self.lost.add(partition)
+            self._declare(partition, row, depth)
             return [] if told else [Loss(partition, width - 1, True, [])]
-        self._begin_anew(partition, row, present, epoch=row.epoch + 1)
+        everything = row.losing(self._settings.guarded())
+        self._begin_anew(partition, everything, present, epoch=row.epoch + 1)
         return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
+
+    def _declare(self, partition: int, row: Assignment, depth: int) -> None:
+        """migration/M-7, of a row whose partition waits: it goes on naming those who are gone."""
+        marked = row.losing(self._settings.guarded(depth))
+        if marked.lost != row.lost:
+            self.table_replication.head[partition] = marked.changed(row.replicas)
 
     def _begin_anew(self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0) -> None:
         """Give the partition to one of those who are here, empty."""
@@ -217,7 +236,9 @@ class Settlement:
             width = len(row.replicas)
             raised = row.changed((data[partition % len(data)], *(None,) * (width - 1)), extra=width)
             assert raised.version > row.version + width, "it is beyond whatever was offered"
-            self.table_replication.head[partition] = Assignment(raised.version, raised.replicas, epoch)
+            self.table_replication.head[partition] = Assignment(
+                raised.version, raised.replicas, epoch, lost=row.lost
+            )
 
     def revive(self) -> None:
         """migration/X-2: partitions go on whose members are back with their copies."""
@@ -230,6 +251,28 @@ class Settlement:
             assert all(row.owner is not None for row in rows.values()), "somebody is back with each"
             self.lost -= rows.keys()
             self._out.note("partitions are back", partitions=len(rows))
+            self.table_replication.propose(rows)
+
+    def reset_lost(self, partitions: Collection[int], maps: Collection[str]) -> None:
+        """migration/M-7: the operator lets these maps use what there is of these partitions.
+
+        Left alone are those that nobody here owns, and those of which another change is on its way: the order comes
+        again until it is so.
+        """
+        table, head = self.table_replication.table.rows, self.table_replication.head
+        present = {info.uuid for info in self._membership.members()}
+        rows: dict[int, Assignment] = {}
+        for partition in sorted(partitions):
+            row = head[partition]
+            left = tuple(name for name in row.lost if name not in maps)
+            busy = row.version != table[partition].version or partition in self._under_way.all
+            if left == row.lost or busy or row.owner not in present:
+                continue
+            rows[partition] = replace(row.changed(row.replicas), lost=left)
+        if rows:
+            self._out.note(
+                "the operator resets lost partitions", level="warning", count=len(rows), maps=sorted(maps)
+            )
             self.table_replication.propose(rows)
 
     @property
@@ -247,4 +290,4 @@ class Settlement:
 
 def _taken_back(offered: Assignment, base: Assignment) -> Assignment:
     """The row of before, above the one that was offered (placement/L-6)."""
-    return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind)
+    return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind, base.lost)

@@ -166,6 +166,8 @@ class Status(IntEnum):
     """Refused: an error inside the member, which has changed nothing."""
     NO_MEMORY = 10
     """Refused: the memory of a member that would have to keep the write is nearly full."""
+    LOST = 11
+    """Refused: partitions of the map are lost, and its `loss_policy` does not ignore that."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

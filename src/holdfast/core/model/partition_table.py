@@ -6,11 +6,12 @@ epoch of its content. Only the master makes new rows; a row with a version that 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import mmh3
 import msgspec
+from msgspec import structs
 
 from holdfast.core.model.ids import MemberId
 from holdfast.errors import InvariantBroken
@@ -28,6 +29,10 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
     """Raised when the partition was declared lost and began anew, empty."""
     behind: tuple[MemberId, ...] = ()
     """Backups that are named, but do not hold everything: they were missing while the table was frozen."""
+    lost: tuple[str, ...] = ()
+    """Configured maps whose entries of this partition were declared lost, in order; until the operator resets them.
+    Only those that do not ignore it (`maps.*.loss_policy`); `default` stands for all that are not configured.
+    """
 
     @property
     def owner(self) -> MemberId | None:
@@ -53,7 +58,11 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
         slots = sum(1 for old, new in zip(before, after, strict=True) if old != new)
         behind = tuple(member for member in self.behind if member in replicas)
         assert extra >= 0, "versions rise"
-        return Assignment(self.version + max(1, slots) + extra, replicas, self.epoch, behind)
+        return Assignment(self.version + max(1, slots) + extra, replicas, self.epoch, behind, self.lost)
+
+    def losing(self, maps: Iterable[str]) -> Assignment:
+        """This row, with these maps among those that are lost, too (migration/M-7)."""
+        return structs.replace(self, lost=tuple(sorted({*self.lost, *maps})))
 
 
 def survivors(
@@ -103,7 +112,7 @@ class Table:
         if row.version < old.version:
             return None
         if row.version == old.version:
-            if (row.replicas, row.behind) != (old.replicas, old.behind):
+            if (row.replicas, row.behind, row.lost) != (old.replicas, old.behind, old.lost):
                 raise InvariantBroken(
                     f"partition {partition} diverged at version {row.version}: {old} and {row}"
                 )

@@ -175,7 +175,8 @@ class Gatherings:
         """Ask every owner for its share of what is missing."""
         refused = self._refusals.why_refused(gathering.request)
         if refused is not None:
-            self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else refused)
+            partly = gathering.started and gathering.request.op not in READS
+            self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if partly else refused)
             return
         crowded = self._replication.refusing and changes(gathering.request)
         shares: dict[MemberId, list[int]] = {}

@@ -14,6 +14,7 @@ from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request,
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.replication.protocol import Replication
+from holdfast.core.routing.lost_partitions import LostPartitions
 
 PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
 NO_DATA_MEMBER = Outcome(
@@ -48,6 +49,8 @@ class Refusals:
         """Members that have not plenty of room in their memory: nothing more may be stored in what they hold."""
         self._names: dict[MemberId, str] = {}
         """The names of all members."""
+        self.losses = LostPartitions(settings)
+        """Partitions that are lost."""
 
     def know(self, members: list[MemberInfo], full: set[MemberId], short: dict[MemberId, Room]) -> None:
         """These are the members, and this is how much room they have on their disks and in their memories."""
@@ -63,12 +66,15 @@ class Refusals:
     @property
     def any(self) -> bool:
         """Whether there are requests that must be refused."""
-        return self.dataless or self.passive or bool(self.full) or bool(self.short)
+        return self.dataless or self.passive or bool(self.full) or bool(self.short) or self.losses.any
 
     def why_refused(self, request: Request) -> Outcome | None:
         """The answer to a request that must not be taken now."""
         if self.dataless:
             return NO_DATA_MEMBER
+        lost = self.losses.why_refused(request)
+        if lost is not None:
+            return lost
         if self.passive and changes(request):
             return PASSIVE
         if self.full and request.op not in READS and self._is_kept(request):

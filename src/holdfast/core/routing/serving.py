@@ -68,6 +68,9 @@ class Serving:
         partition, old, new = notice.partition, notice.old, notice.new
         assert self._rows[partition] is new, "the table has it"
         assert old.version < new.version, "an assignment is followed by a newer one"
+        losses = self._router.refusals.losses
+        if old.lost != new.lost and losses.learn(partition, new.lost):
+            self._router.restrict()
         copy = self._copies.held.get(partition)
         if new.owner != self._me:
             if copy is not None:

@@ -140,6 +140,9 @@ class HazelcastSession:
             let_in=lambda: let_in(False),
         )
         self._names: dict[bytes, str] = {}
+        self._losses = grid.losses
+        self._losses_seen = self._losses.changes
+        """`_names` has no map of which partitions are lost, as of so many changes of these."""
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps that live in zones, which the data lane remembers."""
         self._unsealed: list[bytes] = []
@@ -166,6 +169,8 @@ class HazelcastSession:
         if room < 0:
             self._rest, flow.rest = (data, 0), True
             return
+        if self._losses.changes != self._losses_seen:
+            self._look_at_losses()
         at = serve_entries(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
         if self._unsealed or at < len(data):
             talk.busy = True
@@ -274,7 +279,14 @@ class HazelcastSession:
 
     # -- the data lane
 
+    def _look_at_losses(self) -> None:
+        """Maps with lost partitions go the general way, which refuses by name (routing/R-12)."""
+        self._losses_seen = self._losses.changes
+        self._names.clear()
+
     def _serve_entries(self, data: bytes, at: int) -> int:
+        if self._losses.changes != self._losses_seen:
+            self._look_at_losses()
         room = self._flow.left
         at = serve_entries(
             data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest, room
@@ -441,7 +453,7 @@ class HazelcastSession:
         if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
             return
         if not grid.zone_of(name):
-            if len(self._names) < _MOST_NAMES:
+            if len(self._names) < _MOST_NAMES and not self._losses.concern(name):
                 self._names[name.encode()] = name
         elif len(self._zone_maps) < _MOST_NAMES:
             entries = grid.zone_entries(name)

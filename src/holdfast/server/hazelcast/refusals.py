@@ -45,6 +45,7 @@ _BY_STATUS = {
     Status.FAILED: (BAD_STATE, "an error inside the member; nothing was changed, and its log says more"),
     Status.NO_MEMORY: (MAX_SIZE, "memory is full; the request was not applied"),
     Status.NO_ROOM: (BAD_STATE, "a disk is full; the request was not applied"),
+    Status.LOST: (BAD_STATE, "partitions of the map are lost; the request was not applied"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }
 

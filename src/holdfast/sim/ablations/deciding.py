@@ -16,6 +16,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
 from holdfast.core.placement.revival import Claim
 from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.sim.ablations.place import Place, always, nothing
 from holdfast.sim.replacing import Method
 
@@ -63,6 +64,20 @@ def _loss_is_not_accepted(settlement: Settlement) -> bool:
     return settlement._settings.partitions.lost == "wait" and not settlement._returns.accepted
 
 
+def _something_is_lost(losses: LostPartitions, request: Request) -> bool:
+    return losses.any
+
+
+def _is_lost(newest: Assignment, *_: Any, **__: Any) -> bool:
+    return bool(newest.lost)
+
+
+def _forgets_the_loss(
+    truth: Method, newest: Assignment, claims: Sequence[Claim], width: int, **how: Any
+) -> Assignment | None:
+    return truth(replace(newest, lost=()), claims, width, **how)  # type: ignore[no-any-return]
+
+
 DECIDING: dict[str, tuple[Place, ...]] = {
     "destination-first": (Place(TableReplication, "_named", _names_nobody),),
     "newest-table": (Place(TableReplication, "_unreported", _misses_nobody),),
@@ -74,5 +89,7 @@ DECIDING: dict[str, tuple[Place, ...]] = {
     "failed-version": (Place(settling, "_taken_back", _goes_back), Place(Settlement, "_raise", nothing)),
     "plan-keeps-copies": (Place(planning, "plan", _plans_carelessly),),
     "wait-for-copies": (Place(Settlement, "_accepts_loss", always, when=_loss_is_not_accepted),),
+    "lost-refused": (Place(LostPartitions, "why_refused", nothing, when=_something_is_lost),),
+    "lost-stays": (Place(returns, "revived", _forgets_the_loss, when=_is_lost),),
     "drain-waits": (Place(Migrations, "may_part", always),),
 }

@@ -25,6 +25,8 @@ _GRID: dict[str, str] = {
     "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
     "promotion-by-table": "A backup becomes owner only by a table from the master.",
     "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
+    "lost-refused": "What is lost to a map that does not ignore it is neither read nor written before it is reset.",
+    "lost-stays": "What was declared lost stays so, whoever comes back, until the operator resets it.",
     "copy-complete": "A destination counts as filled only when it holds the last chunk.",
     "no-gap": "A copy that is being filled is complete only when no update up to the last chunk is missing.",
     "newer-wins": "An update that comes late does not undo a newer one of the same key.",
@@ -78,6 +80,9 @@ DIRECTED = frozenset(
         "damage-ends",
         "wait-for-stores",
         "told-when-safe",
+        # The maps of a campaign ignore losses.
+        "lost-refused",
+        "lost-stays",
         # Of zones: too few runs were tried without them to say how soon one would notice.
         *ZONED,
     }

@@ -32,6 +32,7 @@ _STATUSES = {
     own.FaultKind.PASSIVE: Status.PASSIVE,
     own.FaultKind.NO_ROOM: Status.NO_ROOM,
     own.FaultKind.NO_MEMORY: Status.NO_MEMORY,
+    own.FaultKind.LOST: Status.LOST,
 }
 """What a fault means; the others are FAILED."""
 
