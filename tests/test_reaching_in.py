@@ -74,7 +74,7 @@ def test_nobody_reaches_in_but_who_has_a_reason() -> None:
 def test_judges_are_shown_pictures_and_no_members() -> None:
     judges = [path.read_text(encoding="utf-8") for path in (PACKAGE / "check").glob("*.py")]
     assert not any("core.member import" in text for text in judges)
-    assert sum("core.member_picture import Picture" in text for text in judges) == 3
+    assert sum("core.member_picture import Picture" in text for text in judges) == 4
 
 
 def test_the_look_sees_who_reaches_in() -> None:

@@ -5,7 +5,7 @@
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
     │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoMemory, NoDataMember,
-    │   │       Unsupported
+    │   │       PartitionLost, Unsupported
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
     ├── CutLost                  what was to be read at a cut is kept by nobody any more
@@ -81,6 +81,10 @@ class PartitionLost(Refused):
 
 class Unsupported(Refused):
     """The operation exists in the protocol, but not in Holdfast; the message names it."""
+
+
+class RolledBack(Refused):
+    """A transaction was rolled back: nothing of it was done. It may be tried again."""
 
 
 class Unknown(RequestError):

@@ -23,6 +23,8 @@ DEFAULT_MAP: Final = "default"
 
 INTERNAL: Final = "__"
 """Names of maps that Holdfast keeps for itself begin so."""
+TRANSACTIONS_MAP: Final = INTERNAL + "transactions"
+"""In each partition: the locks that transactions hold there, and what has been prepared and decided."""
 SERVICE_PREFIX: Final = INTERNAL + "service:"
 """How the name of a service begins in records and counters."""
 
@@ -149,7 +151,7 @@ class MemberSettings(Section, frozen=True, kw_only=True):
 
 
 class PartitionSettings(Section, frozen=True, kw_only=True):
-    """How data is cut into partitions and how these move. All members must agree on the first three."""
+    """How data is cut into partitions and how these move. All members must agree on the first four."""
 
     count: Annotated[
         int,
@@ -284,6 +286,27 @@ class MapSettings(Section, frozen=True, kw_only=True):
             "with old values and times; 0: the map has no change stream.",
         ),
     ] = 0
+    transactional: Annotated[
+        bool,
+        Meta(
+            description="Whether transactions may change the map. Whoever writes to an entry that a transaction has "
+            "locked then waits until it is over. A map in a zone takes no part."
+        ),
+    ] = True
+    loss_policy: Annotated[
+        Literal["ignore", "read-write-safe", "read-only-safe"],
+        Meta(
+            description="What becomes of the map when partitions of it are lost, until the operator resets them: "
+            "'read-write-safe' refuses all that touches a lost partition, 'read-only-safe' also every write to the "
+            "map. With 'ignore' nothing is refused: a partition waits for its copies (partitions.lost), and is used "
+            "with what it has when it goes on."
+        ),
+    ] = "ignore"
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether transactions may change it."""
+        return self.transactional and not self.zone
 
     @property
     def copies(self) -> int:
@@ -425,6 +448,32 @@ class ReplicationSettings(Section, frozen=True, kw_only=True):
     parallel_repairs: Annotated[
         int, Meta(ge=1, le=1024, description="How many copies that differ one member mends at a time.")
     ] = 4
+
+
+class TransactionSettings(Section, frozen=True, kw_only=True):
+    """How long transactions may take, and hold others up."""
+
+    timeout_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="A transaction that names no timeout of its own is rolled back so long after it began, "
+            "wherever its owner is."
+        ),
+    ] = 120_000
+    timeout_max_ms: Annotated[
+        Milliseconds,
+        Meta(description="The longest timeout that a transaction may name; a longer one is cut to this."),
+    ] = 600_000
+    lock_wait_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="How long a transaction waits for an entry that another one has locked; then it is rolled back."
+        ),
+    ] = 30_000
+    deadlock_after_ms: Annotated[
+        Milliseconds,
+        Meta(description="How long a transaction waits for a lock before it is looked at for deadlocks."),
+    ] = 500
 
 
 Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
@@ -595,6 +644,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "metastore": MetastoreSettings,
     "persistence": PersistenceSettings,
     "replication": ReplicationSettings,
+    "transactions": TransactionSettings,
     "security": SecuritySettings,
     "limits": LimitSettings,
 }
@@ -623,6 +673,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metastore: MetastoreSettings = MetastoreSettings()
     persistence: PersistenceSettings = PersistenceSettings()
     replication: ReplicationSettings = ReplicationSettings()
+    transactions: TransactionSettings = TransactionSettings()
     security: SecuritySettings = SecuritySettings()
     limits: LimitSettings = LimitSettings()
     maps: dict[str, MapSettings] = {}
@@ -637,9 +688,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
         Holdfast's own maps (`__schemas`, ...) have as many sync backups as any map has copies; services have their own.
         """
+        if name == TRANSACTIONS_MAP:
+            return self._of_transactions()
         if name.startswith(INTERNAL) and name not in self.maps:
             return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
+
+    def _of_transactions(self) -> MapSettings:
+        """What transactions hold is kept wherever an entry is that they may change, and as well as that."""
+        everything = [self.map(DEFAULT_MAP), *self.maps.values()]
+        taking_part = [entry for entry in everything if entry.takes_part] or [MapSettings()]
+        backups = max(entry.backups for entry in taking_part)
+        copies = max(entry.copies for entry in taking_part)
+        modes = {entry.journal for entry in taking_part}
+        journal: Literal["off", "sync", "lazy"] = (
+            "sync" if "sync" in modes else "lazy" if "lazy" in modes else "off"
+        )
+        return MapSettings(backups=backups, async_backups=copies - 1 - backups, journal=journal)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether transactions may change any map."""
+        return any(entry.takes_part for entry in self._all() if isinstance(entry, MapSettings))
 
     def object(self, name: str) -> MapSettings | ServiceSettings:
         """The settings of a map, or of a service by the name that its records have (`SERVICE_PREFIX`)."""

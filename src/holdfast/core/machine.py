@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.operations import EntryEvent, Request
     from holdfast.core.model.partition_events import News
     from holdfast.core.model.records import Record
+    from holdfast.core.model.transaction_orders import TransactionOrder
     from holdfast.core.model.views import ClusterState, Intent
     from holdfast.core.model.zone_batches import ZoneBatch
     from holdfast.core.model.zone_questions import ZoneOrder
@@ -411,6 +412,14 @@ class ZoneOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionAsked:
+    """A session, or an operator, wants something of a transaction. Answered by a `TransactionAnswer`."""
+
+    token: Token
+    order: TransactionOrder
+
+
+@dataclass(frozen=True, slots=True)
 class ListenerAdded:
     """A session wants to hear of a map's entries: it is notified of each `EntryEvent`."""
 
@@ -464,6 +473,7 @@ Event = (
     | ChangesAsked
     | MetastoreAsked
     | ZoneOrdered
+    | TransactionAsked
     | ListenerAdded
     | CollectorAdded
     | SubscriptionEnded
@@ -478,6 +488,7 @@ Event = (
     | ChangeState
     | DeadDeclared
     | LossAccepted
+    | LostReset
     | Durable
     | CheckpointDone
     | CheckpointWanted

@@ -42,6 +42,7 @@ from holdfast.core.machine import (
     LeaveRequested,
     ListenerAdded,
     LossAccepted,
+    LostReset,
     MemoryRoom,
     MetastoreAsked,
     Outbox,
@@ -53,6 +54,7 @@ from holdfast.core.machine import (
     Started,
     SubscriptionEnded,
     TimerFired,
+    TransactionAsked,
     TurnEnded,
     ZoneBatches,
     ZoneOrdered,
@@ -60,9 +62,9 @@ from holdfast.core.machine import (
 from holdfast.core.member_picture import Picture
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.returns import BroughtBack
+from holdfast.core.model import migration_step
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
-from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.placement.table_replication import TableReplication
@@ -78,6 +80,7 @@ from holdfast.core.services.hosting import Service
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
+from holdfast.core.transaction.member_transactions import Transactions
 
 SWEEP_NS = 500 * MILLISECOND
 
@@ -204,6 +207,9 @@ class Member:
             rows,
             recovered.groups if recovered is not None else {},
         )
+        self.transactions = Transactions(
+            self.me, settings, self.out, self.membership, self.router, self.lane.leading
+        )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
         self.picture = Picture(
@@ -223,6 +229,7 @@ class Member:
             listeners=self.listeners,
             activation=self.activation,
             agreed=self.agreed,
+            transactions=self.transactions,
         )
         """What all this is now, for those who only look."""
 
@@ -342,8 +349,10 @@ class Member:
 
     def _end_of_step(self, event: Event) -> list[Effect]:
         self.repair.look()
+        self.transactions.hear()
         if self.lane.awaited:
             self.replication.wake()
+            self.transactions.hear()
         self.lane.flush()
         kind = type(event.message) if isinstance(event, Received) else type(event)
         if kind is ClientRequest or kind is m.Forward or kind is m.ZoneForward:
@@ -353,6 +362,7 @@ class Member:
         self.log.flush()
         self.activation.flush()
         self.listeners.flush()
+        self.transactions.rest()
         if self._changed:
             self._changed = False
             self.out.effects.append(ClusterChanged())
@@ -398,6 +408,7 @@ class Member:
         self.copies.sweep()
         self.changes.sweep()
         self.agreed.sweep()
+        self.transactions.sweep()
         if self.copies.stale and self.table.assigned and not self.picture.why_cluster_unsafe():
             self.copies.drop_stale()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
@@ -433,7 +444,7 @@ class Member:
         """Whether the partitions have owners."""
         return self.table.assigned
 
-    def active_migrations(self) -> list[tuple[Migration, int]]:
+    def active_migrations(self) -> list[tuple[migration_step.Migration, int]]:
         """The migrations in which this member is the primary."""
         return self.source.active()
 
@@ -480,6 +491,10 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
     m.ZoneStatesAsked: lambda member, sender, message: member.agreed.zoned.on_states_asked(sender, message),
     m.ZoneStates: lambda member, sender, message: member.agreed.on_states(sender, message),
+    m.LocksAwaited: lambda member, sender, message: member.transactions.on_awaited(sender, message),
+    m.DeadlockFound: lambda member, sender, message: member.transactions.on_deadlock(sender, message),
+    m.OwnersAsked: lambda member, sender, message: member.transactions.on_owners_asked(sender, message),
+    m.OwnersGone: lambda member, sender, message: member.transactions.on_owners_gone(sender, message),
     m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
     m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
     m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
@@ -515,6 +530,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.READ_ROUNDS: lambda member: member.agreed.groups.rounds.on_timer(),
     TimerName.METASTORE_VOTERS: lambda member: member.agreed.voters.on_timer(),
     TimerName.ZONES: lambda member: member.agreed.zoned.on_timer(),
+    TimerName.TRANSACTIONS: lambda member: member.transactions.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
 }
 """What is due."""
@@ -549,6 +565,9 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
         event.question, Reply(member.out, event.token)
     ),
     ZoneOrdered: lambda member, event: member.agreed.order_zone(event.order, Reply(member.out, event.token)),
+    TransactionAsked: lambda member, event: member.transactions.take(
+        event.order, Reply(member.out, event.token)
+    ),
     ListenerAdded: lambda member, event: member.listeners.add(
         event.token, event.map, event.key, local_only=event.local_only
     ),
@@ -581,6 +600,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.listeners.on_view(it),
         lambda member, it: member.collectors.on_view(it),
         lambda member, it: member.router.members_gone(set(it.gone)),
+        lambda member, it: member.transactions.on_view(it),
         lambda member, it: member.migrations.note_departing(),
     ),
     n.BeatHeard: (

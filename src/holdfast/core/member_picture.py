@@ -40,6 +40,7 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
+from holdfast.core.transaction.member_transactions import Transactions
 
 
 class ReplicationBacklog(Protocol):
@@ -80,6 +81,7 @@ class Picture:
         changes: ChangeStreams,
         listeners: Listeners,
         agreed: Agreed,
+        transactions: Transactions,
     ) -> None:
         self.me = membership.me
         self._out = out
@@ -97,6 +99,7 @@ class Picture:
         self._changes = changes
         self._listeners = listeners
         self._agreed = agreed
+        self._transactions = transactions
         self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
 
     @property
@@ -402,6 +405,7 @@ class Picture:
             self._router,
             self._activation,
             self._agreed,
+            self._transactions,
         )
         kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
         return {what: count for what, count in kinds.items() if count}

@@ -549,6 +549,32 @@ class ZoneStates(msgspec.Struct, frozen=True, array_like=True, tag=55):
     replicas: list[tuple[int, str, int, bool]]
 
 
+class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):
+    """Which transactions wait for which at the sender, now: for the master, who looks for deadlocks."""
+
+    waits: list[tuple[bytes, MemberId, bytes]]
+    """Who waits, the owner of that one, and who holds the lock."""
+
+
+class DeadlockFound(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """This transaction of the receiver is in a circle of transactions that wait for each other, and is to give way."""
+
+    transaction: bytes
+    others: list[bytes]
+
+
+class OwnersAsked(msgspec.Struct, frozen=True, array_like=True, tag=61):
+    """The sender keeps locks or branches of these transactions, which the receiver began: does it still run them?"""
+
+    transactions: list[bytes]
+
+
+class OwnersGone(msgspec.Struct, frozen=True, array_like=True, tag=62):
+    """The answer: these it does not run."""
+
+    transactions: list[bytes]
+
+
 Message = (
     JoinRequest
     | JoinAnswer
@@ -598,4 +624,8 @@ Message = (
     | LeadConfirmed
     | ZoneStatesAsked
     | ZoneStates
+    | LocksAwaited
+    | DeadlockFound
+    | OwnersAsked
+    | OwnersGone
 )

@@ -24,12 +24,14 @@ from holdfast.core.machine import (
     Notify,
     SubscriptionEnded,
     Token,
+    TransactionAsked,
     ZoneOrdered,
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import EntryEvent
 from holdfast.core.model.partition_events import News
+from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Taken
 
@@ -95,6 +97,10 @@ class Callers:
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
         """What an operator wants of zones: see `ZoneOrders`."""
         self._put(ZoneOrdered(self.expect(done), order))
+
+    def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
+        """What a session or an operator wants of a transaction: see `Transactions.take`."""
+        self._put(TransactionAsked(self.expect(done), order))
 
     # -- what is listened to
 

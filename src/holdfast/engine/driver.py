@@ -28,6 +28,7 @@ from holdfast.core.machine import (
     LaneUsed,
     LeaveRequested,
     LossAccepted,
+    LostReset,
     Note,
     Notify,
     OpenLink,

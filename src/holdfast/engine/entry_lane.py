@@ -58,6 +58,14 @@ class EntryLane(Protocol):
         that, too. `remove` says so by itself when it finds nothing.
         """
 
+    locks_entries: bool
+    """Whether there are maps whose entries transactions may lock."""
+
+    def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
+        """Whether a transaction has locked the entry: then it must not be written here, but through `Grid.execute`,
+        which waits.
+        """
+
     confirms_reads: bool
     """Whether there are maps whose reads are confirmed; which ones `confirmed` says."""
 

@@ -29,6 +29,7 @@ from holdfast.core.model import (
     metastore_questions,
     operations,
     records,
+    transaction_orders,
     views,
     zone_batches,
     zone_questions,
@@ -55,6 +56,7 @@ _NAMES = {
         metastore_questions,
         operations,
         records,
+        transaction_orders,
         views,
         zone_batches,
         zone_questions,
@@ -471,6 +473,8 @@ class RecordedLane:
         self.listening = lane.listening
         self.backlog = lane.backlog
         self.confirms_reads = lane.confirms_reads
+        self.locks_entries = lane.locks_entries
+        self.locked = lane.locked
 
     @property
     def acks(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.config import load
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import CANDIDATE_NS, Candidates
 from holdfast.core.cluster.detector import Detector

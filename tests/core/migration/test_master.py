@@ -53,7 +53,7 @@ def test_members_of_one_group_are_candidates_of_one_group() -> None:
     lead = Lead()
     lead.wanted = [(A, None)]
     lead.enter(View(1, "id", [info(A, group="x"), info(B)]))
-    assert lead.asked[0] == [Candidate(A, "x"), Candidate(B, B)]
+    assert lead.asked[0] == [Candidate(A, "x", A), Candidate(B, B, B)]
 
 
 @pytest.mark.rule("migration/M-1")

@@ -46,6 +46,7 @@ def test_an_entry_is_a_list_that_begins_with_its_number(entry: Entry, form: list
 def test_what_later_versions_add_may_be_missing() -> None:
     for form, entry in (
         ([1, 3, 4, []], Wrote(3, 4, [], 0)),
+        ([2, [[0, [5, ["a"], 2, []]]]], TableAssignments([(0, Assignment(5, (MemberId("a"),), 2))])),
         ([5, 3], Dropped(3, "")),
         ([7, "s", 1, "id"], Meta("s", 1, "id", {})),
     ):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.config import ClusterSettings, PartitionSettings, Settings
+from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import (
     BackpressureChanged,
     ChangeState,
+    ClientRequest,
+    Complete,
     Effect,
     MemoryRoom,
     Note,
@@ -22,6 +24,7 @@ from holdfast.core.machine import (
 from holdfast.core.member import Member
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, MemberInfo, Room
 from holdfast.core.routing.serving import SWEEP_LIMIT
@@ -33,10 +36,10 @@ COUNT = 3
 class Alone:
     """A member that is alone in its cluster, and serves all partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, **maps: MapSettings) -> None:
         info = MemberInfo(ME, 1, "host", 5701, "host", 5702, "one")
         settings = Settings(
-            partitions=PartitionSettings(count=COUNT), cluster=ClusterSettings(initial_members=1)
+            partitions=PartitionSettings(count=COUNT), cluster=ClusterSettings(initial_members=1), maps=maps
         )
         self.member = Member(Identity(info, "cluster", {}, (), True, "id"), settings)
         self.now_ns = 0
@@ -60,6 +63,13 @@ class Alone:
                     due.append((self.now_ns, len(done), Received(ME, effect.message)))
         self.now_ns = until_ns
         return done
+
+    def assign(self, partition: int, row: Assignment) -> list[Effect]:
+        """This is the row of the partition now."""
+        rows = self.member.table.rows
+        old, rows[partition] = rows[partition], row
+        self.member.out.tell(n.AssignmentChanged(partition, old, row))
+        return self.member.out.take()
 
     @property
     def leads(self) -> list[bool]:

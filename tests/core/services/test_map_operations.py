@@ -120,7 +120,7 @@ def _look_of(state: MapState) -> object:
 
 
 @given(
-    op=st.sampled_from([op for op in Op if op not in (Op.CALL, Op.ASK)]),
+    op=st.sampled_from([op for op in Op if op not in (Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE)]),
     key=KEYS,
     ttl_ms=LIFETIMES,
     present=st.dictionaries(KEYS, st.sampled_from([b"1", b"2"])),

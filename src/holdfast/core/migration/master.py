@@ -13,7 +13,7 @@ destination holds
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership

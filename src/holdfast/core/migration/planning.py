@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from holdfast.config import Settings
@@ -144,10 +144,7 @@ class Planning:
         here = [p for p, row in enumerate(head) if p not in lost and row.owner in present]
         before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
-        if self.layout is not None:
-            targets = self.layout(current, candidates, self._replicas)
-        else:
-            targets = yield from self._returns.arranging(here, current, candidates, self._replicas)
+        targets = yield from self._wanted(here, current, candidates)
         cleared: dict[int, Assignment] = {}
         for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
             if number % PLANNED_AT_ONCE == 0:

@@ -27,6 +27,8 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     key_hash: int = 0
     kind: EventKind | None = None
     """What listeners hear; None: nothing, or of all at once."""
+    map: str = ""
+    """Of which map it is; empty: of the one that the request names."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -48,3 +50,11 @@ class Wait(NamedTuple):
     """How long it may wait at most, counted from when it came."""
     answer: bytes | None = None
     """What it answers when it has waited so long, and still would have to."""
+    refused: str = ""
+    """Then it is refused instead, for this reason; empty: it answers."""
+    waiter: bytes = b""
+    """The transaction that waits, if one does."""
+    holder: bytes = b""
+    """The transaction that it waits for, if it waits for one."""
+    key: tuple[str, bytes] = ("", b"")
+    """The map and the key that this one has locked."""

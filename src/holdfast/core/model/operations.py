@@ -31,14 +31,18 @@ class Op(IntEnum):
     REMOVE_IF_SAME = 11  # `expected`; answers bool
     SET_TTL = 12  # answers bool
     EVICT = 13  # answers bool
-    TRY_PUT = 14  # answers bool (always True: there are no locks to wait for)
-    TRY_REMOVE = 15  # answers bool: was there one
+    TRY_PUT = 14  # answers bool: False when a transaction has locked the entry
+    TRY_REMOVE = 15  # answers bool: was there one, that no transaction has locked
     GET_ALL = 20  # `items` = keys; answers a flat list key, value, ...
     PUT_ALL = 21  # `items` = flat list key, value, ...
     CALL = (
         25  # `map` = service, `value` = update; answers what its share does, None if there is no such service
     )
     ASK = 26  # `map` = service, `value` = question; the same without a change
+    TRANSACT = (
+        27  # `value` = a step that begins or prepares (`core.model.transactions`); answers a `StepResult`
+    )
+    SETTLE = 28  # the same of a step that ends what was begun
     SIZE = 30  # answers int
     CONTAINS_VALUE = 31  # `value`; answers bool
     KEYS = 32  # answers list of keys
@@ -77,6 +81,7 @@ GROWING = frozenset(
         Op.TRY_PUT,
         Op.PUT_ALL,
         Op.CALL,
+        Op.TRANSACT,
     }
 )
 """Operations after which there may be more to keep: also one that replaces a value, for the new one may be longer."""

@@ -48,5 +48,7 @@ class TimerName(StrEnum):
     """Look again who votes in the metastore's group."""
     ZONES = "zones"
     """Look again at what moves in zones."""
+    TRANSACTIONS = "transactions"
+    """Look again at transactions: what is to be asked again, is over, or waits too long."""
     SWEEP = "sweep"
     """Remove what is over."""

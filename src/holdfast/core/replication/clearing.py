@@ -24,6 +24,7 @@ from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.protocol import ShareDone
+from holdfast.core.services.transaction_branches import Branches
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -121,7 +122,12 @@ class Clearings:
             partition = clearing.left[0]
             copy = self._lane.leading[partition]
             held = copy.maps.get(clearing.request.map) if copy is not None else None
-            if copy is None or (clearing.of is not None and held is not clearing.of):
+            locked = (
+                copy is not None
+                and self._lane.locks_entries
+                and Branches(copy.maps, self._out.now_ns).guards(clearing.request.map)
+            )
+            if copy is None or locked or (clearing.of is not None and held is not clearing.of):
                 clearing.missed.append(partition)
                 clearing.keys.clear()
             elif held is not None:

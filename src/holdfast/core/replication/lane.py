@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.config import Settings
+from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Update
@@ -21,6 +21,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.transactions import lock_key
 from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
 from holdfast.core.replication.assignment_changes import retarget
@@ -90,6 +91,8 @@ class Lane:
         self._out = out
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
         """Whether there are maps whose reads are confirmed."""
+        self.locks_entries = settings.transactional
+        """Whether there are maps whose entries transactions may lock."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
@@ -203,6 +206,13 @@ class Lane:
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
         return self._settings.object(name).reads == "confirmed"
+
+    def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
+        """Whether a transaction has locked the entry: then the general way waits until it is over. To be asked before
+        each write, if there are maps with locks at all (`locks_entries`).
+        """
+        held = copy.maps.get(TRANSACTIONS_MAP)
+        return held is not None and bool(held.state.entries) and lock_key(name, key) in held.state.entries
 
     def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         """Remove an entry for the reason `kind`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.config import Settings
+from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -33,10 +33,12 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
+from holdfast.core.model.transactions import decode_step
 from holdfast.core.replication.clearing import Clearings
 from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
+from holdfast.core.services.transaction_branches import Branches, wait_for_lock
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 
@@ -60,6 +62,8 @@ class PrimaryCopy:
         self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
         """Whether anybody wants to know where a map stands (routing/R-5)."""
         self._delegate: ReplicationDelegate | None = None
+        self._lock_wait_ms = settings.limits.call_timeout_ms
+        """The router cuts this short."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, timeout_ns, self._why_refused)
 
@@ -126,6 +130,9 @@ class PrimaryCopy:
                     lane.awaited[partition] = Awaited(copy)
                 done(decision)
                 return
+            if decision.refused:
+                done(Outcome(Status.NOT_READY, None, decision.refused))
+                return
             decision = Decision(decision.answer)
         assert type(decision) is Decision, "it is decided, or has to wait"
         assert lane.leading[partition] is copy, "to decide changes nothing"
@@ -190,6 +197,12 @@ class PrimaryCopy:
         if op is Op.CALL or op is Op.ASK:
             service = copy.services.get(part_name(name))
             return service.state.decide(request) if service is not None else Decision()
+        if op is Op.TRANSACT or op is Op.SETTLE:
+            return Branches(copy.maps, self._out.now_ns).decide(decode_step(request.value))
+        if op not in READS and TRANSACTIONS_MAP in copy.maps:
+            waits = wait_for_lock(Branches(copy.maps, self._out.now_ns), request, self._lock_wait_ms)
+            if waits is not None:
+                return waits
         held = copy.maps.get(name)
         state, version = (held.state, held.updates.lwm) if held is not None else (None, 0)
         return decide(state, request, self._out.now_ns, version, self._lane.lifetimes(name))
@@ -200,14 +213,15 @@ class PrimaryCopy:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
             return decision.answer
-        lane, name = self._lane, request.map
+        lane = self._lane
         held: AnyReplica
-        if request.op is Op.CALL:
-            held = copy.services[part_name(name)]
-        else:
-            held = copy.maps.get(name) or lane.open(copy, name)
         applied: Value = None
         for update in decision.updates:
+            name = update.map or request.map
+            if request.op is Op.CALL:
+                held = copy.services[part_name(name)]
+            else:
+                held = copy.maps.get(name) or lane.open(copy, name)
             applied = lane.carry_out(copy, held, update)
         return applied if decision.applied_answers else decision.answer
 
@@ -265,18 +279,28 @@ class PrimaryCopy:
         which who asked will ask again, and how many entries it took.
         """
         lane = self._lane
-        rests = request.op not in READS or (lane.confirms_reads and lane.confirmed(request.map))
+        reads = request.op in READS
+        rests = not reads or (lane.confirms_reads and lane.confirmed(request.map))
         value: Value = None
+        locked: list[int] = []
+        """Where a transaction has locked an entry of the map: nothing is cleared there meanwhile."""
         entries = size = 0
         for at, partition in enumerate(request.partitions):
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
                 effort = max(entries, SLICE_ENTRIES if size >= SLICE_BYTES else 0)
-                return value, request.partitions[at:], effort
+                return value, [*locked, *request.partitions[at:]], effort
             copy = lane.leading[partition]
             if copy is None:
                 continue
             if rests:
                 lane.rest_on(copy, request.map)
+            if (
+                not reads
+                and TRANSACTIONS_MAP in copy.maps
+                and Branches(copy.maps, self._out.now_ns).guards(request.map)
+            ):
+                locked.append(partition)
+                continue
             held = copy.maps.get(request.map)
             if held is not None:
                 decision = decide_whole(held.state, request, self._out.now_ns)
@@ -288,7 +312,7 @@ class PrimaryCopy:
                 value = merge(request.op, value, decision.answer)
         if value is None:
             value = decide_whole(None, request, self._out.now_ns).answer
-        return value, [], max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
+        return value, locked, max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
 
 
 def _nobody(known: bool) -> None:

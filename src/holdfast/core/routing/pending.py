@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.core.machine import Complete, Outbox, Token
 from holdfast.core.messages import Answer
+from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.timers import TimerName
@@ -35,14 +37,32 @@ class OwnShare:
     ticket: int
 
 
-Asker = Token | Peer
-"""Who gets the answer: a session of this member, by the token of its request, or another member."""
+class OutcomeHearer(Protocol):
+    """A machine of this member that has asked for something itself."""
+
+    def answered(self, ticket: int, outcome: Outcome) -> None:
+        """This has come of it. Told in the middle of a step of others: to be kept until that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A machine of this member, and the ticket under which it waits for the answer."""
+
+    hearer: OutcomeHearer
+    ticket: int
+
+
+Asker = Token | Peer | Within
+"""Who gets the answer: a session of this member, by the token of its request, another member, or a machine of this one.
+"""
 
 
 def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
     """Tell who asked what has become of the request."""
     if isinstance(asker, int):
         out.effects.append(Complete(asker, outcome))
+    elif isinstance(asker, Within):
+        asker.hearer.answered(asker.ticket, outcome)
     else:
         out.send(asker.member, Answer(asker.ticket, outcome, []))
 
@@ -50,7 +70,7 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
 class Parked:
     """A request that is not answered yet."""
 
-    __slots__ = ("asker", "deadline_ns", "doubt", "request", "size", "until_ns", "why")
+    __slots__ = ("asker", "deadline_ns", "doubt", "request", "since_ns", "size", "until_ns", "wait", "why")
 
     def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
         self.request = request
@@ -62,6 +82,10 @@ class Parked:
         """Why the primary did not take it."""
         self.until_ns = 0
         """Until when it waits for a change of its partition; 0: it need not."""
+        self.wait: Wait | None = None
+        """What it waits for in its partition."""
+        self.since_ns = 0
+        """Since when it has waited for that."""
         self.size = 0
         """Bytes that it counts for among those that wait; 0: it is not among them."""
 

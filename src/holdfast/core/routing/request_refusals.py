@@ -90,7 +90,11 @@ class Refusals:
         return None
 
     def _is_kept(self, request: Request) -> bool:
-        """Whether what it changes is written down: the members' files keep the maps of zones, whatever these say."""
+        """Whether what it changes is written down: the members' files keep the maps of zones, whatever these say. What
+        ends a transaction counts as little: it makes room.
+        """
+        if request.op is Op.SETTLE:
+            return False
         held = self._settings.object(target(request))
         return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.zone))
 
@@ -123,4 +127,6 @@ def changes(request: Request) -> bool:
 
     Without that no client could begin to read while the cluster is passive.
     """
+    if request.op is Op.TRANSACT or request.op is Op.SETTLE:
+        return True
     return request.op not in READS and not request.map.startswith(INTERNAL)

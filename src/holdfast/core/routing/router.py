@@ -26,7 +26,7 @@ The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Protocol
 
@@ -194,7 +194,10 @@ class Router:
             return
         most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
         if not parked.until_ns:
-            parked.until_ns = self._out.now_ns + most_ns
+            # It may have waited for its partition before.
+            parked.until_ns = min(self._out.now_ns + most_ns, parked.deadline_ns)
+            parked.since_ns = self._out.now_ns
+        parked.wait = wait
         assert parked.until_ns <= parked.deadline_ns, "it waits no longer than who asked (routing/R-11)"
         self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
@@ -301,6 +304,11 @@ class Router:
             if outcome.position != (0, 0):
                 self.backup_reads.positions.see(partition, request.map, outcome.position)
             self._answer(parked, outcome)
+
+    def waits(self) -> Iterator[Parked]:
+        """What waits for a change of its partition."""
+        for waiting in self._delayed.values():
+            yield from waiting
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -201,9 +201,9 @@ def read_backup(state: MapState | None, request: Request, now_ns: int, version: 
     """Answer one of `FROM_BACKUPS`. What has ended is not shown, though it is still there."""
     op, key = request.op, request.key
     if op is Op.GET_ALL:
-        found = ((one, _peek(state, one, now_ns)) for one in request.items)
+        found = ((one, peek(state, one, now_ns)) for one in request.items)
         return [part for pair in found if pair[1] is not None for part in pair]
-    value = _peek(state, key, now_ns)
+    value = peek(state, key, now_ns)
     if op is Op.CONTAINS_KEY:
         return value is not None
     if op is Op.ENTRY_VIEW and state is not None and value is not None:
@@ -211,7 +211,8 @@ def read_backup(state: MapState | None, request: Request, now_ns: int, version: 
     return value
 
 
-def _peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
+def peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
+    """What an entry holds, without taking out one that has ended; None when there is none."""
     if state is None or (state.expiries and state.expired(key, now_ns, touch=False)):
         return None
     return state.entries.get(key)

@@ -1,0 +1,90 @@
+"""What does a transaction see of what it has not committed yet? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.model.operations import Op, Request, Value
+from holdfast.core.model.transactions import TransactionalWrite
+
+_STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
+
+
+def change_in(
+    request: Request, present: bytes | None, lifetimes: tuple[int, int]
+) -> tuple[Value, TransactionalWrite | None]:
+    """What an operation answers in a transaction that sees `present`, and what it makes of the entry; None: nothing.
+    `lifetimes`: time to live and maximum idle time in ms of what is stored.
+    """
+    op = request.op
+    if op is Op.GET:
+        return present, None
+    if op is Op.CONTAINS_KEY:
+        return present is not None, None
+    if op in _STORING:
+        return _store(request, present, lifetimes)
+    if op in (Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.REMOVE_IF_SAME):
+        gone = TransactionalWrite(request.map, request.key, None)
+        if present is None:
+            return (None if op is Op.REMOVE else False), None
+        if op is Op.REMOVE_IF_SAME and present != request.expected:
+            return False, None
+        return (present if op is Op.REMOVE else True), gone
+    raise ValueError(f"{op.name} is not done in a transaction")
+
+
+def _store(
+    request: Request, present: bytes | None, lifetimes: tuple[int, int]
+) -> tuple[Value, TransactionalWrite | None]:
+    op = request.op
+    stored = TransactionalWrite(request.map, request.key, request.value, *lifetimes, request.key_hash)
+    if op is Op.PUT:
+        return present, stored
+    if op is Op.SET:
+        return None, stored
+    if op is Op.TRY_PUT:
+        return True, stored
+    if op is Op.PUT_IF_ABSENT:
+        return present, stored if present is None else None
+    if op is Op.REPLACE:
+        return present, stored if present is not None else None
+    same = present is not None and present == request.expected
+    return same, stored if same else None
+
+
+KEYED = _STORING | {Op.GET, Op.CONTAINS_KEY, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.REMOVE_IF_SAME}
+"""What can be done to an entry in a transaction."""
+
+
+WHOLE_IN = frozenset({Op.SIZE, Op.IS_EMPTY, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES})
+"""What can be asked of a whole map in a transaction."""
+
+
+def whole_in(request: Request, found: Value, writes: Iterable[TransactionalWrite]) -> Value:
+    """What an operation on a whole map answers. `found`: the keys that are there, or keys and values in turns."""
+    parts = found if isinstance(found, list) else []
+    pairs = request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE)
+    entries: dict[bytes, bytes] = {}
+    keys = [part for part in parts if isinstance(part, bytes)]
+    if pairs:
+        entries = dict(zip(keys[::2], keys[1::2], strict=True))
+    else:
+        entries = dict.fromkeys(keys, b"")
+    for write in writes:
+        if write.value is None:
+            entries.pop(write.key, None)
+        else:
+            entries[write.key] = write.value
+    match request.op:
+        case Op.SIZE:
+            return len(entries)
+        case Op.IS_EMPTY:
+            return not entries
+        case Op.CONTAINS_VALUE:
+            return request.value in entries.values()
+        case Op.KEYS:
+            return list(entries)
+        case Op.VALUES:
+            return list(entries.values())
+        case _:
+            return [part for pair in entries.items() for part in pair]
