@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, Unknown
+from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, RolledBack, Unknown
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
     from holdfast.core.store.service_state import Share
     from holdfast.runtime.embedded import Map, Member, ServiceHandle
+    from holdfast.runtime.transactions_api import MemberTransaction, TransactionalMap
 
 __all__ = [
     "ClusterState",
@@ -25,13 +26,16 @@ __all__ = [
     "Loss",
     "Map",
     "Member",
+    "MemberTransaction",
     "MigrationEvent",
     "News",
     "Refused",
     "RequestError",
+    "RolledBack",
     "Service",
     "ServiceHandle",
     "Share",
+    "TransactionalMap",
     "Unknown",
     "Wait",
     "__version__",
@@ -44,11 +48,13 @@ _HOMES = {
     "Loss": "holdfast.core.model.partition_events",
     "Map": "holdfast.runtime.embedded",
     "Member": "holdfast.runtime.embedded",
+    "MemberTransaction": "holdfast.runtime.transactions_api",
     "MigrationEvent": "holdfast.core.services.hosting",
     "News": "holdfast.core.model.partition_events",
     "Service": "holdfast.core.services.hosting",
     "ServiceHandle": "holdfast.runtime.embedded",
     "Share": "holdfast.core.store.service_state",
+    "TransactionalMap": "holdfast.runtime.transactions_api",
     "Wait": "holdfast.core.model.decisions",
 }
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import hazelcast
 import pytest
-from hazelcast.errors import HazelcastError, IllegalArgumentError, UnsupportedOperationError
+from hazelcast.errors import HazelcastError, IllegalArgumentError, TransactionError, UnsupportedOperationError
 from hazelcast.predicate import sql, true
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter
 
@@ -426,7 +426,6 @@ def test_other_operations_are_refused_by_name(client: hazelcast.HazelcastClient,
         (lambda: client.get_set("s"), "Set"),
         (lambda: client.get_topic("t"), "Topic"),
         (lambda: client.sql.execute("SELECT 1").result(), "Sql.execute is not supported by Holdfast"),
-        (lambda: client.new_transaction().begin(), "Transaction.create is not supported by Holdfast"),
     ):
         with pytest.raises(HazelcastError, match=name) as refused:
             call()
@@ -435,6 +434,35 @@ def test_other_operations_are_refused_by_name(client: hazelcast.HazelcastClient,
         )
     flights.set("still", "well")
     assert flights.get("still") == "well"
+
+
+def test_transactions_are_done_whole_or_not_at_all(client: hazelcast.HazelcastClient, flights: Any) -> None:
+    other = client.get_map(f"other-{uuid4()}").blocking()
+    flights.put_all({"a": 1, "b": 2, "gone": 3})
+    with client.new_transaction(timeout=10) as transaction:
+        mine, second = transaction.get_map(flights.name), transaction.get_map(other.name)
+        assert mine.put("a", 10) == 1
+        assert mine.get_for_update("b") == 2
+        assert mine.remove("gone") == 3
+        assert mine.put_if_absent("b", 5) == 2
+        assert mine.replace_if_same("b", 2, 20)
+        assert not mine.delete("nowhere")
+        assert mine.contains_key("a")
+        second.set("c", "new")
+        assert mine.size() == flights.size() - 1
+        assert flights.get("a") == 1
+    assert (flights.get("a"), flights.get("b"), flights.get("gone"), other.get("c")) == (10, 20, None, "new")
+    with pytest.raises(ZeroDivisionError), client.new_transaction() as transaction:  # noqa: PT012
+        transaction.get_map(flights.name).set("a", 0)
+        raise ZeroDivisionError
+    assert flights.get("a") == 10
+    late = client.new_transaction(timeout=1)
+    late.begin()
+    late.get_map(flights.name).set("a", 0)
+    eventually(lambda: flights.try_put("a", 11), True)
+    with pytest.raises(TransactionError):
+        late.commit()
+    assert flights.get("a") == 11
 
 
 def test_destroyed_maps_are_empty_and_told(client: hazelcast.HazelcastClient) -> None:

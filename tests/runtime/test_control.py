@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from tests.cluster.crew import MAP, Crew, hear, until
+from tests.cluster.crew import MAP, PARTITIONS, Crew, hear, until
 
 import holdfast
 from holdfast.check import convergence
@@ -16,7 +16,7 @@ from holdfast.cli.configuration import config
 from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
-from holdfast.errors import Closing, InvariantBroken, NotReady, Unknown
+from holdfast.errors import Closing, InvariantBroken, NotReady, PartitionLost, Unknown
 from holdfast.runtime.embedded import Member
 
 

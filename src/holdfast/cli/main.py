@@ -25,6 +25,7 @@ from holdfast.cli.replay import replay
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
+from holdfast.cli.transactions import transactions
 from holdfast.cli.verify import repair_command, verify_command
 from holdfast.cli.whatif import campaign, whatif
 from holdfast.cli.zone import zone
@@ -78,6 +79,7 @@ COMMANDS = (
     whatif,
     zone,
     metastore,
+    transactions,
     simulate,
     replay,
     campaign,

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from holdfast.cli.processes import spread
 from holdfast.errors import ConfigError
-from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, ZONED
+from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, TRANSACTIONAL, ZONED
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Verdict
@@ -58,12 +58,15 @@ class Terms(NamedTuple):
     """What members do to be caught at (`sim.lies`)."""
     zones: bool = False
     """Whether a map lives in a zone."""
+    transactions: bool = False
+    """Whether applications run transactions."""
 
     def flags(self) -> str:
         """The same as options of the command; how maps are journalled is always said, for it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
         rules += "".join(f" --lie {lie}" for lie in sorted(self.lies))
         memory = (" --memory" if self.memory else "") + (" --zones" if self.zones else "")
+        memory += " --transactions" if self.transactions else ""
         return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}") + memory
 
 
@@ -103,6 +106,7 @@ def simulate_seed(
         power_cuts=terms.power_cuts,
         memory=terms.memory,
         zones=terms.zones,
+        transactions=terms.transactions,
         record=record,
     )
 
@@ -145,6 +149,7 @@ def judged(seed: int, terms: Terms) -> Verdict:
     "--memory", is_flag=True, help="Members have little or no room in their memories now and again."
 )
 @click.option("--zones", is_flag=True, help="There is a metastore, and one of the maps lives in a zone.")
+@click.option("--transactions", is_flag=True, help="Applications run transactions, over all maps.")
 @click.option(
     "--coverage",
     is_flag=True,
@@ -170,6 +175,7 @@ def simulate(
     power_cuts: bool,
     memory: bool,
     zones: bool,
+    transactions: bool,
     coverage: bool,
     rules: bool,
     record: Path | None,
@@ -210,6 +216,7 @@ def simulate(
         memory,
         frozenset(lies),
         zones,
+        transactions,
     )
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
@@ -289,7 +296,13 @@ def _show_coverage(
     total: Counter[str] = Counter()
     for each in figures:
         total.update(each)
-    idle = missing(total, disks=terms.journal != "off", cuts_only=terms.power_cuts, zones=terms.zones)
+    idle = missing(
+        total,
+        disks=terms.journal != "off",
+        cuts_only=terms.power_cuts,
+        zones=terms.zones,
+        transactions=terms.transactions,
+    )
     if quiet:
         return idle
     if not whole:
@@ -311,7 +324,12 @@ def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
     hunts = [
         (
             rule,
-            terms._replace(without=frozenset({rule}), lies=frozenset(), zones=terms.zones or rule in ZONED),
+            terms._replace(
+                without=frozenset({rule}),
+                lies=frozenset(),
+                zones=terms.zones or rule in ZONED,
+                transactions=terms.transactions or rule in TRANSACTIONAL,
+            ),
             rule in DURABLE,
         )
         for rule in RULES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -32,6 +32,8 @@ def order(
     want: own.Want,
     *,
     state: str = "",
+    partitions: Sequence[int] = (),
+    maps: Sequence[str] = (),
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
@@ -48,7 +50,9 @@ def order(
     try:
         number = connection.next_number()
         timeout_ms = min(round(timeout_s * 1000), own.ORDER_MS_MAX)
-        connection.post(own.Order(number, want, timeout_ms, state))
+        connection.post(
+            own.Order(number, want, timeout_ms, state, partitions=list(partitions), maps=list(maps))
+        )
         deadline = time.monotonic() + timeout_s + LATE_S
         while not connection.has_answer(number) and time.monotonic() < deadline:
             try:
@@ -74,7 +78,14 @@ def order(
 
 
 def order_cluster(
-    addresses: list[Address], credentials: Credentials, want: own.Want, *, state: str = "", timeout_s: float
+    addresses: list[Address],
+    credentials: Credentials,
+    want: own.Want,
+    *,
+    state: str = "",
+    partitions: Sequence[int] = (),
+    maps: Sequence[str] = (),
+    timeout_s: float,
 ) -> None:
     """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
 
@@ -93,7 +104,16 @@ def order_cluster(
         asked.append(address)
         left_s = max(0.0, deadline - time.monotonic())
         try:
-            order(address, credentials, want, state=state, timeout_s=left_s, progress=learn)
+            order(
+                address,
+                credentials,
+                want,
+                state=state,
+                partitions=partitions,
+                maps=maps,
+                timeout_s=left_s,
+                progress=learn,
+            )
         except (NotReady, Unknown) as gone:
             failed = gone
         else:

@@ -13,6 +13,7 @@ from holdfast.config.schema import (
     BACKUPS_MAX,
     INTERNAL,
     SERVICE_PREFIX,
+    TRANSACTIONS_MAP,
     ClusterSettings,
     LimitSettings,
     MapSettings,
@@ -24,6 +25,7 @@ from holdfast.config.schema import (
     SecuritySettings,
     ServiceSettings,
     Settings,
+    TransactionSettings,
     disagreement,
 )
 
@@ -31,6 +33,7 @@ __all__ = [
     "BACKUPS_MAX",
     "INTERNAL",
     "SERVICE_PREFIX",
+    "TRANSACTIONS_MAP",
     "ClusterSettings",
     "LimitSettings",
     "MapSettings",
@@ -42,6 +45,7 @@ __all__ = [
     "SecuritySettings",
     "ServiceSettings",
     "Settings",
+    "TransactionSettings",
     "disagreement",
     "is_loopback",
     "load",

@@ -22,6 +22,7 @@ from holdfast.core.machine import (
     LeaveRequested,
     ListenerAdded,
     LossAccepted,
+    LostReset,
     MemoryRoom,
     Note,
     PeerSilent,

@@ -8,10 +8,11 @@ and `reset_lost` does not go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 from holdfast.config import Settings
+from holdfast.config.schema import DEFAULT_MAP
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Intent
@@ -271,7 +272,7 @@ class Control:
         except HoldfastError as refused:
             done(own.Fate.REFUSED, str(refused))
         except TimeoutError as late:
-            fate = own.Fate.REFUSED if order.want is own.Want.LITE else own.Fate.STANDS
+            fate = own.Fate.REFUSED if order.want in TAKEN_BACK else own.Fate.STANDS
             done(fate, str(late))
         else:
             done(own.Fate.DONE, self._node.ended_because if self._ended.is_set() else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -43,6 +43,7 @@ from holdfast.errors import (
     NoMemory,
     NoRoom,
     NotReady,
+    PartitionLost,
     Passive,
     Refused,
     RequestError,
@@ -50,6 +51,7 @@ from holdfast.errors import (
     Unknown,
 )
 from holdfast.runtime.node import Node
+from holdfast.runtime.transactions_api import Answer, Isolation, MemberTransaction, transact
 from holdfast.wire.values import from_stored, to_stored
 
 Heard = TypeVar("Heard")
@@ -316,6 +318,36 @@ class Member:
                 "for Holdfast's own"
             )
         return Map(self._inner, name)
+
+    def transaction(
+        self, isolation: Isolation = "repeatable-read", *, timeout_s: float = 0.0, label: str = ""
+    ) -> MemberTransaction:
+        """A transaction over maps that say `transactional = true`, to be used with `async with`: what is done in it
+        happens when the block ends, all of it or nothing.
+
+        `isolation`: with "read-committed" what is written is locked, and reads see what others have committed; with
+        "repeatable-read" what is read is locked, too; with "serializable" nothing is locked, and the transaction is
+        rolled back if what it has read has changed when it ends. `timeout_s`: it is rolled back after so long; 0:
+        `transactions.timeout_ms`. `label`: shown to operators.
+        """
+        return MemberTransaction(self._node, isolation, timeout_s, label)
+
+    async def transact(
+        self,
+        work: Callable[[MemberTransaction], Awaitable[Answer]],
+        *,
+        isolation: Isolation = "repeatable-read",
+        timeout_s: float = 0.0,
+        attempts: int = 10,
+        label: str = "",
+    ) -> Answer:
+        """Do `work` in a transaction, and again, up to so many times, when that is rolled back: it must do nothing
+        outside of its transaction that must not be done twice. Answers what `work` does. Raises RolledBack after the
+        last attempt, and Unknown at once.
+        """
+        return await transact(
+            lambda: self.transaction(isolation, timeout_s=timeout_s, label=label), work, attempts
+        )
 
     def service(self, name: str) -> ServiceHandle:
         """The service of this name, wherever in the cluster its shares are. Raises KeyError if there is none."""

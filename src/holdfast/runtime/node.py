@@ -18,6 +18,7 @@ from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.operations import GROWING, Outcome, Request, Status
+from holdfast.core.model.transaction_orders import TransactionAnswer
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
@@ -95,7 +96,7 @@ class Node(MemberGrid):
         """The error inside the member that has stopped it, if any."""
         self._asks_as = uuids.uuid4().bytes
         self._asked = 0
-        self.calls: set[asyncio.Future[Outcome]] = set()
+        self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
         """Requests of the in-process API that wait for their answer."""
         self.strangers = Strangers()
         self.control: Control

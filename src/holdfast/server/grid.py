@@ -14,6 +14,7 @@ from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQu
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.change_streams import Reach
@@ -213,6 +214,9 @@ class Grid(Protocol):
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
         """What an operator wants of zones; `done` is called once."""
+
+    def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
+        """What a session or an operator wants of a transaction of this member; `done` is called once."""
 
     @property
     def last_news(self) -> Number:

@@ -12,6 +12,7 @@ from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQu
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Cuts, Taken
@@ -259,6 +260,9 @@ class MemberGrid:
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
         self.driver.callers.order_zone(order, done)
+
+    def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
+        self.driver.callers.order_transaction(order, done)
 
     @property
     def last_news(self) -> Number:

@@ -26,6 +26,14 @@ from holdfast.core.model.operations import (
     why_malformed,
 )
 from holdfast.core.model.partition_events import News
+from holdfast.core.model.transaction_orders import (
+    BeginTransaction,
+    CommitTransaction,
+    OperateIn,
+    RollBackTransaction,
+    TransactionAnswer,
+)
+from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.views import ClusterState
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
@@ -60,7 +68,15 @@ _FAULTS = {
 }
 """Why rows are not stored, as a fault of the own protocol."""
 
-OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch | own.AskMetastore | own.OrderZone
+OPERATING = (
+    own.AskStatus
+    | own.AskTable
+    | own.Order
+    | own.Watch
+    | own.AskMetastore
+    | own.OrderZone
+    | own.OrderTransaction
+)
 """What an operator asks."""
 NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.Scan, own.PutColumns, own.AskHeads, own.AskChanges)
 """Questions about one map that are not answered of one that lives in a zone."""
@@ -109,6 +125,8 @@ class OwnSession:
         `_meet`."""
         self._watching: own.Watch | None = None
         self._end_watch: Callable[[], object] = _nothing
+        self._begun: set[TransactionId] = set()
+        """Transactions of this connection that have not ended."""
 
     def receive(self, data: bytes) -> None:
         """Take one read buffer. Never raises for what is in it."""
@@ -212,6 +230,7 @@ class OwnSession:
         self._scan = None
         self._watching = None
         self._end_watch()
+        self._abandon_transactions()
         self._frames = own.Frames(0)
 
     @property
@@ -271,8 +290,8 @@ class OwnSession:
                 self._digests(question)
             case own.Order():
                 self._order(question)
-            case own.AskMetastore() | own.OrderZone():
-                self._agreed(question)
+            case own.AskMetastore() | own.OrderZone() | own.OrderTransaction():
+                self._passed_on(question)
             case own.Watch():
                 self._watch(question)
             case own.AskRanges():
@@ -478,6 +497,8 @@ class OwnSession:
             return
         if order.want is own.Want.REFILL and not self._in_range(order.id, [order.partition]):
             return
+        if order.partitions and not self._in_range(order.id, order.partitions):
+            return
         if not self._may_wait(order.id):
             return
 
@@ -487,6 +508,13 @@ class OwnSession:
 
         self._acts = True
         self._grid.order(order, self._telling("Order", done, order.id))
+
+    def _passed_on(self, question: own.AskMetastore | own.OrderZone | own.OrderTransaction) -> None:
+        """What others answer, later."""
+        if isinstance(question, own.OrderTransaction):
+            self._transaction(question)
+        else:
+            self._agreed(question)
 
     def _agreed(self, question: own.AskMetastore | own.OrderZone) -> None:
         """What goes to the metastore."""
@@ -503,6 +531,37 @@ class OwnSession:
             self._say(answer)
 
         agreed.ask(self._grid, question, self._telling(type(question).__name__, say, question.id))
+
+    def _transaction(self, question: own.OrderTransaction) -> None:
+        order = question.order
+        if isinstance(order, OperateIn):
+            request = order.request
+            wrong = _why_malformed(request.map, DEFAULT_TTL) or why_malformed(
+                request, self._grid.partition_count
+            )
+            if wrong:
+                self._fault(question.id, own.FaultKind.MALFORMED, wrong)
+                return
+        if not self._may_wait(question.id):
+            return
+        self._acts = True
+
+        def done(answer: TransactionAnswer) -> None:
+            self._answered()
+            if isinstance(order, BeginTransaction) and isinstance(answer.value, bytes):
+                self._begun.add(answer.value)
+            elif isinstance(order, CommitTransaction | RollBackTransaction):
+                self._begun.discard(order.transaction)
+            self._say(own.TransactionSays(question.id, answer))
+
+        self._grid.order_transaction(order, self._telling("OrderTransaction", done, question.id))
+
+    def _abandon_transactions(self) -> None:
+        """The connection has gone, and nobody else can go on with what it has begun."""
+        begun, self._begun = self._begun, set()
+        for transaction in sorted(begun):
+            why = "the client's connection has ended"
+            self._grid.order_transaction(RollBackTransaction(transaction, why), _unheard)
 
     def _watch(self, watch: own.Watch) -> None:
         last = self._grid.last_news
@@ -593,13 +652,17 @@ class OwnSession:
 
     # -- cuts
 
+    def _may_cut(self, question: own.Cut | own.HoldCut) -> bool:
+        maps = question.maps if isinstance(question, own.Cut) else []
+        return not self._are_lost(question.id, maps, question.partitions)
+
     def _cut(self, question: own.Cut | own.HoldCut) -> None:
         wrong = cuts.why_refused(self._grid, question)
         if wrong is not None:
             self._fault(question.id, *wrong)
         elif not self._in_range(question.id, question.partitions):
             return
-        elif self._may_wait(question.id):
+        elif self._may_cut(question) and self._may_wait(question.id):
 
             def say(answer: own.Answer) -> None:
                 self._answered()
@@ -634,6 +697,8 @@ class OwnSession:
                 return
             self._scan = Scanned(question, None, pin.taken_ns, pin)
         else:
+            if not question.any_copy and self._are_lost(question.id, [question.map], [partition]):
+                return
             copy: PartitionCopy | None = self._lane.leading[partition]
             if copy is None and question.any_copy:
                 copy = self._grid.local_copy(partition)
@@ -730,6 +795,10 @@ class OwnSession:
 
 def _nothing() -> None:
     return None
+
+
+def _unheard(_: TransactionAnswer) -> None:
+    """Nobody is there to be told."""
 
 
 def _why_malformed(name: str, lifetime_ms: int) -> str | None:

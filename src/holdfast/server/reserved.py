@@ -74,6 +74,8 @@ _NOT_MAPS = frozenset({Op.CALL, Op.ASK})
 def why_no_request(request: Request) -> str:
     """Why a client of the own protocol may not do this to a map of this name; empty when it may."""
     name = request.map
+    if request.op is Op.TRANSACT or request.op is Op.SETTLE:
+        return f"{request.op.name} is what members say to each other"
     if not is_reserved(name) or request.op in READS or request.op in _NOT_MAPS:
         return ""
     operations, why_not = _WRITABLE.get(name, (frozenset[Op](), _why_no_description))

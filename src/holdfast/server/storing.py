@@ -104,6 +104,11 @@ class Stored:
                     kept[group] = rows
                     break
                 some = slice(at + begin, at + end)
+                if lane.locks_entries and any(lane.locked(copy, put.map, key) for key in self.keys[some]):
+                    # Who asks sends the rest again: a transaction ends sooner or later.
+                    moved.append(partition)
+                    kept[group] = rows
+                    break
                 size += ROW_BYTES * (end - begin) + sum(map(len, self.values[some]))
                 if plain:
                     name, ttl_ms, take = put.map, put.ttl_ms, lane.set

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.model.metastore_questions import MetastoreAnswer
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_events import News, Number
+from holdfast.core.model.transaction_orders import TransactionAnswer
 from holdfast.core.model.zone_questions import ZoneAnswer
 from holdfast.wire.columns import ColumnBatch
 
@@ -352,6 +353,13 @@ class ZoneSays(msgspec.Struct, frozen=True, array_like=True, tag=80):
 
     id: int
     answer: ZoneAnswer
+
+
+class TransactionSays(msgspec.Struct, frozen=True, array_like=True, tag=82):
+    """What became of an order about transactions."""
+
+    id: int
+    answer: TransactionAnswer
 
 
 class ZoneMapDigest(msgspec.Struct, frozen=True, array_like=True):

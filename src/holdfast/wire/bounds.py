@@ -13,15 +13,19 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
+
+from holdfast.config import TRANSACTIONS_MAP
 from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX
 from holdfast.core import messages as m
 from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
-from holdfast.core.model.operations import EntryEvent, Request, why_malformed
+from holdfast.core.model.operations import EntryEvent, Op, Request, why_malformed
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
+from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, why_no_step
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast.core.store.digest import RANGES
 from holdfast.core.zones.transitions import LocalState
@@ -175,6 +179,14 @@ def _records(records: Iterable[Record]) -> None:
 
 def _request(request: Request, count: int) -> None:
     _none(why_malformed(request, count))
+    if request.op is Op.TRANSACT or request.op is Op.SETTLE:
+        _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
+        try:
+            step = decode_step(request.value)
+        except msgspec.MsgspecError as error:
+            raise _Wrong(f"no step of a transaction: {error}") from error
+        _none(why_no_step(step, count))
+        _require(begins(step) == (request.op is Op.TRANSACT), "a step of a transaction under another name")
 
 
 def _event(event: EntryEvent) -> None:
@@ -443,6 +455,16 @@ def _raft_entries(message: RaftMessage) -> None:
         index, term = entry.index, entry.term
 
 
+def _transactions(names: Iterable[bytes]) -> None:
+    _require(all(len(name) == TRANSACTION_ID_BYTES for name in names), "no id of a transaction")
+
+
+def _locks_awaited(message: m.LocksAwaited) -> None:
+    for waiter, owner, holder in message.waits:
+        _transactions((waiter, holder))
+        _none(why_no_uuid(owner))
+
+
 _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.JoinRequest: _join,
     m.JoinAnswer: _joined,
@@ -478,6 +500,10 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.LeadAsked: _lead_asked,
     m.LeadConfirmed: _lead_confirmed,
     m.ZoneStates: _zone_states,
+    m.LocksAwaited: lambda message, count: _locks_awaited(message),
+    m.DeadlockFound: lambda message, count: _transactions((message.transaction, *message.others)),
+    m.OwnersAsked: lambda message, count: _transactions(message.transactions),
+    m.OwnersGone: lambda message, count: _transactions(message.transactions),
 }
 """What is not named here holds numbers that are only compared, and names that are only looked up."""
 

@@ -42,6 +42,7 @@ from holdfast.wire.answers import (
     Ranges,
     StatusIs,
     TableIs,
+    TransactionSays,
     ZoneCopyDigest,
     ZoneDigests,
     ZoneMapDigest,
@@ -64,6 +65,7 @@ from holdfast.wire.questions import (
     HoldCut,
     NextPage,
     Order,
+    OrderTransaction,
     OrderZone,
     PutColumns,
     PutKind,
@@ -120,6 +122,7 @@ __all__ = [
     "MetastoreSays",
     "NextPage",
     "Order",
+    "OrderTransaction",
     "OrderZone",
     "Ordered",
     "Page",
@@ -132,6 +135,7 @@ __all__ = [
     "Scan",
     "StatusIs",
     "TableIs",
+    "TransactionSays",
     "Want",
     "Watch",
     "ZoneCopyDigest",
@@ -189,6 +193,7 @@ Question = (
     | AskChanges
     | AskMetastore
     | OrderZone
+    | OrderTransaction
     | AskZoneDigests
 )
 Answer = (
@@ -209,6 +214,7 @@ Answer = (
     | Changes
     | MetastoreSays
     | ZoneSays
+    | TransactionSays
     | ZoneDigests
 )
 # -- frames --------------------------------------------------------------------------------------------------

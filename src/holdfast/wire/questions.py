@@ -11,6 +11,7 @@ from msgspec import Meta
 from holdfast.core.model.metastore_questions import MetastoreQuestion
 from holdfast.core.model.operations import DEFAULT_TTL, Request
 from holdfast.core.model.partition_events import Number
+from holdfast.core.model.transaction_orders import TransactionOrder
 from holdfast.core.model.zone_questions import ZoneOrder
 from holdfast.wire.columns import ColumnBatch
 
@@ -265,6 +266,15 @@ class OrderZone(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
     id: int
     order: ZoneOrder
+
+
+class OrderTransaction(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """Begin, use, commit, roll back or list transactions of the member that is asked. Those that a connection has begun
+    are rolled back when it ends.
+    """
+
+    id: int
+    order: TransactionOrder
 
 
 class AskZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=18):

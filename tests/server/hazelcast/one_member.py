@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config import Settings
+from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import (
     DEFAULT_TTL,
@@ -29,6 +29,7 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
+from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.replication.consensus import ZoneState
 from holdfast.core.replication.cuts import Cuts, Taken
@@ -56,6 +57,10 @@ class OneLane:
         self.unknown_because = "the test says so"
         self.resting: list[tuple[int, str]] = []
         self.confirms_reads = False
+        self.locks_entries = False
+
+    def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
+        return False
 
     @property
     def leading(self) -> list[PartitionCopy | None]:
@@ -347,6 +352,9 @@ class OneMemberGrid:
 
     def ask_metastore(self, question: object, done: Callable[[Any], None]) -> None:
         self.agreed.append((question, done))
+
+    def order_transaction(self, order: object, done: Callable[[Any], None]) -> None:
+        done(TransactionAnswer(TransactionFate.NOT_ACTIVE, why="there are no transactions here"))
 
     def order_zone(self, order: object, done: Callable[[Any], None]) -> None:
         self.agreed.append((order, done))

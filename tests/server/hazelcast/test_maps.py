@@ -263,7 +263,7 @@ def test_unsupported_messages_are_named(wire: Wire) -> None:
         (0x012900, "Map.addIndex"),
         (0x030100, "Queue.offer"),
         (0x210400, "Sql.execute"),
-        (0x150200, "Transaction.create"),
+        (0x140100, "XATransaction.clearRemote"),
         (0x130100, "Cache message 0x130100"),
         (0x7F0100, "message 0x7f0100"),
         (0x010101, "Map message 0x010101"),

@@ -8,6 +8,7 @@ from functools import partial
 
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status, Value, too_long
+from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE, SLICE_BYTES, SLICE_ITEMS, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.frames import UUID
@@ -173,6 +174,14 @@ class Conversation:
         self._undo[registration] = listen()
         return registration
 
+    def at_end(self, name: bytes, forget: Callable[[], object]) -> None:
+        """Do this when the connection ends, unless it was `called_off`."""
+        self._undo[name] = forget
+
+    def called_off(self, name: bytes) -> None:
+        """It need not be done when the connection ends."""
+        self._undo.pop(name, None)
+
     def unregister(self, registration: bytes) -> bool:
         """End a registration; False when there is none of this id."""
         forget = self._undo.pop(registration, None)
@@ -211,6 +220,24 @@ class Conversation:
         self.acts = True
         self.grid.execute(
             request, self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        )
+
+    def transact(
+        self, call: Call, order: TransactionOrder, answer: Callable[[TransactionAnswer], Made]
+    ) -> None:
+        """Have the member do something in a transaction; `answer` makes the message, or raises CallRefused."""
+        if self._waiting >= WAITING_MAX:
+            raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; nothing was done")
+        expected = self.flow.most // EXPECTED_SHARE
+        self._expect(1, expected)
+
+        def done(told: TransactionAnswer) -> None:
+            self._expect(-1, -expected)
+            self._answer(call, lambda: answer(told), _size_of(told.value))
+
+        self.acts = True
+        self.grid.order_transaction(
+            order, self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
         )
 
     def execute_all(

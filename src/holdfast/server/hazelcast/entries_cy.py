@@ -12,6 +12,7 @@ from __future__ import annotations
 # is its point
 from struct import Struct
 
+from holdfast.config import TRANSACTIONS_MAP
 from holdfast.server.grid import EntryLane
 
 PUT = 0x010100
@@ -21,6 +22,7 @@ CONTAINS_KEY = 0x010600
 DELETE = 0x010900
 SET = 0x010F00
 
+LOCKS = TRANSACTIONS_MAP
 SHORTEST = 36
 """Bytes that a look at a message's head needs: the first frame of a get, and the header of the name."""
 READ_HEAD = 30
@@ -101,6 +103,7 @@ def serve_entries(
     serving = lane.serving
     partitions = len(serving)
     confirms_reads = lane.confirms_reads
+    locks_entries = lane.locks_entries
     while end - at >= SHORTEST:
         length, flags, kind, correlation, partition, name_length, name_flags = head_of(data, at)
         if length == READ_HEAD:
@@ -169,6 +172,8 @@ def serve_entries(
                             at = key_end
                             break
             elif kind == REMOVE or kind == DELETE:
+                if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
+                    return at
                 old = lane.remove(copy, name, key)
                 if kind == DELETE:
                     unsealed.append(truth_answer(_DELETED, correlation, old is not None))
@@ -200,6 +205,8 @@ def serve_entries(
             or value_flags != 0x2000
             or value_length > longest[1]
         ):
+            return at
+        if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
             return at
         if key_hash:
             key_hash = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)

@@ -15,7 +15,7 @@ from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast import authentication, maps, objects, partitions
+from holdfast.server.hazelcast import authentication, maps, objects, partitions, transactional_maps
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import compact_schemas as schemas
 from holdfast.server.hazelcast import entry_events as listeners
@@ -94,6 +94,7 @@ MESSAGES: dict[int, RequestKind] = {
     **maps.MESSAGES,
     **listeners.MESSAGES,
     **partitions.MESSAGES,
+    **transactional_maps.MESSAGES,
     0x000B00: RequestKind(RequestLayout("|"), _hear),
     0x000C00: RequestKind(RequestLayout("|"), _hear),
     0x000F00: RequestKind(RequestLayout("|"), _backup_listener),

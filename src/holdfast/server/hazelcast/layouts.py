@@ -64,6 +64,9 @@ class Call:
     username: str | None = None
     password: str | None = None
     credentials: bytes = b""
+    transaction: bytes = b""
+    """The UUID of a transaction, as the protocol writes it."""
+    timeout_ms: int = 0
     service: str = ""
     proxies: list[tuple[str, str]] = field(default_factory=list)
     """Name and service of each."""
@@ -79,6 +82,10 @@ Sliced = Generator[None, None, object]
 FIXED: dict[str, str] = {
     "thread": "8x",
     "timeout": "8x",
+    "timeout_ms": "q",
+    "transaction": "17s",
+    "durability": "4x",
+    "transaction_type": "4x",
     "client": "17s",
     "serialization_version": "b",
     "ttl_ms": "q",

@@ -1,0 +1,216 @@
+"""Transactions of the in-process API.
+
+async with member.transaction() as transaction:
+    accounts = transaction.map("accounts")
+    balance = await accounts.get_for_update("ann")
+    await accounts.set("ann", balance - 10)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+from holdfast.core.model.operations import DEFAULT_TTL, Op, Request, Value
+from holdfast.core.model.transaction_orders import (
+    BeginTransaction,
+    CommitTransaction,
+    OperateIn,
+    RollBackTransaction,
+    TransactionAnswer,
+    TransactionFate,
+    TransactionOrder,
+)
+from holdfast.errors import Refused, RolledBack, Unknown
+from holdfast.runtime.node import Node
+from holdfast.wire.values import from_stored, to_stored
+
+Answer = TypeVar("Answer")
+Isolation = Literal["read-committed", "repeatable-read", "serializable"]
+PAUSE_S = 0.01
+"""Between two tries, at the first; then twice as long each time."""
+PAUSE_MAX_S = 1.0
+
+
+class MemberTransaction:
+    """One transaction. Leaving the `async with` block commits it; an error in the block rolls it back.
+
+    Committing raises RolledBack when nothing of it was done, and Unknown when nobody can say yet: then all of it has
+    been done, or will be, or nothing.
+    """
+
+    def __init__(self, node: Node, isolation: Isolation, timeout_s: float, label: str) -> None:
+        if isolation not in ("read-committed", "repeatable-read", "serializable"):
+            raise ValueError(
+                f"isolation is read-committed, repeatable-read or serializable, not {isolation!r}"
+            )
+        if timeout_s < 0:
+            raise ValueError("a timeout is 0 (transactions.timeout_ms) or some seconds")
+        self._node = node
+        self._begin = BeginTransaction(
+            round(timeout_s * 1000), isolation == "serializable", isolation == "repeatable-read", label
+        )
+        self._id = b""
+
+    @property
+    def id(self) -> str:
+        """As `holdfast transactions list` shows it; empty before it has begun."""
+        return self._id.hex()
+
+    async def __aenter__(self) -> Self:
+        if self._id:
+            raise Refused("a transaction begins once; make another one")
+        answer = await self._order(self._begin)
+        assert isinstance(answer, bytes), "a transaction has an id"
+        self._id = answer
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._order(CommitTransaction(self._id))
+        else:
+            # Whatever comes of that: the error in the block is what the caller is to hear.
+            await _ask(self._node, RollBackTransaction(self._id))
+
+    def map(self, name: str) -> TransactionalMap:
+        """A map as this transaction sees it: what others have committed, and over it what it has done itself."""
+        return TransactionalMap(self, name)
+
+    async def operate(self, request: Request, *, for_update: bool = False) -> Value:
+        """Do something to an entry. Raises RolledBack when that cannot be: then all of it is rolled back."""
+        if not self._id:
+            raise Refused("the transaction has not begun: use it in `async with`")
+        return await self._order(OperateIn(self._id, request, for_update))
+
+    async def _order(self, order: TransactionOrder) -> Value:
+        answer = await _ask(self._node, order)
+        if answer.fate is TransactionFate.DONE:
+            return answer.value
+        if answer.fate is TransactionFate.UNKNOWN:
+            raise Unknown(answer.why)
+        kind = RolledBack if answer.fate is TransactionFate.ROLLED_BACK else Refused
+        raise kind(answer.why)
+
+
+async def _ask(node: Node, order: TransactionOrder) -> TransactionAnswer:
+    node.check()
+    future: asyncio.Future[TransactionAnswer] = asyncio.get_running_loop().create_future()
+
+    def done(answer: TransactionAnswer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    node.calls.add(future)
+    try:
+        node.guard(lambda: node.order_transaction(order, done))
+        return await future
+    finally:
+        node.calls.discard(future)
+
+
+class TransactionalMap:
+    """A map as one transaction sees it. Keys and values are plain Python data."""
+
+    def __init__(self, transaction: MemberTransaction, name: str) -> None:
+        self._transaction = transaction
+        self.name = name
+
+    async def _on_key(
+        self, op: Op, key: object, value: object = None, *, expected: object = None, for_update: bool = False
+    ) -> Value:
+        stored = to_stored(value) if value is not None else b""
+        wanted = to_stored(expected) if expected is not None else b""
+        request = Request(op, self.name, [0], to_stored(key), stored, wanted, [], DEFAULT_TTL, DEFAULT_TTL)
+        return await self._transaction.operate(request, for_update=for_update)
+
+    async def get(self, key: object) -> object:
+        """The value, or None."""
+        return _plain(await self._on_key(Op.GET, key))
+
+    async def get_for_update(self, key: object) -> object:
+        """The same, and lock the entry, so that nobody changes it until this transaction is over."""
+        return _plain(await self._on_key(Op.GET, key, for_update=True))
+
+    async def contains_key(self, key: object) -> bool:
+        """Whether there is an entry."""
+        return bool(await self._on_key(Op.CONTAINS_KEY, key))
+
+    async def put(self, key: object, value: object) -> object:
+        """Store, and answer the old value."""
+        return _plain(await self._on_key(Op.PUT, key, _given(value)))
+
+    async def set(self, key: object, value: object) -> None:
+        """Store."""
+        await self._on_key(Op.SET, key, _given(value))
+
+    async def put_if_absent(self, key: object, value: object) -> object:
+        """Store if there is none; answers the value that was there, or None."""
+        return _plain(await self._on_key(Op.PUT_IF_ABSENT, key, _given(value)))
+
+    async def replace(self, key: object, value: object) -> object:
+        """Store if there is one; answers the old value, or None."""
+        return _plain(await self._on_key(Op.REPLACE, key, _given(value)))
+
+    async def replace_if_same(self, key: object, expected: object, value: object) -> bool:
+        """Store if the present value equals `expected`; answers whether it did."""
+        return bool(await self._on_key(Op.REPLACE_IF_SAME, key, _given(value), expected=_given(expected)))
+
+    async def remove(self, key: object) -> object:
+        """Take out; answers the old value, or None."""
+        return _plain(await self._on_key(Op.REMOVE, key))
+
+    async def delete(self, key: object) -> bool:
+        """Take out; answers whether there was one."""
+        return bool(await self._on_key(Op.DELETE, key))
+
+    async def size(self) -> int:
+        """How many entries there are: of others' what is committed as it is counted, not as of one moment."""
+        answer = await self._transaction.operate(Request(Op.SIZE, self.name, [0]))
+        return answer if isinstance(answer, int) else 0
+
+    async def keys(self) -> list[object]:
+        """All keys: the same holds."""
+        answer = await self._transaction.operate(Request(Op.KEYS, self.name, [0]))
+        return [_plain(one) for one in answer] if isinstance(answer, list) else []
+
+    async def values(self) -> list[object]:
+        """All values: the same holds."""
+        answer = await self._transaction.operate(Request(Op.VALUES, self.name, [0]))
+        return [_plain(one) for one in answer] if isinstance(answer, list) else []
+
+
+async def transact(
+    begin: Callable[[], MemberTransaction],
+    work: Callable[[MemberTransaction], Awaitable[Answer]],
+    attempts: int,
+) -> Answer:
+    """Do `work` in a transaction, and again in another one when that was rolled back."""
+    if attempts < 1:
+        raise ValueError("it is tried once at least")
+    pause_s = PAUSE_S
+    for attempt in range(attempts):
+        try:
+            async with begin() as transaction:
+                return await work(transaction)
+        except RolledBack:
+            if attempt + 1 == attempts:
+                raise
+            # Those who have stood in each other's way come back at different times.
+            await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311
+            pause_s = min(PAUSE_MAX_S, pause_s * 2)
+    raise AssertionError("the last attempt answers or raises")
+
+
+def _given(value: object) -> object:
+    if value is None:
+        raise TypeError("None cannot be a value of a map; remove the entry instead")
+    return value
+
+
+def _plain(value: None | bool | int | bytes | list[None | int | bytes]) -> object:
+    return from_stored(value) if isinstance(value, bytes) else None

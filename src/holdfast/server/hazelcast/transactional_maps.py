@@ -1,0 +1,166 @@
+"""Transactions of Hazelcast clients: begin, commit, rollback, and what is done to maps in between.
+
+All requests of a transaction come over one connection: this member runs it. When the connection ends, what has not
+begun to commit is rolled back. Clients choose between one and two phases, and how many backups hold a transaction's
+log; here a transaction takes a second phase when it needs one, and everything is held by the backups of the maps.
+
+What is written, and what is read for update, is locked at that moment. A plain read locks nothing, and sees what others
+have committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.transaction_orders import (
+    BeginTransaction,
+    CommitTransaction,
+    OperateIn,
+    RollBackTransaction,
+    TransactionAnswer,
+    TransactionFate,
+)
+from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
+from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
+from holdfast.server.hazelcast.frames import UUID, message, response
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
+from holdfast.server.hazelcast.maps import (
+    Answering,
+    guarded,
+    many,
+    nothing,
+    number,
+    reject_other_predicates,
+    truth,
+    value_or_null,
+)
+from holdfast.server.hazelcast.refusals import (
+    BAD_ARGUMENT,
+    INDETERMINATE,
+    TRANSACTION,
+    TRANSACTION_NOT_ACTIVE,
+    CallRefused,
+    ErrorCode,
+)
+
+_HALF = TRANSACTION_ID_BYTES // 2
+
+
+def _as_uuid(transaction: TransactionId) -> bytes:
+    most, least = (int.from_bytes(half, "big") for half in (transaction[:_HALF], transaction[_HALF:]))
+    return UUID.pack(False, most, least)
+
+
+def _of(call: Call) -> TransactionId:
+    is_null, most, least = UUID.unpack(call.transaction)
+    if is_null:
+        raise CallRefused(BAD_ARGUMENT, "the id of a transaction is null")
+    return bytes(most.to_bytes(_HALF, "big") + least.to_bytes(_HALF, "big"))
+
+
+_CODES: dict[TransactionFate, tuple[ErrorCode, str]] = {
+    TransactionFate.NOT_DONE: (TRANSACTION, "this was not done"),
+    TransactionFate.ROLLED_BACK: (TRANSACTION, "the transaction was rolled back"),
+    TransactionFate.UNKNOWN: (INDETERMINATE, "the outcome of the transaction is unknown"),
+    TransactionFate.NOT_ACTIVE: (TRANSACTION_NOT_ACTIVE, "the transaction is not active"),
+}
+
+
+def _check(told: TransactionAnswer) -> None:
+    """Raises CallRefused unless it was done."""
+    if told.fate is not TransactionFate.DONE:
+        code, what = _CODES[told.fate]
+        raise CallRefused(code, f"{what}: {told.why}" if told.why else what)
+
+
+def _begin(talk: Conversation, call: Call) -> None:
+    def begun(told: TransactionAnswer) -> bytes:
+        _check(told)
+        assert isinstance(told.value, bytes), "a transaction has an id"
+        transaction = told.value
+        talk.at_end(transaction, lambda: _abandon(talk, transaction))
+        return message([response(call.kind + 1, call.correlation, _as_uuid(transaction))])
+
+    timeout_ms = max(0, call.timeout_ms)
+    talk.transact(call, BeginTransaction(timeout_ms, label="Hazelcast client"), begun)
+
+
+def _abandon(talk: Conversation, transaction: TransactionId) -> None:
+    """The connection has gone, and nobody else can go on with the transaction."""
+    why = "the client's connection has ended"
+    talk.grid.order_transaction(RollBackTransaction(transaction, why), _unheard)
+
+
+def _unheard(_: TransactionAnswer) -> None:
+    """Nobody is there to be told."""
+
+
+def _end(order: Callable[[TransactionId], CommitTransaction | RollBackTransaction]) -> Handler:
+    def handle(talk: Conversation, call: Call) -> None:
+        transaction = _of(call)
+
+        def ended(told: TransactionAnswer) -> bytes:
+            if told.fate is not TransactionFate.NOT_DONE:
+                talk.called_off(transaction)
+            _check(told)
+            return nothing(call, None)
+
+        talk.transact(call, order(transaction), ended)
+
+    return handle
+
+
+def _in_map(op: Op, answer: Answering, *, for_update: bool = False) -> Handler:
+    """An operation on one key, or on the whole map."""
+
+    def handle(talk: Conversation, call: Call) -> None:
+        if call.predicate:
+            reject_other_predicates(call)
+        request = Request(
+            op,
+            call.name,
+            [0],
+            key=call.key,
+            value=call.value,
+            expected=call.expected,
+            ttl_ms=call.ttl_ms,
+            key_hash=call.key_hash,
+        )
+
+        def made(told: TransactionAnswer) -> Made:
+            _check(told)
+            return answer(call, told.value)
+
+        talk.transact(call, OperateIn(_of(call), request, for_update), made)
+
+    return handle
+
+
+_ROWS: list[tuple[int, str, Handler]] = [
+    (0x0E0100, "transaction thread | name key", _in_map(Op.CONTAINS_KEY, truth)),
+    (0x0E0200, "transaction thread | name key", _in_map(Op.GET, value_or_null)),
+    (0x0E0300, "transaction thread | name key", _in_map(Op.GET, value_or_null, for_update=True)),
+    (0x0E0400, "transaction thread | name", _in_map(Op.SIZE, number)),
+    (0x0E0500, "transaction thread | name", _in_map(Op.IS_EMPTY, truth)),
+    (0x0E0600, "transaction thread ttl_ms | name key value", _in_map(Op.PUT, value_or_null)),
+    (0x0E0700, "transaction thread | name key value", _in_map(Op.SET, nothing)),
+    (0x0E0800, "transaction thread | name key value", _in_map(Op.PUT_IF_ABSENT, value_or_null)),
+    (0x0E0900, "transaction thread | name key value", _in_map(Op.REPLACE, value_or_null)),
+    (0x0E0A00, "transaction thread | name key expected value", _in_map(Op.REPLACE_IF_SAME, truth)),
+    (0x0E0B00, "transaction thread | name key", _in_map(Op.REMOVE, value_or_null)),
+    (0x0E0C00, "transaction thread | name key", _in_map(Op.DELETE, nothing)),
+    (0x0E0D00, "transaction thread | name key expected", _in_map(Op.REMOVE_IF_SAME, truth)),
+    (0x0E0E00, "transaction thread | name", _in_map(Op.KEYS, many)),
+    (0x0E0F00, "transaction thread | name predicate", _in_map(Op.KEYS, many)),
+    (0x0E1000, "transaction thread | name", _in_map(Op.VALUES, many)),
+    (0x0E1100, "transaction thread | name predicate", _in_map(Op.VALUES, many)),
+    (0x0E1200, "transaction thread | name value", _in_map(Op.CONTAINS_VALUE, truth)),
+]
+
+MESSAGES = {
+    0x150100: RequestKind(RequestLayout("transaction thread |"), _end(CommitTransaction)),
+    0x150200: RequestKind(RequestLayout("timeout_ms durability transaction_type thread |"), _begin),
+    0x150300: RequestKind(RequestLayout("transaction thread |"), _end(RollBackTransaction)),
+    **{kind: RequestKind(RequestLayout(layout), guarded(handler)) for kind, layout, handler in _ROWS},
+}

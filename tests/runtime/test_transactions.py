@@ -1,0 +1,175 @@
+"""Transactions of programs that are members, and of those that are not: real members, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+
+import pytest
+from click.testing import CliRunner
+from tests.runtime.test_member import cluster, run
+
+import holdfast
+from holdfast.cli.main import holdfast as command
+from holdfast.client.client_transactions import ClientTransaction
+from holdfast.client.routing import parse_addresses
+from holdfast.errors import Refused, RolledBack
+
+MAP = {"maps.plain.transactional": False}
+ACCOUNTS = 10
+
+
+async def filled(member: holdfast.Member) -> holdfast.Map:
+    accounts = member.map("accounts")
+    await accounts.put_all(dict.fromkeys(range(ACCOUNTS), 100))
+    return accounts
+
+
+def test_a_transaction_of_a_program_that_is_a_member() -> None:
+    async def story() -> None:
+        async with cluster(2, **MAP) as (first, second):
+            accounts = await filled(first)
+            async with second.transaction() as transaction:
+                mine = transaction.map("accounts")
+                assert await mine.put(1, 90) == 100
+                await mine.set("new", 10)
+                assert await mine.get("new") == 10
+                assert await mine.get_for_update(2) == 100
+                assert await mine.put_if_absent(2, 1) == 100
+                assert await mine.put_if_absent("other", 1) is None
+                assert await mine.replace("nowhere", 1) is None
+                assert await mine.replace_if_same(2, 100, 101)
+                assert not await mine.replace_if_same(2, 100, 102)
+                assert await mine.remove(3) == 100
+                assert not await mine.delete("nowhere")
+                assert await mine.delete(4)
+                assert await mine.contains_key("other")
+                assert await mine.size() == ACCOUNTS
+                assert "new" in await mine.keys()
+                assert 101 in await mine.values()
+                assert await accounts.get("new") is None, "nobody else sees it"
+            assert await accounts.get(1) == 90
+            assert await accounts.get(2) == 101
+            assert await accounts.get("new") == 10
+            assert await accounts.get(3) is None
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012
+                async with first.transaction() as transaction:
+                    await transaction.map("accounts").set(1, 0)
+                    raise ZeroDivisionError
+            assert await accounts.get(1) == 90
+            with pytest.raises(Refused, match="takes no part"):
+                async with first.transaction() as transaction:
+                    await transaction.map("plain").set(1, 0)
+            with pytest.raises(Refused, match="begins once"):
+                await transaction.__aenter__()
+            with pytest.raises(ValueError, match="isolation"):
+                first.transaction("none")  # type: ignore[arg-type]
+
+    run(story())
+
+
+def test_transfers_of_many_at_once_keep_the_sum() -> None:
+    async def story() -> None:
+        async with cluster(2, **MAP, **{"transactions.deadlock_after_ms": 50}) as members:
+            accounts = await filled(members[0])
+
+            async def transfer(of: int, to: int, transaction: holdfast.MemberTransaction) -> None:
+                mine = transaction.map("accounts")
+                left, right = await mine.get(of), await mine.get(to)
+                assert isinstance(left, int)
+                assert isinstance(right, int)
+                await mine.set(of, left - 1)
+                await mine.set(to, right + 1)
+
+            works = [
+                members[number % 2].transact(
+                    partial(transfer, number % ACCOUNTS, (number * 3 + 1) % ACCOUNTS),
+                    isolation="serializable" if number % 3 else "repeatable-read",
+                    attempts=100,
+                )
+                for number in range(60)
+                if number % ACCOUNTS != (number * 3 + 1) % ACCOUNTS
+            ]
+            await asyncio.gather(*works)
+            assert sum((await accounts.entries()).values()) == 100 * ACCOUNTS  # type: ignore[arg-type]
+
+    run(story())
+
+
+def test_one_that_was_rolled_back_says_so_and_is_tried_again() -> None:
+    async def story() -> None:
+        async with cluster(1, **MAP) as (member,):
+            accounts = await filled(member)
+            tries = 0
+
+            async def read_and_write(transaction: holdfast.MemberTransaction) -> int:
+                nonlocal tries
+                tries += 1
+                before = await transaction.map("accounts").get(1)
+                assert isinstance(before, int)
+                if tries == 1:
+                    await accounts.set(1, before // 2)
+                await transaction.map("accounts").set(2, before)
+                return before
+
+            assert await member.transact(read_and_write, isolation="serializable") == 50
+            assert tries == 2
+            tries = 0
+            with pytest.raises(RolledBack, match="changed by somebody else"):
+                await member.transact(read_and_write, isolation="serializable", attempts=1)
+            with pytest.raises(RolledBack, match="timeout"):  # noqa: PT012
+                async with member.transaction(timeout_s=0.3) as transaction:
+                    await transaction.map("accounts").set(1, 1)
+                    await asyncio.sleep(1)
+
+    run(story())
+
+
+def test_a_program_that_is_no_member_and_the_operator() -> None:
+    def outside(address: str) -> None:
+        addresses = parse_addresses(address)
+        with ClientTransaction(addresses, label="payroll") as transaction:
+            assert transaction.put("accounts", 1, 70) == 100
+            transaction.set("accounts", 2, 130)
+            listed = CliRunner().invoke(command, ["transactions", "list", "-a", address, "--json"])
+            assert listed.exit_code == 0, listed.output
+            [running] = json.loads(listed.stdout)["transactions"]
+            assert (running["label"], running["entries"], running["phase"]) == ("payroll", 2, "active")
+            shown = CliRunner().invoke(command, ["transactions", "list", "-a", address])
+            assert "payroll" in shown.stdout
+            one = running["transaction"]
+            shown = CliRunner().invoke(command, ["transactions", "show", one[:20], "-a", address])
+            assert "accounts[1]" in shown.stdout
+        with ClientTransaction(addresses) as transaction:
+            assert transaction.get("accounts", 1) == 70
+            assert transaction.remove("accounts", 2) == 130
+            raise_in = CliRunner().invoke(command, ["transactions", "kill", "ffff", "-a", address])
+            assert raise_in.exit_code == 1
+        with pytest.raises(RolledBack, match="operator"), ClientTransaction(addresses) as transaction:  # noqa: PT012
+            transaction.set("accounts", 1, 0)
+            listed = CliRunner().invoke(command, ["transactions", "list", "-a", address, "--json"])
+            one = json.loads(listed.stdout)["transactions"][0]["transaction"]
+            killed = CliRunner().invoke(command, ["transactions", "kill", one, "-a", address])
+            assert killed.exit_code == 0, killed.output
+        with pytest.raises(ZeroDivisionError), ClientTransaction(addresses) as transaction:  # noqa: PT012
+            transaction.set("accounts", 1, 0)
+            raise ZeroDivisionError
+        gone = ClientTransaction(addresses)
+        gone.__enter__()
+        gone.set("accounts", 1, 0)
+        assert gone._connection is not None
+        gone._connection.close()
+        with ClientTransaction(addresses) as transaction:
+            transaction.set("accounts", 1, 71)  # waits until that one is rolled back
+        empty = CliRunner().invoke(command, ["transactions", "list", "-a", address])
+        assert "no transactions run" in empty.stdout
+
+    async def story() -> None:
+        async with cluster(2, **MAP) as (first, _):
+            accounts = await filled(first)
+            await asyncio.to_thread(outside, first.client_address)
+            assert await accounts.get(1) == 71
+            assert await accounts.get(2) is None
+
+    run(story())
