@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.client.blocking import Client
-from holdfast.client.cut_handles import Cut, end_cut, scan_cut, take_cut
+from holdfast.client.cut_handles import Cut, end_cut, scan_cut
 from holdfast.client.holdings import check_names, map_names
 from holdfast.client.replica_questions import CANNOT_ASK
+from holdfast.client.whole_cuts import take_whole_cut
 from holdfast.config.schema import INTERNAL
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError, NotReady
@@ -175,7 +176,7 @@ def export(
         _prepare(folder)
         taken = datetime.now(UTC)
         internal = [SCHEMAS_MAP, COMPACT_SCHEMAS_MAP]
-        cut = take_cut(client, [*names, *internal], lease_s=lease_s, timeout=parsed.timeout_s)
+        cut = take_whole_cut(client, [*names, *internal], lease_s=lease_s, timeout=parsed.timeout_s)
         table = client.table()
         addresses = tuple(member.address for member in table.members.values())
         try:
