@@ -17,7 +17,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones matrix memory mutants bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ cuts: install ## The same, and everybody loses power at once, twice at least in 
 
 zones: install ## The same with a metastore, and one of the maps in a zone: Raft groups beside primaries (SEEDS=60)
 	@$(BIN)/holdfast simulate --zones --seeds $(or $(SEEDS),60) --workers $(WORKERS) $(ARGS)
+
+transactions: install ## The same, and applications run transactions over all maps (SEEDS=100)
+	@$(BIN)/holdfast simulate --transactions --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
 matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
 	@$(BIN)/holdfast matrix --kinds all --workers $(WORKERS) $(ARGS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.simulate import Terms, judged
-from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, ZONED
+from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, TRANSACTIONAL, ZONED
 from holdfast.sim.run import Verdict
 from holdfast.sim.shape import Journalling
 
@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 SEED = {
     "activate": 4,
     "all-ack": 1,
+    "all-prepared": 1,
     "apply-once": 1,
     "confirmed-answers": 8,
     "copy-complete": 1,
@@ -27,15 +28,17 @@ SEED = {
     "forget-last": 1,
     "in-order": 7,
     "lives": 1,
+    "lock-exclusive": 1,
     "once": 11,
     "owner-by-proof": 2,
     "plan-keeps-copies": 1,
-    "promotion-by-table": 4,
+    "promotion-by-table": 12,
     "record-order": 11,
     "repeat": 1,
+    "seen-compared": 2,
     "table-majority": 62,
     "view-majority": 2,
-    "wait-for-copies": 4,
+    "wait-for-copies": 8,
 }
 """A short run of the campaign that shows the harm of each that one soon shows. Maps are journalled as in a campaign
 (`mixed`), or synchronously, with power cuts, for those of `DURABLE`. If the code changes so that a seed does not
@@ -73,6 +76,12 @@ SHOWN_BY = {
     "keys-guarded": "tests/core/zones/test_zone_schedules.py",
     "clean-up": "tests/core/zones/test_zone_schedules.py",
     "zone-waits": "tests/sim/test_zones.py",
+    "lock-respected": "tests/sim/test_transactions.py",
+    "asked-is-fenced": "tests/core/services/test_transaction_branches.py",
+    "branches-decide": "tests/sim/test_transactions.py",
+    "all-asked": "tests/sim/test_transactions.py",
+    "outcome-kept": "tests/core/services/test_transaction_branches.py",
+    "orphans-end": "tests/sim/test_transactions.py",
 }
 """Where a directed test shows the harm of the others: those of `DIRECTED`, for which a campaign has not enough
 luck, and those for which it takes some dozen runs.
@@ -81,7 +90,10 @@ luck, and those for which it takes some dozen runs.
 
 def run(seed: int, power_cuts: bool, zones: bool, *without: str) -> Verdict:
     journal: Journalling = "sync" if power_cuts else "mixed"
-    return judged(seed, Terms(frozenset(without), journal, power_cuts, zones=zones))
+    transactions = bool(TRANSACTIONAL & {*without})
+    return judged(
+        seed, Terms(frozenset(without), journal, power_cuts, zones=zones, transactions=transactions)
+    )
 
 
 @pytest.mark.parametrize(

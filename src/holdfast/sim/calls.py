@@ -80,6 +80,8 @@ class Knowledge:
     """Keys that may hold what no answer has shown, in the order in which they came to."""
     believed: dict[str, str | None] = field(default_factory=dict)
     """The value of each key as far as answers tell; None: absent."""
+    locks: bool = False
+    """Whether transactions lock entries: who tries to change one may be told that nothing was done."""
 
     def begun(self, calls: Iterable[Call]) -> None:
         """These are about to be sent."""
@@ -130,7 +132,7 @@ class Asked:
 
     def told(self, outcome: core.Outcome, now_ns: int) -> None:
         """Note what was answered, once."""
-        done = outcome.status is Status.OK
+        done = outcome.status is Status.OK and not self._found_locked(outcome)
         if outcome.status is Status.UNKNOWN or (not done and self.request.op in WHOLE):
             return
         for call in self.again:
@@ -145,6 +147,11 @@ class Asked:
                     call.outcome, call.end, call.result = Outcome.UNKNOWN, FOREVER, None
                 else:
                     self.knowledge.answered(call)
+
+    def _found_locked(self, outcome: core.Outcome) -> bool:
+        """Whether it was a try, and nothing was done since a transaction had locked the entry, or may have had."""
+        tried = self.request.op in (Op.TRY_PUT, Op.TRY_REMOVE)
+        return tried and self.knowledge.locks and outcome.value is False
 
     def _results(self, value: Value) -> None:
         op = self.request.op

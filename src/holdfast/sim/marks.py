@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from holdfast.core.model.operations import Status
-from holdfast.sim.ablations.rules import DURABLE, RULES, ZONED
+from holdfast.sim.ablations.rules import DURABLE, RULES, TRANSACTIONAL, ZONED
 
 MARK = "mark_"
 """What the figures of marks begin with."""
@@ -68,6 +68,13 @@ ZONES: dict[str, str] = {
     "zone: state sent": "a replica is so far behind that it gets the state itself",
 }
 """Marks of runs in which a map lives in a zone."""
+TRANSACTIONS: dict[str, str] = {
+    "transaction committed": "and its application was told",
+    "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
+    "transaction in doubt": "its application was told that nobody can say",
+    "transaction left alone": "its application went away",
+}
+"""Marks of runs in which applications run transactions."""
 NETWORK_FAULTS = (
     "crash",
     "crash-midstep",
@@ -124,7 +131,9 @@ PHASES: dict[str, str] = {
     DAMAGE + "ahead": "it counts updates that there never were",
 }
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
-MARKS: dict[str, str] = FEATURES | ZONES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
+MARKS: dict[str, str] = (
+    FEATURES | ZONES | TRANSACTIONS | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
+)
 """Every mark, and what it means."""
 
 LOSSES_IGNORED = "the maps of a campaign ignore losses; tests/sim/test_loss_policies.py has some that do not"
@@ -157,13 +166,20 @@ class Marks(Counter[str]):
 
 
 def missing(
-    figures: Mapping[str, int | float], *, disks: bool, cuts_only: bool = False, zones: bool = False
+    figures: Mapping[str, int | float],
+    *,
+    disks: bool,
+    cuts_only: bool = False,
+    zones: bool = False,
+    transactions: bool = False,
 ) -> list[str]:
     """The marks that are in none of these figures, though they could be. `disks`: whether some of the runs had any;
     `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone; `zones`: whether a map
-    lived in a zone.
+    lived in a zone; `transactions`: whether applications ran some.
     """
     excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ONLY_ZONES_HAVE)}
+    if not transactions:
+        excused = {*excused, *TRANSACTIONS, *(RULE + name for name in TRANSACTIONAL)}
     if not disks:
         excused = {*excused, *NEED_DISKS}
     if cuts_only:

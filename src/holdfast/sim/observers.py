@@ -16,6 +16,7 @@ from holdfast.sim.entry_readers import Reading
 from holdfast.sim.listening import Listeners
 from holdfast.sim.steady import Offices
 from holdfast.sim.stream_readers import Reader
+from holdfast.sim.transacting import Applications
 from holdfast.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
 from holdfast.sim.world import World
 
@@ -27,9 +28,16 @@ class Observers:
     """All of one run."""
 
     def __init__(
-        self, world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge, *, stream: bool = True
+        self,
+        world: World,
+        cluster: Cluster,
+        keys: Keys,
+        knowledge: Knowledge,
+        *,
+        stream: bool = True,
+        transactions: bool = False,
     ) -> None:
-        """`stream`: whether what a change stream tells is durable."""
+        """`stream`: whether what a change stream tells is durable. `transactions`: whether applications run some."""
         self.cluster = cluster
         settings = cluster.settings
         of_map = partial(map_of, settings=settings)
@@ -44,6 +52,8 @@ class Observers:
         self.reading = Reading(world, cluster, read, of_map, self.offices)
         maps = [MAP, SWEPT, *([DEEP] if DEEP in settings.maps else [])]
         self.cutter = Cutter(world, cluster, maps, knowledge.calls.append)
+        others = [wire for wire in keys.hot if of_map(wire) == MAP] or keys.hot
+        self.applications = Applications(world, cluster, others, MAP) if transactions else None
         self._map_of = of_map
         self._stream = stream
 
@@ -53,11 +63,15 @@ class Observers:
         self.listeners.start()
         self.reading.start()
         self.cutter.start()
+        if self.applications is not None:
+            self.applications.start()
         if self._stream:
             self.reader.start()
 
     def pause(self) -> None:
         """Ask nothing more, but go on to hear: so that the cluster can come to rest."""
+        if self.applications is not None:
+            self.applications.pause()
         self.reading.running = self.cutter.running = False
 
     def end(self) -> None:
@@ -70,6 +84,11 @@ class Observers:
     def caught_up(self) -> bool:
         """Whether the change stream is read to its end: to be asked of a cluster at rest."""
         return self.reader.caught_up
+
+    def look(self) -> None:
+        """Look at a cluster at rest."""
+        if self.applications is not None:
+            self.applications.look()
 
     def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
         """What is wrong with what was seen, in words. `final`: what keys held when the change stream was read to its
@@ -105,4 +124,5 @@ class Observers:
             "cuts": self.cutter.cuts,
             "cuts_read": self.cutter.reads,
             "reads_observed": len(self.reading.reads),
+            "transactions": len(self.applications.history) if self.applications is not None else 0,
         }

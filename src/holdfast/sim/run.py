@@ -57,6 +57,8 @@ LATE_NS = 5 * SECOND
 """How long after the time that entries may outlive theirs they are looked for: those that end in seconds are gone."""
 CAUGHT_UP_NS = 20 * SECOND
 """Within which the change stream is read to its end."""
+GOES_ON = frozenset({"parked requests", "transactions", "transactions that are being ended"})
+"""What ends by itself, though whoever asked for it has given up."""
 LOOKS = 32
 """How often a run is looked at for what is left over, before that counts."""
 
@@ -100,18 +102,19 @@ def simulate(
     power_cuts: bool = False,
     memory: bool = False,
     zones: bool = False,
+    transactions: bool = False,
     asked: Counter[str] | None = None,
     record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name, and members tell these `lies`; `story` is told every step
     worth telling. With `power_cuts` everybody loses power at once, at least twice; maps are journalled synchronously
     then. With `memory` members have little or no room in their memories, again and again. With `zones` one of the maps
-    lives in a zone. `asked` is told how often
+    lives in a zone. With `transactions` applications run some. `asked` is told how often
     each rule stood before a decision, also of a run that ends with an error. `record` takes the bytes of a record of
     the run (`engine.recording`).
     """
     asked = Counter() if asked is None else asked
-    shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones)
+    shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones, transactions=transactions)
     told = {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
     told |= {
         what: ", ".join(sorted(names)) for what, names in ((WITHOUT, without), (TOLD_LIES, lies)) if names
@@ -172,7 +175,14 @@ def _run(
         clocks=shape.clocks,
     )
     # What a stream has told may be lost together with the write, when nothing is durable.
-    observers = Observers(world, cluster, crowd.keys, crowd.knowledge, stream=shape.journal != "lazy")
+    observers = Observers(
+        world,
+        cluster,
+        crowd.keys,
+        crowd.knowledge,
+        stream=shape.journal != "lazy",
+        transactions=shape.transactions and shape.journal != "lazy",
+    )
     observers.start()
     faults.start()
     world.run_until(end_ns)
@@ -200,7 +210,7 @@ def _clients(
     world: World, cluster: Cluster, shape: Shape, draw: random.Random
 ) -> tuple[list[Client], Client]:
     """Those who call from now on, and the one through which a crowd writes when a fault wants it."""
-    keys, knowledge = Keys(shape.settings, shape.keys), Knowledge()
+    keys, knowledge = Keys(shape.settings, shape.keys), Knowledge(locks=shape.transactions)
 
     wires = random.Random(f"{world.seed}/wires")
     doors = Doors(world, cluster)
@@ -326,6 +336,7 @@ def _look_at_all(
     problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
     if observers is not None:
         world.run_until(world.now_ns + CAUGHT_UP_NS, stop=lambda: observers.caught_up)
+        observers.look()
         observers.end()
     left = cluster.leftovers()
     for _ in range(LOOKS):
@@ -400,6 +411,6 @@ def _at_rest(cluster: Cluster, clients: list[Client], watch: ZoneWatch | None) -
     if any(client.waiting for client in clients) or not cluster.settled():
         return False
     # What a client has given up goes on until it is answered: a map that is cleared, for one.
-    if any("parked requests" in picture.under_way() for picture in cluster.pictures()):
+    if any(picture.under_way().keys() & GOES_ON for picture in cluster.pictures()):
         return False
     return watch is None or watch.at_rest()

@@ -14,10 +14,17 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.config.schema import LimitSettings, MapSettings, PartitionSettings, PersistenceSettings
+from holdfast.config.schema import (
+    LimitSettings,
+    MapSettings,
+    PartitionSettings,
+    PersistenceSettings,
+    Placement,
+)
 from holdfast.core.model.ids import SECOND
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.sim.cluster import Journal, simulated_settings
+from holdfast.sim.transacting import with_transactions
 from holdfast.sim.zone_runs import zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
@@ -32,6 +39,8 @@ LITTLE_BYTES = 1_000
 MANY_KEYS = 2_000
 MANY_HOSTS = 9
 MANY_PARTITIONS = 100
+KEPT_SEEDS = 100
+"""Tests keep many runs of seeds below this, for what they show or have found: what is drawn since leaves them alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,8 @@ class Shape:
     loss: Loss = ""
     zone: ZoneSettings | None = None
     """The zone in which one of the maps lives, if the run has one."""
+    transactions: bool = False
+    """Whether applications run transactions."""
 
     @property
     def split(self) -> bool:
@@ -163,11 +174,15 @@ def drawn(
     power_cuts: bool = False,
     memory: bool = False,
     zones: bool = False,
+    transactions: bool = False,
 ) -> Shape:
     """The shape of this seed. With `power_cuts` everybody loses power at once: then every write is to be durable. With
-    `zones` one of the maps lives in a zone; nobody destroys more than its groups survive then.
+    `zones` one of the maps lives in a zone; nobody destroys more than its groups survive then. With `transactions` all
+    maps take part in some.
     """
     shape = _plain(seed, journal, power_cuts=power_cuts, memory=memory)
+    if transactions:
+        shape = replace(shape, settings=with_transactions(shape.settings, seed), transactions=True)
     if not zones:
         return shape
     settings, zone = zone_drawn(seed, shape.settings)

@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.core.cluster.standing import Standing
-from holdfast.core.migration import planning, settling
+from holdfast.core.migration import planning, returns, settling
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.operations import Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
 from holdfast.core.placement.revival import Claim

@@ -30,10 +30,10 @@ def _claims_of_anybody(_: Method, returns: Returns, partition: int, row: Assignm
     ]
 
 
-def _revives_from_any_slot(truth: Method, returns: Returns, *given: Any) -> Assignment | None:
+def _revives_from_any_slot(truth: Method, returns: Returns, *given: Any, **how: Any) -> Assignment | None:
     holders, returns._holders = returns._holders, returns._width
     try:
-        row: Assignment | None = truth(returns, *given)
+        row: Assignment | None = truth(returns, *given, **how)
     finally:
         returns._holders = holders
     return row

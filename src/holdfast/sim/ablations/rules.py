@@ -62,7 +62,20 @@ _AGREED: dict[str, str] = {
     "clean-up": "A replica is destroyed only when no assignments name it and its group does not move.",
     "zone-waits": "A member leaves only when no assignments of a zone name it.",
 }
-RULES: dict[str, str] = _GRID | _AGREED
+_TRANSACTIONS: dict[str, str] = {
+    "lock-exclusive": "An entry that a transaction has locked is locked, read and written by no other transaction.",
+    "lock-respected": "What is done outside of transactions waits for those that have locked the entry.",
+    "seen-compared": "What an optimistic transaction has read must be the same when it is prepared.",
+    "all-prepared": "A transaction commits only when every branch is prepared.",
+    "asked-is-fenced": "A branch that was asked for and is not prepared never will be.",
+    "branches-decide": "Of a transaction without a coordinator the branches say what became of it.",
+    "all-asked": "A transaction that is recovered commits only when all branches are prepared, or one has committed.",
+    "outcome-kept": "A branch keeps the outcome until every branch has it.",
+    "orphans-end": "What a transaction holds whose owner has gone is released.",
+}
+RULES: dict[str, str] = _GRID | _AGREED | _TRANSACTIONS
+TRANSACTIONAL = frozenset(_TRANSACTIONS)
+"""Rules that count only in runs with transactions."""
 ZONED = frozenset(_AGREED)
 """Rules that count only in runs with a zone."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.sim.ablations.agreeing import AGREEING
 from holdfast.sim.ablations.answering import ANSWERING
+from holdfast.sim.ablations.committing import COMMITTING
 from holdfast.sim.ablations.deciding import DECIDING
 from holdfast.sim.ablations.filling import FILLING
 from holdfast.sim.ablations.following import FOLLOWING
@@ -19,7 +20,7 @@ from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.replacing import Method, Replaced
 
 PLACES: dict[str, tuple[Place, ...]] = (
-    ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING
+    ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING | COMMITTING
 )
 """Rule -> where members decide by it."""
 

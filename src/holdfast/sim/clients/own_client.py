@@ -54,7 +54,7 @@ class OwnLine(Line):
 class OwnClient(Client):
     """One client."""
 
-    OPS = frozenset(Op) - {Op.CALL, Op.ASK}
+    OPS = frozenset(Op) - {Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE}
     KIND = "own"
 
     def __init__(

@@ -1,0 +1,46 @@
+"""What if transactions were less strict?"""
+
+# ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
+
+from __future__ import annotations
+
+from holdfast.core.model.transactions import StepFate, TransactionBranch, TransactionId, branch_key
+from holdfast.core.replication import primary_copy
+from holdfast.core.services.transaction_branches import Branches
+from holdfast.core.transaction import coordinator
+from holdfast.core.transaction.finishing import Ending, Finish, Finishing
+from holdfast.core.transaction.orphans import Orphans, SeenTransaction
+from holdfast.sim.ablations.place import Place, always, never, nothing
+from holdfast.sim.replacing import Method
+
+
+def _forgets(_: Method, branches: Branches, transaction: TransactionId, branch: TransactionBranch) -> None:
+    branches._drop(branch_key(transaction))
+
+
+def _gives_up(_: Method, orphans: Orphans, transaction: TransactionId, seen: SeenTransaction) -> None:
+    orphans._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), frozenset())
+
+
+def _believes_one(
+    decide: Method, finishing: Finishing, finish: Finish, partition: int, fate: StepFate
+) -> None:
+    if finish.ending is Ending.ASKING and fate is StepFate.PREPARED:
+        finish.left = {partition}
+        for ticket in [ticket for ticket, of in finish.asked.items() if of != partition]:
+            del finish.asked[ticket], finishing._of_ticket[ticket]
+            finishing._steps.drop(ticket)
+    decide(finishing, finish, partition, fate)
+
+
+COMMITTING: dict[str, tuple[Place, ...]] = {
+    "lock-exclusive": (Place(Branches, "_held_by_another", nothing),),
+    "lock-respected": (Place(primary_copy, "wait_for_lock", nothing),),
+    "seen-compared": (Place(Branches, "_has_changed", never),),
+    "all-prepared": (Place(coordinator, "_is_prepared", always),),
+    "asked-is-fenced": (Place(Branches, "_fence", nothing),),
+    "branches-decide": (Place(Orphans, "_recover", _gives_up),),
+    "all-asked": (Place(Finishing, "_answered", _believes_one),),
+    "outcome-kept": (Place(Branches, "_keep_outcome", _forgets),),
+    "orphans-end": (Place(Orphans, "_recover", nothing),),
+}
