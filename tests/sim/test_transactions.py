@@ -383,6 +383,28 @@ def test_a_write_outside_of_transactions_is_not_lost_in_one() -> None:
         assert overwritten(stage, one, two) == "0+1", "the other write is lost"
 
 
+def read_and_changed(stage: Stage, one: Desk, two: Desk) -> str | None:
+    """An optimistic transaction adds to what it has read, and somebody else writes before it is prepared."""
+    a, b = keys_at(stage, one.process, 1)[0], keys_at(stage, two.process, 1)[0]
+    stage.put(two.process, a, "0")
+    tx = one.begin(optimistic=True)
+    one.start(tx, Op.GET, a)
+    stage.wait(0.5)
+    stage.put(two.process, a, "other")
+    one.set(tx, **{a: "0+1", b: "w"})
+    one.commit(tx)
+    stage.wait(5)
+    return values(stage, two.process, a)[0]
+
+
+def test_a_write_between_an_optimistic_read_and_its_end_is_not_lost() -> None:
+    stage, (one, two, _) = stage_of()
+    assert read_and_changed(stage, one, two) == "other"
+    with ablated("seen-compared"):
+        stage, (one, two, _) = stage_of()
+        assert read_and_changed(stage, one, two) == "0+1", "the other write is lost"
+
+
 @pytest.mark.rule("transaction/R-1")
 def test_locks_of_a_coordinator_that_has_gone_are_released() -> None:
     """F2: the near node fails before it has prepared."""
