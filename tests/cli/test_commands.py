@@ -422,6 +422,8 @@ def own(uuid: str, **changes: object) -> dict[str, object]:
         "missing": [],
         "members": [member("a"), member("b", client_port=5702)],
         "table": {"version": 12, "stamp": "00ff"},
+        "topology": {"major": 3, "minor": 12},
+        "transactions": {"running": 0, "oldest_ms": 0, "orphans": 0},
         "partitions": {"count": 271, "waiting_for_copies": 0},
         "migrations": MOVES,
         "entries": {"primary": 1500, "all": 3000},
@@ -448,7 +450,7 @@ def test_status_shows_members_and_safety(monkeypatch: pytest.MonkeyPatch) -> Non
     assert told.exit_code == 0
     for part in (
         "cluster dev",
-        "table version 12",
+        "topology 3.12",
         "partitions 271",
         "safe",
         "name of a",
@@ -458,6 +460,15 @@ def test_status_shows_members_and_safety(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         assert part in told.output
     assert "not safe" not in told.output
+
+
+def test_status_shows_transactions_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = own("a", transactions={"running": 3, "oldest_ms": 1000, "orphans": 0})
+    other = own("b", transactions={"running": 4, "oldest_ms": 35_200, "orphans": 2})
+    answering(monkeypatch, {"127.0.0.1:5701": one, "127.0.0.1:5702": other})
+    told = " ".join(run("status").output.split())
+    assert "transactions: 7 run, the oldest for 35 s" in told
+    assert "the members that ran 2 of them have gone" in told
 
 
 def test_status_shows_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ SHOWN_BY = {
     "clean-up": "tests/core/zones/test_zone_schedules.py",
     "zone-waits": "tests/sim/test_zones.py",
     "lock-respected": "tests/sim/test_transactions.py",
+    "topology-compared": "tests/sim/test_transactions.py",
     "seen-compared": "tests/sim/test_transactions.py",
     "asked-is-fenced": "tests/core/services/test_transaction_branches.py",
     "branches-decide": "tests/sim/test_transactions.py",

@@ -18,12 +18,16 @@ from tests.sim.transaction_stage import (
     values,
 )
 
-from holdfast.core.model.operations import Op
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.operations import Op, Outcome, Request
+from holdfast.core.model.topology import MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import BeginTransaction, TransactionFate
-from holdfast.core.model.transactions import BranchState
+from holdfast.core.model.transactions import BranchState, LockKeys, StepFate, StepResult, encode
 from holdfast.core.services.transaction_branches import Branches
 from holdfast.core.transaction import coordinator
+from holdfast.core.transaction.steps import result_of
 from holdfast.sim.ablations.switching import ablated
+from holdfast.sim.world import Process
 
 
 def stage_of(hosts: int = 3, backups: int = 1, **changed: object) -> tuple[Stage, list[Desk]]:
@@ -422,6 +426,21 @@ def test_locks_of_a_coordinator_that_has_gone_are_released() -> None:
     clean(stage)
 
 
+def test_locks_in_partitions_of_the_dead_coordinator_itself_are_released_as_soon_as_these_are_served() -> (
+    None
+):
+    for later in range(4):
+        stage, (_, _, three) = stage_of()
+        mine = keys_at(stage, three.process, 1)[0]
+        tx = three.begin()
+        three.set(tx, **{mine: "v"})
+        stage.wait(later / 4)
+        die(stage, three)
+        until(stage, partial(stage.lives, mine), 30)
+        stage.wait(0.2)
+        assert kept(stage) == 0, later
+
+
 def test_without_the_sweep_of_orphans_their_locks_would_stay() -> None:
     with ablated("orphans-end"):
         stage, (one, two, three) = stage_of()
@@ -432,3 +451,58 @@ def test_without_the_sweep_of_orphans_their_locks_would_stay() -> None:
         plain = put(stage, two.process, a, "other")
         stage.wait(30)
         assert not done(plain)
+
+
+def on_old_topology(stage: Stage, process: Process, key: str, *, holds: bool) -> StepResult:
+    """A first lock, asked for by somebody who knows the table only as it was in the beginning."""
+    mapped = MappedOn(TopologyVersion(1, 7), 0, holds)
+    step = LockKeys(b"\0" * 16, process.driver.member.me, [("m", key.encode())], 100, mapped)
+    asked = Request(Op.TRANSACT, TRANSACTIONS_MAP, [partition(key)], value=encode(step))
+    outcomes: list[Outcome] = []
+    process.step(partial(process.driver.execute, asked, outcomes.append))
+    stage.wait(1)
+    result = result_of(outcomes[0])
+    assert result is not None
+    return result
+
+
+@pytest.mark.rule("transaction/P-1")
+def test_a_first_lock_that_was_mapped_on_an_old_topology_is_sent_back() -> None:
+    stage, (one, two, _) = stage_of()
+    key = keys_at(stage, two.process, 1)[0]
+    told = on_old_topology(stage, one.process, key, holds=False)
+    assert told.fate is StepFate.REMAP
+    assert told.row == two.process.driver.member.copies.held[partition(key)].term
+    assert kept(stage) == 0
+    assert on_old_topology(stage, one.process, key, holds=True).fate is StepFate.DONE, "it goes on"
+
+
+def moved_unheard() -> bool:
+    """A partition moves while one member hears nothing of the table. Then it locks an entry there: mapped on what?"""
+    stage, (one, two, three, _) = stage_of(4)
+    key = keys_at(stage, three.process, 1)[0]
+    tx = two.begin()
+    three.process.step(three.process.driver.leave)
+    until(stage, lambda: stage.owner_of(key) is not three.process, 30)
+    stage.cut(one.process, two.process)
+    old = two.process.driver.member.table.rows[partition(key)]
+    assert old.owner == three.process.driver.member.me, "it has not heard of it"
+    moved = TopologyVersion(*one.process.driver.member.picture.topology)
+    told = two.start(tx, Op.SET, key, "v")
+    stage.wait(0.2)
+    stage.heal()
+    stage.wait(5)
+    assert told.fate is TransactionFate.DONE
+    mapped = two.listed().running[0].topology
+    two.commit(tx)
+    stage.wait(2)
+    assert values(stage, two.process, key) == ["v"]
+    print("MM", mapped, moved, told.answers)
+    return mapped >= moved
+
+
+@pytest.mark.rule("transaction/P-1")
+def test_who_has_not_heard_that_a_partition_moved_maps_its_transaction_anew() -> None:
+    assert moved_unheard()
+    with ablated("topology-compared"):
+        assert not moved_unheard(), "its first lock rests on who led the partition before"

@@ -128,8 +128,8 @@ def picture(report: Report) -> Group:
         (str(seen["cluster"]), "bold"),
         "   ",
         _state(seen),
-        ("   table version ", "dim"),
-        str(seen["table"]["version"]),
+        ("   topology ", "dim"),
+        "{major}.{minor}".format(**seen["topology"]),
         ("   partitions ", "dim"),
         str(seen["partitions"]["count"]),
         "   ",
@@ -213,6 +213,7 @@ def _under_way(report: Report) -> Iterator[str]:
             f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and refused until they are reset "
             f"(holdfast cluster reset-lost --map {name})"
         )
+    yield from _transactions(report)
     if seen.get("waits_for"):
         names = ", ".join(seen["waits_for"])
         yield f"waiting for members that may hold acknowledged writes: {names} (or holdfast cluster accept-loss)"
@@ -229,6 +230,18 @@ def _under_way(report: Report) -> Iterator[str]:
         why = report.own.get(member["uuid"], {}).get("why_kept")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
+
+
+def _transactions(report: Report) -> Iterator[str]:
+    """How many run, and whether any may need somebody."""
+    told = [own["transactions"] for own in report.own.values() if "transactions" in own]
+    running = sum(each["running"] for each in told)
+    if running:
+        oldest_s = max(each["oldest_ms"] for each in told) / 1000
+        yield f"transactions: {running} run, the oldest for {oldest_s:.0f} s (holdfast transactions list)"
+    orphans = max((each["orphans"] for each in told), default=0)
+    if orphans:
+        yield f"transactions: the members that ran {orphans} of them have gone; they are being ended"
 
 
 def _agreed(report: Report) -> Iterator[str]:

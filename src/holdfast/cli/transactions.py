@@ -132,7 +132,7 @@ def show(transaction: str, *, as_json: bool, address: str, credentials: Credenti
         return
     click.echo(f"transaction {each.transaction.hex()} of member {name}: {each.phase}")
     click.echo(f"  age {_seconds(each.age_ms)} of {_seconds(each.timeout_ms)}; {each.label or 'no label'}")
-    click.echo(f"  partitions {', '.join(map(str, each.partitions)) or 'none'}")
+    click.echo(f"  partitions {', '.join(map(str, each.partitions)) or 'none'}; topology {each.topology}")
     for key in each.keys:
         click.echo(f"  entry {_entry(key)}")
     if each.entries > len(each.keys):
@@ -206,6 +206,7 @@ def _plain_of(name: str, each: RunningTransaction) -> dict[str, Any]:
     return plain | {
         "transaction": each.transaction.hex(),
         "member": name,
+        "topology": msgspec.structs.asdict(each.topology),
         "keys": [_entry(key) for key in each.keys],
     }
 

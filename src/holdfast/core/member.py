@@ -208,7 +208,7 @@ class Member:
             recovered.groups if recovered is not None else {},
         )
         self.transactions = Transactions(
-            self.me, settings, self.out, self.membership, self.router, self.lane.leading
+            self.me, settings, self.out, self.membership, self.router, self.lane.leading, self.table
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
@@ -647,6 +647,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ServingBegan: (
         lambda member, it: member.router.served(it.partition),
         lambda member, it: member.source.became_primary(),
+        lambda member, it: member.transactions.on_served(it.partition),
     ),
     n.HandoverBegan: (lambda member, it: member.serving.on_handover(it),),
     n.HandoverEnded: (lambda member, it: member.serving.serve(it.partition),),

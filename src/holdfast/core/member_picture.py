@@ -263,6 +263,17 @@ class Picture:
         return self._table.version
 
     @property
+    def topology(self) -> tuple[int, int]:
+        """Major and minor version: one of them rises with every change of the members or of the table (I1)."""
+        version = self._transactions.mapping.version
+        return version.major, version.minor
+
+    @property
+    def transactions(self) -> dict[str, int]:
+        """Those that run here, by `Transactions.figures`."""
+        return self._transactions.figures
+
+    @property
     def table_stamp(self) -> int:
         """64 bits over the table: equal on members whose tables are equal."""
         return self._table.stamp

@@ -85,6 +85,8 @@ def status_of(
             }
             for info in picture.members()
         ],
+        "topology": dict(zip(("major", "minor"), picture.topology, strict=True)),
+        "transactions": picture.transactions,
         "table": {"version": member.picture.table_version, "stamp": f"{member.picture.table_stamp:016x}"},
         "partitions": {
             "count": len(rows),

@@ -82,10 +82,12 @@ def survivors(
 class Table:
     """All rows; the index is the partition."""
 
-    __slots__ = ("rows",)
+    __slots__ = ("_versions", "rows")
 
     def __init__(self, partition_count: int) -> None:
         self.rows = [Assignment()] * partition_count
+        self._versions = 0
+        """The sum of all row versions."""
 
     @property
     def assigned(self) -> bool:
@@ -95,7 +97,7 @@ class Table:
     @property
     def version(self) -> int:
         """The sum of all row versions, of 63 bits: another one after every change, and higher but for an overflow."""
-        return sum(row.version for row in self.rows) & VERSION_MASK
+        return self._versions & VERSION_MASK
 
     @property
     def stamp(self) -> int:
@@ -119,4 +121,5 @@ class Table:
             return None
         assert row.version > old.version, "versions rise"
         self.rows[partition] = row
+        self._versions += row.version - old.version
         return old

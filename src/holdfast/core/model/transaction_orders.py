@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Request, Value
+from holdfast.core.model.topology import UNKNOWN_TOPOLOGY, TopologyVersion
 from holdfast.core.model.transactions import EntryKey, TransactionId
 
 
@@ -110,6 +111,8 @@ class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
     entries: int
     """How many that is."""
     partitions: list[int]
+    topology: TopologyVersion = UNKNOWN_TOPOLOGY
+    """On which it was mapped: that of its first lock; `0.0` before."""
 
 
 class LockWait(msgspec.Struct, frozen=True, array_like=True):

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import LIFETIME_MS_MAX
+from holdfast.core.model.topology import MappedOn
 
 TransactionId = bytes
 """16 bytes that no other transaction has."""
@@ -90,6 +91,7 @@ class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
     owner: MemberId
     keys: list[EntryKey]
     wait_ms: int
+    mapped: MappedOn | None = None
 
 
 class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -105,6 +107,7 @@ class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
     writes: list[TransactionalWrite]
     seen: list[ValueSeen]
     locked: bool
+    mapped: MappedOn | None = None
 
 
 class CommitBranch(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -183,6 +186,8 @@ class StepFate(IntEnum):
     """Of `AskBranch`: how the branch stands."""
     REFUSED = 8
     """It cannot be done: `why` says the reason."""
+    REMAP = 9
+    """It was mapped on a topology in which the partition had another primary: find it again, by this one or later."""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
@@ -192,6 +197,8 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True):
     values: list[bytes | None] = []
     why: str = ""
     holder: TransactionId = b""
+    row: int = 0
+    """Of `REMAP`: the version of the partition's row since which the primary leads it."""
 
 
 _encoder = msgspec.msgpack.Encoder()

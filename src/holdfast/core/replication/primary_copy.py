@@ -33,7 +33,15 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
-from holdfast.core.model.transactions import decode_step
+from holdfast.core.model.transactions import (
+    LockKeys,
+    PrepareBranch,
+    StepFate,
+    StepResult,
+    TransactionStep,
+    decode_step,
+    encode,
+)
 from holdfast.core.replication.clearing import Clearings
 from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
@@ -198,7 +206,10 @@ class PrimaryCopy:
             service = copy.services.get(part_name(name))
             return service.state.decide(request) if service is not None else Decision()
         if op is Op.TRANSACT or op is Op.SETTLE:
-            return Branches(copy.maps, self._out.now_ns).decide(decode_step(request.value))
+            step = decode_step(request.value)
+            if _is_outdated(copy, step):
+                return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))
+            return Branches(copy.maps, self._out.now_ns).decide(step)
         if op not in READS and TRANSACTIONS_MAP in copy.maps:
             waits = wait_for_lock(Branches(copy.maps, self._out.now_ns), request, self._lock_wait_ms)
             if waits is not None:
@@ -344,3 +355,11 @@ def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int
     if held is None or not settings.map(name).read_backups:
         return (0, 0)
     return (held.term, held.counter)
+
+
+def _is_outdated(copy: PartitionCopy, step: TransactionStep) -> bool:
+    """Whether a transaction without locks was mapped on a topology in which somebody else was primary
+    (transaction/P-1). Backups that have changed meanwhile are the primary's affair alone.
+    """
+    mapped = step.mapped if isinstance(step, LockKeys | PrepareBranch) else None
+    return mapped is not None and not mapped.holds and mapped.row < copy.term

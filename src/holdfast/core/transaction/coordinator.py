@@ -20,12 +20,14 @@ from enum import Enum
 from hashlib import blake2b
 
 import msgspec
+from msgspec import structs
 
 from holdfast.config import INTERNAL, Settings
 from holdfast.core.machine import Outbox, Reply
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.topology import UNKNOWN_TOPOLOGY, MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     OperateIn,
@@ -45,10 +47,13 @@ from holdfast.core.model.transactions import (
     ValueSeen,
 )
 from holdfast.core.transaction.finishing import Finishing
+from holdfast.core.transaction.mapping import Mapping
 from holdfast.core.transaction.own_writes import KEYED, WHOLE_IN, change_in, whole_in
 from holdfast.core.transaction.steps import Steps, result_of
 
 AGAIN_NS = 50 * MILLISECOND
+REMAP_NS = 5 * MILLISECOND
+"""A newer topology is awaited for so long before it is looked at again."""
 TICK_NS = 250 * MILLISECOND
 ENDED_MAX = 10_000
 """Of so many transactions that have ended it is known why."""
@@ -126,6 +131,10 @@ class Transaction:
     """Why it is rolled back."""
     size: int = 0
     """Bytes of the entries that it keeps."""
+    topology: TopologyVersion = UNKNOWN_TOPOLOGY
+    """On which it was mapped: the one of its first lock."""
+    holds: bool = False
+    """Whether it holds locks."""
 
     @property
     def partitions(self) -> set[int]:
@@ -138,13 +147,20 @@ class Coordinator:
     """The transactions of this member."""
 
     def __init__(
-        self, me: MemberId, settings: Settings, out: Outbox, steps: Steps, finishing: Finishing
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        steps: Steps,
+        finishing: Finishing,
+        mapping: Mapping,
     ) -> None:
         self._me = me
         self._settings = settings
         self._out = out
         self._steps = steps
         self._finishing = finishing
+        self._mapping = mapping
         finishing.hearer = self
         self._prefix = blake2b(me.encode(), digest_size=8).digest()
         self._begun = 0
@@ -152,6 +168,8 @@ class Coordinator:
         self._of_ticket: dict[int, Transaction] = {}
         self._ended: dict[TransactionId, str] = {}
         self._patience_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._unmapped: dict[TransactionId, tuple[int, int]] = {}
+        """Those that wait for a newer row of a partition before they ask for their first lock again."""
         self._partitions = list(range(settings.partitions.count))
         self._size = 0
         """Bytes that all transactions keep."""
@@ -168,6 +186,12 @@ class Coordinator:
         """How many are not over."""
         return len(self._running)
 
+    @property
+    def oldest_ms(self) -> int:
+        """The age of the oldest of them; 0 when there is none."""
+        first = next(iter(self._running.values()), None)
+        return (self._out.now_ns - first.began_ns) // MILLISECOND if first is not None else 0
+
     def told(self) -> list[RunningTransaction]:
         """All of them, the oldest first."""
         now_ns = self._out.now_ns
@@ -183,6 +207,7 @@ class Coordinator:
                 list(each.entries)[:SHOWN_KEYS],
                 len(each.entries),
                 sorted({entry.partition for entry in each.entries.values()}),
+                each.topology,
             )
             for each in self._running.values()
         ]
@@ -353,8 +378,15 @@ class Coordinator:
         left_ms = (transaction.deadline_ns - self._out.now_ns) // MILLISECOND
         wait_ms = max(1, min(self._settings.transactions.lock_wait_ms, left_ms))
         transaction.locking = entry.partition
-        step = LockKeys(transaction.id, self._me, [place], wait_ms)
+        mapped = self._map(transaction, entry.partition)
+        step = LockKeys(transaction.id, self._me, [place], wait_ms, mapped)
         self._expect(transaction, self._steps.send(step, entry.partition, self))
+
+    def _map(self, transaction: Transaction, partition: int) -> MappedOn:
+        mapped = self._mapping.of(partition, holds=transaction.holds)
+        if not transaction.holds:
+            transaction.topology = mapped.topology
+        return mapped
 
     def _read(self, transaction: Transaction, entry: TouchedEntry) -> None:
         order = transaction.operation
@@ -406,8 +438,15 @@ class Coordinator:
         partition = transaction.locking
         if result is not None and result.fate is StepFate.DONE:
             transaction.locking = -1
+            transaction.holds = True
             entry = TouchedEntry(partition, locked=True, known=True, value=result.values[0])
             self._carry_out(transaction, entry)
+            return
+        if result is not None and result.fate is StepFate.REMAP:
+            # It holds nothing there. The operation begins anew when this member knows who leads the partition.
+            transaction.locking = -1
+            self._unmapped[transaction.id] = partition, result.row
+            self._steps.wake(REMAP_NS)
             return
         if result is None:
             why = f"an entry could not be locked: {outcome.detail or outcome.status.name}"
@@ -491,7 +530,13 @@ class Coordinator:
         participants = transaction.participants = sorted(branches)
         for partition, (writes, seen) in branches.items():
             transaction.prepares[partition] = PrepareBranch(
-                transaction.id, self._me, participants, writes, seen, not transaction.optimistic
+                transaction.id,
+                self._me,
+                participants,
+                writes,
+                seen,
+                not transaction.optimistic,
+                self._map(transaction, partition),
             )
         self._prepare(transaction)
 
@@ -537,7 +582,13 @@ class Coordinator:
             transaction.doubted.add(partition)
             self._steps.wake(AGAIN_NS)
             self._watch()
+        elif result is not None and result.fate is StepFate.REMAP:
+            # Nobody waits for it there, so it is not hurried: `_late` asks again, of whoever leads the partition then.
+            mapped = self._map(transaction, partition)
+            transaction.prepares[partition] = structs.replace(transaction.prepares[partition], mapped=mapped)
+            self._steps.wake(REMAP_NS)
         elif _is_prepared(result):
+            transaction.holds = True
             # What was in doubt is not any more, but an earlier try may still be on its way.
             del transaction.prepares[partition]
             if not transaction.prepares:
@@ -625,6 +676,7 @@ class Coordinator:
     def on_timer(self) -> None:
         """Whose time is over? What is to be asked again?"""
         now_ns = self._out.now_ns
+        self._map_again()
         for transaction in list(self._running.values()):
             if transaction.phase is TransactionPhase.ACTIVE and now_ns >= transaction.deadline_ns:
                 took_ms = (now_ns - transaction.began_ns) // MILLISECOND
@@ -642,6 +694,18 @@ class Coordinator:
                 )
         if self._running:
             self._watch()
+
+    def _map_again(self) -> None:
+        """Whoever was sent back begins anew, when this member knows of the change."""
+        for one, (partition, row) in list(self._unmapped.items()):
+            transaction = self._running.get(one)
+            if transaction is None or transaction.operation is None:
+                del self._unmapped[one]
+            elif self._mapping.knows(partition, row):
+                del self._unmapped[one]
+                self._operate(transaction)
+        if self._unmapped:
+            self._steps.wake(REMAP_NS)
 
     def _late(self, transaction: Transaction, now_ns: int) -> None:
         if now_ns < transaction.answer_by_ns:

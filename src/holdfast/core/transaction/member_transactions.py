@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.config import Settings
+from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox, Reply
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Table
 from holdfast.core.model.transaction_orders import (
     HOLD_MS_MAX,
     BeginTransaction,
@@ -28,9 +29,12 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.transaction.coordinator import Coordinator
 from holdfast.core.transaction.deadlocks import Deadlocks
 from holdfast.core.transaction.finishing import Finishing
+from holdfast.core.transaction.mapping import Mapping
 from holdfast.core.transaction.orphans import LOOK_NS, Orphans
 from holdfast.core.transaction.steps import Steps
 
+SERVED_LOOK_NS = 10 * MILLISECOND
+"""Partitions that begin to be served together are looked at together."""
 KEPT_TIMES = 2
 """A step whose outcome nobody knows may be on its way for so many call timeouts."""
 
@@ -46,6 +50,7 @@ class Transactions:
         standing: Standing,
         router: Router,
         leading: Sequence[PartitionCopy | None],
+        table: Table,
     ) -> None:
         self.on = settings.transactional
         """Whether there is any map that takes part."""
@@ -53,13 +58,17 @@ class Transactions:
         self.steps = Steps(out, router)
         keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
         self.finishing = Finishing(out, self.steps, keep_ns)
-        self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing)
+        self.mapping = Mapping(standing, table)
+        self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
         self.orphans = Orphans(me, out, standing, leading, self.steps, self.coordinator, self.finishing)
         self.deadlocks = Deadlocks(me, settings, out, standing, router, self.steps, self.coordinator)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
         """Who waits until none is being committed, and until when."""
         self._looked_ns = 0
+        self._leading = leading
+        self._looks_soon = False
+        """Whether partitions have come here in which transactions keep something."""
 
     def take(self, order: TransactionOrder, reply: Reply) -> None:
         """What a session or an operator wants; answered by a `TransactionAnswer`, once."""
@@ -137,6 +146,9 @@ class Transactions:
         self.coordinator.on_timer()
         self.finishing.on_timer()
         self.deadlocks.look()
+        if self._looks_soon:
+            self._looks_soon = False
+            self.orphans.look()
         if self._holding:
             self._look_at_holds()
 
@@ -157,6 +169,13 @@ class Transactions:
         elif notice.gone and self.on:
             self.orphans.look()
 
+    def on_served(self, partition: int) -> None:
+        """This member has become primary, perhaps in the place of one that ran transactions, too."""
+        copy = self._leading[partition]
+        if copy is not None and TRANSACTIONS_MAP in copy.maps:
+            self._looks_soon = True
+            self.steps.wake(SERVED_LOOK_NS)
+
     def on_owners_asked(self, sender: MemberId, message: OwnersAsked) -> None:
         """Another member keeps something of transactions of this one."""
         self.orphans.on_asked(sender, message)
@@ -172,6 +191,15 @@ class Transactions:
     def on_deadlock(self, sender: MemberId, message: DeadlockFound) -> None:
         """The master has found a circle."""
         self.deadlocks.on_found(sender, message)
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """How many run here, for how long the oldest one has, and how many keep something here whose owner has gone."""
+        return {
+            "running": self.coordinator.running,
+            "oldest_ms": self.coordinator.oldest_ms,
+            "orphans": self.orphans.count,
+        }
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -37,6 +37,7 @@ COMMITTING: dict[str, tuple[Place, ...]] = {
     "lock-exclusive": (Place(Branches, "_held_by_another", nothing),),
     "lock-respected": (Place(primary_copy, "wait_for_lock", nothing),),
     "seen-compared": (Place(Branches, "_has_changed", never),),
+    "topology-compared": (Place(primary_copy, "_is_outdated", never),),
     "all-prepared": (Place(coordinator, "_is_prepared", always),),
     "asked-is-fenced": (Place(Branches, "_fence", nothing),),
     "branches-decide": (Place(Orphans, "_recover", _gives_up),),

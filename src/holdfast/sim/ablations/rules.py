@@ -65,6 +65,7 @@ _AGREED: dict[str, str] = {
 _TRANSACTIONS: dict[str, str] = {
     "lock-exclusive": "An entry that a transaction has locked is locked, read and written by no other transaction.",
     "lock-respected": "What is done outside of transactions waits for those that have locked the entry.",
+    "topology-compared": "A first lock that was mapped before its partition got another primary is mapped anew.",
     "seen-compared": "What an optimistic transaction has read must be the same when it is prepared.",
     "all-prepared": "A transaction commits only when every branch is prepared.",
     "asked-is-fenced": "A branch that was asked for and is not prepared never will be.",
