@@ -451,7 +451,9 @@ def test_transactions_are_done_whole_or_not_at_all(client: hazelcast.HazelcastCl
         second.set("c", "new")
         assert mine.size() == flights.size() - 1
         assert flights.get("a") == 1
+        assert [flights.is_locked(key) for key in ("a", "b", "elsewhere")] == [True, True, False]
     assert (flights.get("a"), flights.get("b"), flights.get("gone"), other.get("c")) == (10, 20, None, "new")
+    assert not flights.is_locked("a"), "its lock has gone with the transaction"
     with pytest.raises(ZeroDivisionError), client.new_transaction() as transaction:  # noqa: PT012
         transaction.get_map(flights.name).set("a", 0)
         raise ZeroDivisionError

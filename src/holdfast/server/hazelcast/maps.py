@@ -7,9 +7,10 @@ from itertools import chain
 from struct import Struct
 from typing import cast
 
-from holdfast.config import INTERNAL
+from holdfast.config import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
+from holdfast.core.model.transactions import lock_key
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
 from holdfast.server.hazelcast.frames import (
@@ -149,6 +150,13 @@ def _entry_view(talk: Conversation, call: Call) -> None:
     talk.execute(call, request, lambda value: entry_view(call, value, talk.grid.wall_ms()))
 
 
+def _is_locked(talk: Conversation, call: Call) -> None:
+    """Whether a transaction has locked the entry; nothing else locks entries here."""
+    kept = lock_key(call.name, call.key)
+    request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [talk.partition_of(call)], key=kept)
+    talk.execute(call, request, lambda value: truth(call, value))
+
+
 def whole(op: Op, answer: Answering) -> Handler:
     """An operation on the whole map; with a predicate, only if it is the one that is always true."""
 
@@ -279,6 +287,7 @@ _ROWS: list[tuple[int, str, Handler]] = [
     ),  # transient is like any other: no map store
     (0x010E00, "thread ttl_ms | name key value", keyed(Op.PUT_IF_ABSENT, value_or_null)),
     (0x010F00, "thread ttl_ms | name key value", keyed(Op.SET, nothing)),
+    (0x011200, "| name key", _is_locked),
     (0x011D00, "thread | name key", _entry_view),
     (0x011E00, "thread | name key", keyed(Op.EVICT, truth)),
     (0x011F00, "| name", whole(Op.EVICT_ALL, nothing)),
