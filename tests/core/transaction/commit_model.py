@@ -4,10 +4,13 @@ Two partitions, two transactions that write the same entry of each, a coordinato
 somebody who recovers what a dead coordinator has left. A partition is one thing here: its steps are replicated before
 they are answered, so members die around it and not in it (the simulator judges that). What may go wrong is everything
 else: a prepare comes late, twice, or when its coordinator is long dead; the answer to it is lost; coordinators and
-recoverers die between any two steps, and whoever recovers next knows nothing of the one before.
+recoverers die between any two steps, and whoever recovers next knows nothing of the one before; and a coordinator is
+removed from the cluster while it lives, and goes on until it hears of that.
 
 Commits, rollbacks and questions are repeated until they are answered, and mean the same when they come again; so they
 are one step each. Locks that are taken before prepare are left out: with prepare they are the same, only earlier.
+What nobody looks at any more is left out of a state, too: what a coordinator knew that is dead, and which answers a
+decision came from. And outcomes are forgotten in both partitions at once, for nobody can see the one without the other.
 """
 
 from __future__ import annotations
@@ -48,12 +51,14 @@ class Coordinator(NamedTuple):
     """Of one transaction."""
 
     alive: bool = True
+    suspected: bool = False
+    """Taken for dead by those who recover, though it lives."""
     answers: tuple[str, ...] = ("", "")
     decision: str = ""
     doubt: bool = False
     acked: tuple[bool, ...] = (False, False)
     told: str = ""
-    forgotten: tuple[bool, ...] = (False, False)
+    forgotten: bool = False
 
 
 class Recoverer(NamedTuple):
@@ -74,6 +79,9 @@ class State(NamedTuple):
     flying: tuple[tuple[int, ...], ...]
     """How many prepares are on their way, by transaction and partition."""
     crashes: int
+    """Members that may yet die."""
+    removals: int
+    """Coordinators that may yet be taken for dead, and removed, while they live."""
 
 
 Step = tuple[str, State]
@@ -85,14 +93,14 @@ def put(items: tuple[Item, ...], at: int, item: Item) -> tuple[Item, ...]:
     return (*items[:at], item, *items[at + 1 :])
 
 
-OVER = Coordinator(decision=ROLLED_BACK, acked=(True, True), forgotten=(True, True))
+OVER = Coordinator(decision=ROLLED_BACK, acked=(True, True), forgotten=True)
 
 
-def first(crashes: int, transactions: int) -> State:
+def first(crashes: int, transactions: int, removals: int = 0) -> State:
     """Each coordinator has sent its prepares. With one transaction the other is over already."""
     coordinators = (Coordinator(), Coordinator() if transactions > 1 else OVER)
     flying = ((1, 1), (1, 1) if transactions > 1 else (0, 0))
-    return State((Place(),) * 2, coordinators, ((None, None),) * 2, flying, crashes)
+    return State((Place(),) * 2, coordinators, ((None, None),) * 2, flying, crashes, removals)
 
 
 # -- a partition
@@ -148,9 +156,10 @@ def steps(state: State, rules: frozenset[str]) -> Iterator[Step]:
     """Every next state, with what has happened."""
     for of in TRANSACTIONS:
         yield from _prepares(state, of, rules)
-        if state.coordinators[of].alive:
+        coordinator = state.coordinators[of]
+        if coordinator.alive:
             yield from _coordinates(state, of, rules)
-        elif "orphans-end" in rules:
+        if (not coordinator.alive or coordinator.suspected) and "orphans-end" in rules:
             for at in PARTITIONS:
                 yield from _recovers(state, of, at, rules)
 
@@ -192,27 +201,37 @@ def _coordinates(state: State, of: int, rules: frozenset[str]) -> Iterator[Step]
         for at in PARTITIONS:
             if not me.acked[at]:
                 yield f"{of} tells {at}: {me.decision}", _told(state, of, at, me, rules)
-    elif not all(me.forgotten):
+    elif not me.forgotten:
         if not me.doubt or not sum(state.flying[of]) or "forget-late" not in rules:
+            after = state
             for at in PARTITIONS:
-                if not me.forgotten[at]:
-                    after = _with(state, at, forget(state.places[at], of))
-                    done = me._replace(forgotten=put(me.forgotten, at, True))
-                    yield f"{at} forgets {of}", _said(after, of, done)
+                after = _with(after, at, forget(after.places[at], of))
+            yield f"both forget {of}", _said(after, of, me._replace(forgotten=True))
         return
-    if state.crashes:
-        dead = me._replace(alive=False)
+    dead = Coordinator(alive=False, told=me.told)
+    if me.suspected:
+        yield f"the coordinator of {of} hears that it was removed", _said(state, of, dead)
+    elif state.crashes:
         yield f"the coordinator of {of} dies", _said(state, of, dead)._replace(crashes=state.crashes - 1)
+    if state.removals and not me.suspected:
+        taken = me._replace(suspected=True)
+        yield (
+            f"the coordinator of {of} is removed",
+            _said(state, of, taken)._replace(removals=state.removals - 1),
+        )
 
 
 def _decides(state: State, of: int, me: Coordinator, rules: frozenset[str]) -> Iterator[Step]:
     enough = any if "all-prepared" not in rules else all
     if enough(answer == YES for answer in me.answers):
-        yield f"{of} decides to commit", _said(state, of, me._replace(decision=COMMITTED))
+        yield (
+            f"{of} decides to commit",
+            _said(state, of, Coordinator(True, me.suspected, decision=COMMITTED, doubt=me.doubt)),
+        )
     refusals = (NO,) if "doubt-asks" in rules else (NO, LOST)
     if any(answer in refusals for answer in me.answers):
         doubt = me.doubt or any(state.flying[of])
-        back = me._replace(decision=ROLLED_BACK, told=ROLLED_BACK, doubt=doubt)
+        back = Coordinator(True, me.suspected, decision=ROLLED_BACK, told=ROLLED_BACK, doubt=doubt)
         yield f"{of} decides to roll back", _said(state, of, back)
     for at in PARTITIONS:
         if me.answers[at] == LOST and not state.flying[of][at]:
@@ -231,6 +250,13 @@ def _told(state: State, of: int, at: int, me: Coordinator, rules: frozenset[str]
     return _said(after, of, me._replace(acked=acked, told=told))
 
 
+def _nothing_comes(state: State, of: int) -> bool:
+    """Whether no prepare is on its way, and none can be sent any more. Members know that by the time that has passed:
+    nobody takes anything from a coordinator that was removed, and requests wait for a call timeout at most.
+    """
+    return not sum(state.flying[of]) and not state.coordinators[of].alive
+
+
 def _recovers(state: State, of: int, at: int, rules: frozenset[str]) -> Iterator[Step]:
     recoverer = state.recoverers[at][of]
     branch = state.places[at].branches[of]
@@ -247,7 +273,7 @@ def _recovers(state: State, of: int, at: int, rules: frozenset[str]) -> Iterator
                 yield f"{at} rolls {of} back by itself", _with(state, at, alone)
         elif branch == COMMITTED:
             yield f"{at} sees to it that {of} commits", now(state, Recoverer(decision=COMMITTED))
-        elif branch == ROLLED_BACK and not sum(state.flying[of]):
+        elif branch == ROLLED_BACK and _nothing_comes(state, of):
             yield f"{at} forgets {of}, which was rolled back", _with(state, at, forget(state.places[at], of))
         return
     if state.crashes:
@@ -262,7 +288,7 @@ def _recovers(state: State, of: int, at: int, rules: frozenset[str]) -> Iterator
             decision = ROLLED_BACK if answer == ROLLED_BACK else COMMITTED if answer == COMMITTED else ""
             if all(prepared) or (any(prepared) and not decision and "all-asked" not in rules):
                 decision = COMMITTED
-            asked = Recoverer(answers, decision)
+            asked = Recoverer(("", "") if decision else answers, decision)
             yield f"{at} asks {other} of {of}: {answer}", now(_with(state, other, place), asked)
     elif not all(recoverer.acked):
         for other in PARTITIONS:
@@ -277,7 +303,7 @@ def _recovers(state: State, of: int, at: int, rules: frozenset[str]) -> Iterator
                     f"{at} tells {other} of {of}: {recoverer.decision}",
                     now(_with(state, other, after), told),
                 )
-    elif not sum(state.flying[of]) or "forget-late" not in rules:
+    elif _nothing_comes(state, of) or "forget-late" not in rules:
         forgot = state
         for other in PARTITIONS:
             forgot = _with(forgot, other, forget(forgot.places[other], of))
@@ -314,11 +340,15 @@ class Found(NamedTuple):
 
 
 def search(
-    crashes: int, transactions: int, without: frozenset[str] = frozenset(), most: int = 5_000_000
+    crashes: int,
+    transactions: int,
+    removals: int = 0,
+    without: frozenset[str] = frozenset(),
+    most: int = 5_000_000,
 ) -> Found:
     """Visit every state; ends with the first that must not be, and the shortest way to it."""
     rules = ALL - without
-    start = first(crashes, transactions)
+    start = first(crashes, transactions, removals)
     came: dict[State, tuple[State, str] | None] = {start: None}
     waiting = deque([start])
     while waiting:
