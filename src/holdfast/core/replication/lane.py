@@ -21,7 +21,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.transactions import lock_key
+from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
 from holdfast.core.replication.assignment_changes import retarget
@@ -30,6 +30,8 @@ from holdfast.core.replication.targets import Targets
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of
+
+NAMES_KEPT = 1000
 
 
 class EventSink(Protocol):
@@ -93,6 +95,8 @@ class Lane:
         """Whether there are maps whose reads are confirmed."""
         self.locks_entries = settings.transactional
         """Whether there are maps whose entries transactions may lock."""
+        self._locks_begin: dict[str, bytes] = {}
+        """How the keys begin under which the locks of a map's entries are kept, by its name."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
@@ -212,7 +216,14 @@ class Lane:
         each write, if there are maps with locks at all (`locks_entries`).
         """
         held = copy.maps.get(TRANSACTIONS_MAP)
-        return held is not None and bool(held.state.entries) and lock_key(name, key) in held.state.entries
+        if held is None or not held.state.entries:
+            return False
+        begins = self._locks_begin.get(name)
+        if begins is None:
+            if len(self._locks_begin) >= NAMES_KEPT:
+                self._locks_begin.clear()
+            begins = self._locks_begin[name] = locks_of_map(name)
+        return begins + key in held.state.entries
 
     def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         """Remove an entry for the reason `kind`."""
