@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
-import hazelcast
 import pytest
-from hazelcast.errors import HazelcastError
+from tests.cluster.tellers import ACCOUNTS, TOTAL, Doomed, Tellers, connect
 
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, scan_cut, take_cut
@@ -27,8 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-ACCOUNTS = 40
-TOTAL = 100 * ACCOUNTS
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
@@ -43,70 +38,14 @@ backups = 1
 """
 
 
-def connect(cluster: LocalCluster) -> hazelcast.HazelcastClient:
-    return hazelcast.HazelcastClient(cluster_name="dev", cluster_members=cluster.client_addresses())
-
-
-class Tellers:
-    """Threads that move money, and say what they were told."""
-
-    def __init__(self, cluster: LocalCluster, count: int) -> None:
-        self._cluster = cluster
-        self.running = True
-        self.transfers = self.failed = self.looks = 0
-        self.wrong: list[int] = []
-        self._threads = [threading.Thread(target=self._work, args=(number,)) for number in range(count)]
-
-    def _work(self, number: int) -> None:
-        draw = random.Random(number)
-        client = connect(self._cluster)
-        while self.running:
-            try:
-                if draw.random() < 0.1:
-                    self._look(client)
-                else:
-                    self._transfer(client, *draw.sample(range(ACCOUNTS), 2), draw.randint(1, 9))
-            except (HazelcastError, OSError, AssertionError):
-                self.failed += 1
-        with suppress(HazelcastError, OSError):
-            client.shutdown()
-
-    def _transfer(self, client: hazelcast.HazelcastClient, of: int, to: int, amount: int) -> None:
-        with client.new_transaction(timeout=15) as transaction:
-            accounts = transaction.get_map("accounts")
-            first, second = sorted((of, to))
-            held = {first: accounts.get_for_update(first), second: accounts.get_for_update(second)}
-            accounts.set(of, held[of] - amount)
-            accounts.set(to, held[to] + amount)
-        self.transfers += 1
-
-    def _look(self, client: hazelcast.HazelcastClient) -> None:
-        with client.new_transaction(timeout=15) as transaction:
-            accounts = transaction.get_map("accounts")
-            found = sum(accounts.get_for_update(number) for number in range(ACCOUNTS))
-        self.looks += 1
-        if found != TOTAL:
-            self.wrong.append(found)
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.running = False
-        for thread in self._threads:
-            thread.join(60)
-
-
 def fill(cluster: LocalCluster) -> None:
-    client = connect(cluster)
+    client = connect(cluster.client_addresses())
     client.get_map("accounts").blocking().put_all(dict.fromkeys(range(ACCOUNTS), 100))
     client.shutdown()
 
 
 def total(cluster: LocalCluster) -> int:
-    client = connect(cluster)
+    client = connect(cluster.client_addresses())
     try:
         return sum(client.get_map("accounts").blocking().values())
     finally:
@@ -129,7 +68,7 @@ def sum_at(client: Client, cut: Cut) -> int:
 def busy(cluster: LocalCluster, tellers: int = 3) -> Iterator[Tellers]:
     cluster.wait_safe(60)
     fill(cluster)
-    with Tellers(cluster, tellers) as working:
+    with Tellers(cluster.client_addresses(), tellers) as working:
         yield working
 
 
@@ -148,8 +87,12 @@ def test_members_die_and_no_money_is_lost_or_made(tmp_path: Path) -> None:
     with LocalCluster(members=3, config=config, data_dir=tmp_path / "data") as cluster:
         with busy(cluster) as tellers:
             time.sleep(2)
-            for _ in range(2):
+            for seed in range(2):
+                client = Doomed(cluster.client_addresses(), seed)
+                assert client.working
                 cluster.kill(cluster.alive[1])
+                time.sleep(0.3 * seed)
+                client.kill()
                 cluster.start_member()
                 cluster.wait_safe(60)
                 time.sleep(1)
@@ -183,8 +126,12 @@ def test_ten_minutes_of_transfers_with_kills_drains_and_joins(tmp_path: Path) ->
     draw = random.Random(15)
     with LocalCluster(members=4, config=config, data_dir=tmp_path / "data") as cluster:
         with busy(cluster, 8) as tellers:
+            killed = 0
             while time.monotonic() < until_s:
+                client = Doomed(cluster.client_addresses(), killed)
                 time.sleep(draw.uniform(1, 5))
+                client.kill()
+                killed += client.working
                 victim = draw.choice(cluster.alive)
                 if draw.random() < 0.6:
                     cluster.kill(victim)
@@ -192,7 +139,10 @@ def test_ten_minutes_of_transfers_with_kills_drains_and_joins(tmp_path: Path) ->
                     cluster.drain(victim)
                 cluster.start_member()
                 cluster.wait_safe(120)
-        print(f"{tellers.transfers} transfers, {tellers.looks} looks, {tellers.failed} failed")
+        print(
+            f"{tellers.transfers} transfers, {tellers.looks} looks, {tellers.failed} failed, {killed} clients killed"
+        )
+        assert killed
         assert tellers.wrong == []
         assert total(cluster) == TOTAL
         gone = cluster.kill_all()
