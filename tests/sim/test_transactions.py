@@ -25,6 +25,7 @@ from holdfast.core.model.transaction_orders import BeginTransaction, Transaction
 from holdfast.core.model.transactions import BranchState, LockKeys, StepFate, StepResult, encode
 from holdfast.core.services.transaction_branches import Branches
 from holdfast.core.transaction import coordinator
+from holdfast.core.transaction.orphans import BEGUN_MOST
 from holdfast.core.transaction.steps import result_of
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.world import Process
@@ -439,6 +440,26 @@ def test_locks_in_partitions_of_the_dead_coordinator_itself_are_released_as_soon
         until(stage, partial(stage.lives, mine), 30)
         stage.wait(0.2)
         assert kept(stage) == 0, later
+
+
+def test_many_transactions_of_a_dead_member_are_ended_part_by_part() -> None:
+    stage, (one, two, three) = stage_of()
+    keys = keys_at(stage, one.process, 3 * BEGUN_MOST)
+    for key in keys:
+        three.start(three.begin(), Op.SET, key, "v")
+    stage.wait(1)
+    assert kept(stage) >= len(keys)
+    die(stage, three)
+    begun = [0]
+
+    def ended() -> bool:
+        begun.append(one.process.driver.member.transactions.finishing.running)
+        return kept(stage) == 0
+
+    until(stage, ended, 30)
+    assert 0 < max(begun) <= BEGUN_MOST, "each part is over before the next one begins"
+    assert values(stage, two.process, *keys[:3]) == [None] * 3
+    clean(stage)
 
 
 def test_without_the_sweep_of_orphans_their_locks_would_stay() -> None:

@@ -33,8 +33,8 @@ from holdfast.core.transaction.mapping import Mapping
 from holdfast.core.transaction.orphans import LOOK_NS, Orphans
 from holdfast.core.transaction.steps import Steps
 
-SERVED_LOOK_NS = 10 * MILLISECOND
-"""Partitions that begin to be served together are looked at together."""
+LOOK_AGAIN_NS = 10 * MILLISECOND
+"""Partitions that begin to be served together are looked at together, many transactions one part after the other."""
 KEPT_TIMES = 2
 """A step whose outcome nobody knows may be on its way for so many call timeouts."""
 
@@ -68,7 +68,7 @@ class Transactions:
         self._looked_ns = 0
         self._leading = leading
         self._looks_soon = False
-        """Whether partitions have come here in which transactions keep something."""
+        """Whether partitions have come here in which transactions keep something, or there is more to do."""
 
     def take(self, order: TransactionOrder, reply: Reply) -> None:
         """What a session or an operator wants; answered by a `TransactionAnswer`, once."""
@@ -147,8 +147,7 @@ class Transactions:
         self.finishing.on_timer()
         self.deadlocks.look()
         if self._looks_soon:
-            self._looks_soon = False
-            self.orphans.look()
+            self._look_at_orphans()
         if self._holding:
             self._look_at_holds()
 
@@ -159,7 +158,7 @@ class Transactions:
         self.deadlocks.look()
         if self._out.now_ns - self._looked_ns >= LOOK_NS and self._standing.admitted:
             self._looked_ns = self._out.now_ns
-            self.orphans.look()
+            self._look_at_orphans()
 
     def on_view(self, notice: ViewInstalled) -> None:
         """Members have gone: what they had begun is ended by those who hold it."""
@@ -167,14 +166,19 @@ class Transactions:
             self.coordinator.removed()
             self.finishing.forget_all()
         elif notice.gone and self.on:
-            self.orphans.look()
+            self._look_at_orphans()
+
+    def _look_at_orphans(self) -> None:
+        self._looks_soon = self.orphans.look()
+        if self._looks_soon:
+            self.steps.wake(LOOK_AGAIN_NS)
 
     def on_served(self, partition: int) -> None:
         """This member has become primary, perhaps in the place of one that ran transactions, too."""
         copy = self._leading[partition]
         if copy is not None and TRANSACTIONS_MAP in copy.maps:
             self._looks_soon = True
-            self.steps.wake(SERVED_LOOK_NS)
+            self.steps.wake(LOOK_AGAIN_NS)
 
     def on_owners_asked(self, sender: MemberId, message: OwnersAsked) -> None:
         """Another member keeps something of transactions of this one."""
@@ -183,6 +187,7 @@ class Transactions:
     def on_owners_gone(self, sender: MemberId, message: OwnersGone) -> None:
         """The owner of transactions says that it does not run them."""
         self.orphans.on_gone(sender, message)
+        self._look_at_orphans()
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
         """A member says who waits there: this one is the master."""

@@ -28,6 +28,8 @@ LOOK_NS = 1000 * MILLISECOND
 ASK_NS = 3000 * MILLISECOND
 """A transaction that is seen for so long is asked about."""
 ASKED_MAX = 10_000
+BEGUN_MOST = 32
+"""Transactions that one look begins to end."""
 
 
 class SeenTransaction:
@@ -72,23 +74,29 @@ class Orphans:
         """How many transactions are seen here whose owner has gone."""
         return sum(not self._standing.is_member(seen.owner) for seen in self._seen.values())
 
-    def look(self) -> None:
-        """From time to time, and when members have gone: what is there, and whose is it?"""
+    def look(self) -> bool:
+        """From time to time, and when members have gone: what is there, and whose is it? Whether there is more to
+        do: of many that a member has left so many are begun with that requests in between do not wait for long.
+        """
         seen = self._look_at_partitions()
         self._seen = seen
         self._gone &= seen.keys()
         asked: dict[MemberId, list[TransactionId]] = {}
+        begun = 0
         for transaction, one in seen.items():
             if self._finishing.keeps(transaction) or self._coordinator.runs(transaction):
                 continue
             old = self._out.now_ns - one.since_ns >= ASK_NS
             gone = old if one.owner == self._me else not self._standing.is_member(one.owner)
             if gone or transaction in self._gone:
-                self._recover(transaction, one)
+                begun += 1
+                if begun <= BEGUN_MOST:
+                    self._recover(transaction, one)
             elif old and one.owner != self._me and len(asked.get(one.owner, [])) < ASKED_MAX:
                 asked.setdefault(one.owner, []).append(transaction)
         for owner, transactions in asked.items():
             self._out.send(owner, OwnersAsked(transactions))
+        return begun > BEGUN_MOST
 
     def _look_at_partitions(self) -> dict[TransactionId, SeenTransaction]:
         seen: dict[TransactionId, SeenTransaction] = {}
@@ -151,4 +159,3 @@ class Orphans:
             seen = self._seen.get(transaction)
             if seen is not None and seen.owner == sender:
                 self._gone.add(transaction)
-        self.look()
