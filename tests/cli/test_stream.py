@@ -45,7 +45,7 @@ def test_what_does_not_go_together_is_refused_before_spark_starts(arguments: lis
 
 
 def row(**cells: object) -> dict[str, object]:
-    empty = dict.fromkeys(("time", "key", "before", "after"))
+    empty = dict.fromkeys(("time", "transaction", "key", "before", "after"))
     return {"map": "m", "partition": 3, "term": 2, "counter": 17, **empty, **cells}
 
 
@@ -58,6 +58,10 @@ def row(**cells: object) -> dict[str, object]:
         ),
         (row(op="insert", key="k", after="2"), f"{'-' * 23} m 3:2:17 insert k 2"),
         (row(op="remove", key=b"\x01k", before="1"), f"{'-' * 23} m 3:2:17 remove 016b 1"),
+        (
+            row(op="remove", key="k", before="1", transaction="0a1b"),
+            f"{'-' * 23} m 3:2:17 remove k 1 (transaction 0a1b)",
+        ),
         (row(op="restart"), f"{'-' * 23} m 3:2:17 restart"),
     ],
 )

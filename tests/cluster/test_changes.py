@@ -42,6 +42,7 @@ class Reader:
         olds = own.ColumnBatch(
             len(keys), answer.old_offsets, answer.olds, answer.old_offsets, answer.olds
         ).split()[0]
+        assert answer.transaction_ids() == [None] * len(keys)
         rows = zip(
             answer.counters, answer.terms, answer.kinds, answer.times_ms, keys, values, olds, strict=True
         )

@@ -51,13 +51,15 @@ class Seen:
     value: bytes
     old: bytes
     time_ms: int
+    transaction: bytes | None
 
 
 class Reader:
     """Reads all changes, a few at a time, from the members that a client would ask; keeps what they come to."""
 
-    def __init__(self, stage: Stage, bytes_max: int = 700) -> None:
+    def __init__(self, stage: Stage, bytes_max: int = 700, name: str = MAP) -> None:
         self.stage = stage
+        self.name = name
         self.bytes_max = bytes_max
         self.at = dict.fromkeys(range(PARTITIONS), (0, 0))
         """Counter and term of the last update that was read, by partition."""
@@ -70,7 +72,7 @@ class Reader:
         """The newest heads that members in office tell."""
         found: dict[int, own.Head] = {}
         for process in self.stage.cluster.living():
-            question = own.AskHeads(1, MAP, list(range(PARTITIONS)))
+            question = own.AskHeads(1, self.name, list(range(PARTITIONS)))
             for head in changes.heads(process.driver.member.changes, question).heads:
                 known = found.get(head.partition)
                 if known is None or (known.term, known.counter) < (head.term, head.counter):
@@ -101,7 +103,7 @@ class Reader:
     def _some(self, partition: int, head: own.Head, *, primaries: bool) -> bool:
         after, after_term = self.at[partition]
         question = own.AskChanges(
-            1, MAP, partition, after, after_term, head.counter, self.bytes_max, head.term
+            1, self.name, partition, after, after_term, head.counter, self.bytes_max, head.term
         )
         refusals: list[str] = []
         for process in self._in_turn(partition, primaries=primaries):
@@ -132,15 +134,16 @@ class Reader:
             answer.times_ms,
             *answer.columns.split(),
             olds,
+            answer.transaction_ids(),
             strict=True,
         )
         content = self.content[partition]
         last = self.at[partition][0]
-        for counter, term, number, time_ms, key, value, old in rows:
+        for counter, term, number, time_ms, key, value, old, transaction in rows:
             kind = own.ChangeKind(number)
             assert last < counter <= answer.upto
             last = counter
-            seen = Seen(kind, key, value, old, time_ms)
+            seen = Seen(kind, key, value, old, time_ms, transaction)
             assert self.seen.setdefault((partition, term, counter), seen) == seen
             assert WALL_MS < time_ms + SKEW_MS <= WALL_MS + 2 * SKEW_MS + self.stage.world.now_ns // 1_000_000
             if kind is own.ChangeKind.INSERT:
@@ -157,7 +160,7 @@ class Reader:
         for process in self.stage.cluster.living():
             for partition, copy in enumerate(process.driver.member.lane.leading):
                 if copy is not None:
-                    held = copy.maps.get(MAP)
+                    held = copy.maps.get(self.name)
                     assert self.content[partition] == (held.state.entries if held is not None else {})
                     assert self.at[partition][0] == (held.counter if held is not None else 0)
 

@@ -300,8 +300,14 @@ FLIGHTS = StoredSchema.of(
 )
 
 
-def row(op: str, key: bytes | None, before: bytes | None = None, after: bytes | None = None) -> ChangeRow:
-    return ChangeRow("flights", 3, 2, 17, op, 1_600_000_000_123, key, before, after)
+def row(
+    op: str,
+    key: bytes | None,
+    before: bytes | None = None,
+    after: bytes | None = None,
+    transaction: bytes | None = None,
+) -> ChangeRow:
+    return ChangeRow("flights", 3, 2, 17, op, 1_600_000_000_123, key, before, after, transaction)
 
 
 def test_values_come_in_the_columns_of_the_map() -> None:
@@ -310,7 +316,7 @@ def test_values_come_in_the_columns_of_the_map() -> None:
     two = json_data(b'{"id":1,"name":null,"other":3}')
     rows = [
         row("insert", long_data(1), None, one),
-        row("update", long_data(1), one, two),
+        row("update", long_data(1), one, two, b"\x0a\xff"),
         row("remove", to_stored(7), two),
         row("restart", None),
     ]
@@ -323,6 +329,7 @@ def test_values_come_in_the_columns_of_the_map() -> None:
     assert found[1]["after"] == found[2]["before"] == {"id": 1, "name": None, "at": None, "n": None}
     assert [one["key"] for one in found] == [1, 1, 7, None]
     assert [one["op"] for one in found] == ["insert", "update", "remove", "restart"]
+    assert [one["transaction"] for one in found] == [None, "0aff", None, None]
     assert found[2]["after"] is found[3]["after"] is found[3]["before"] is None
     assert found[0]["time"] == datetime.fromtimestamp(1_600_000_000.123, UTC)
     assert (found[0]["map"], found[0]["partition"], found[0]["term"], found[0]["counter"]) == (

@@ -15,6 +15,8 @@ pytest.importorskip("hazelcast")
 from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 
 from holdfast.client.blocking import Client
+from holdfast.client.client_transactions import ClientTransaction
+from holdfast.client.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.demo.local_cluster import LocalCluster
@@ -50,6 +52,10 @@ changes_bytes = 1048576
 [maps.empty]
 changes_bytes = 1048576
 [maps.rows]
+changes_bytes = 1048576
+[maps.debit]
+changes_bytes = 1048576
+[maps.credit]
 changes_bytes = 1048576
 """
 
@@ -124,6 +130,42 @@ def test_entries_are_read_as_they_were(members: LocalCluster) -> None:
         sizes = history.sizes("repeated", list(last))
         assert sum(sizes.values()) == len(held)
         assert history.entries(("empty", 3), Place()) == {}
+
+
+def test_the_changes_of_a_transaction_are_found_by_its_id(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    seeds = parse_addresses(members.client_addresses())
+    wanted: dict[str | None, set[tuple[str, str]]] = {None: set()}
+    found: dict[str | None, set[tuple[str, str]]] = {}
+
+    def keep(batch: DataFrame, _: int) -> None:
+        for row in batch.collect():
+            found.setdefault(row.transaction, set()).add((row["map"], row.key))
+
+    def read() -> None:
+        names = ("debit", "credit")
+        frame = changes(spark, addresses(members), *names, value_format="text", starting="earliest")
+        follow(start(frame.writeStream.foreachBatch(keep), str(tmp_path / "c"), once=True))
+
+    def move(turn: int, count: int, *, optimistic: bool) -> None:
+        with ClientTransaction(seeds, optimistic=optimistic) as transaction:
+            touched = wanted[transaction.id] = set()
+            for number in range(count):
+                key = 100 * turn + number
+                transaction.set("debit", key, -1)
+                transaction.set("credit", key, 1)
+                touched |= {("debit", str(key)), ("credit", str(key))}
+
+    for turn in range(4):
+        put(members, "debit", 100 * turn + 50)
+        # One entry of each map under the same key: one partition, so one phase.
+        move(turn, 1 if turn == 2 else 8, optimistic=turn % 2 == 0)
+        put(members, "credit", 100 * turn + 60)
+        wanted[None] |= {("debit", str(100 * turn + 50)), ("credit", str(100 * turn + 60))}
+        if turn % 2:
+            read()
+            assert found == wanted
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.store.request_ids import mark_of, naming
 from holdfast.engine.link import Link
 from holdfast.errors import ProtocolError
 from holdfast.wire.codec import decode, encode
@@ -46,6 +47,8 @@ GOOD: list[m.Message] = [
         1, 1, 0, [(6, Assignment(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]
     ),
     m.Replicate([1], [m.Section(6, 1, [RECORD], 1)]),
+    m.Replicate([1], [m.Section(6, 1, [replace(RECORD, request=naming(bytes(16)))], 1)]),  # type: ignore[list-item]
+    m.Replicate([1], [m.Section(6, 1, [replace(RECORD, request=naming(bytes(16)) + mark_of(b"id", 1))], 1)]),  # type: ignore[list-item]
     m.Forward(1, Request(Op.GET, "m", [6], b"k")),
     m.ZoneForward(1, Request(Op.GET, "m", [6], b"k"), 1),
     m.Answer(1, Outcome(Status.OK, b"v"), [0]),
@@ -99,6 +102,9 @@ NONSENSE: list[m.Message] = [
     m.Replicate([1], [m.Section(0, 1, [replace(RECORD, counter=0)])]),  # type: ignore[list-item]
     m.Replicate([1], [m.Section(0, 1, [replace(RECORD, ttl_ms=-5)])]),  # type: ignore[list-item]
     m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=b"\xff")])]),  # type: ignore[list-item]
+    m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=b"\0")])]),  # type: ignore[list-item]
+    m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=bytes(16))])]),  # type: ignore[list-item]
+    m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=bytes(18))])]),  # type: ignore[list-item]
     m.Replicate([1], [], [m.Ack(b"c", [1 << 63], [0])]),
     m.Replicated([1], [7]),
     m.Enlist([(7, 1, [])]),

@@ -174,13 +174,15 @@ def _cell(value: object) -> object:
 
 
 def as_text(row: Mapping[str, object]) -> str:
-    """A change as a line: when, where, what, key, and values before and after."""
+    """A change as a line: when, where, what, key, values before and after, and the transaction if there was one."""
     moment = row["time"]
     when = f"{moment.astimezone(UTC):%F %T.%f}"[:-3] if isinstance(moment, datetime) else "-" * 23
     values = [str(_plain(row[name])) for name in ("before", "after") if row[name] is not None]
     key = [] if row["key"] is None else [str(_plain(row["key"]))]
     place = f"{row['partition']}:{row['term']}:{row['counter']}"
-    return " ".join([when, str(row["map"]), place, str(row["op"]), *key, " -> ".join(values)]).rstrip()
+    within = [f"(transaction {row['transaction']})"] if row["transaction"] is not None else []
+    said = [when, str(row["map"]), place, str(row["op"]), *key, " -> ".join(values), *within]
+    return " ".join(said).rstrip()
 
 
 def _plain(value: object) -> object:

@@ -82,6 +82,11 @@ class ClientTransaction:
         self._connection: Connection | None = None
         self._id = b""
 
+    @property
+    def id(self) -> str:
+        """As `holdfast transactions list` and change streams show it; empty before it has begun."""
+        return self._id.hex()
+
     def __enter__(self) -> Self:
         failures = []
         for address in self._addresses:

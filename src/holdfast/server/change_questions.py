@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.core.model.changes_since import Asked, ChangesSince
-from holdfast.core.model.records import Change
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.transactions import TransactionId
+from holdfast.core.store.request_ids import split_mark
 from holdfast.server.grid import StreamHeads
 from holdfast.wire import own
 
@@ -83,4 +85,19 @@ def _in_columns(number: int, told: ChangesSince) -> own.Changes:
         olds.keys,
         told.why,
         told.term,
+        _in_runs(records),
     )
+
+
+def _in_runs(records: Sequence[Record]) -> list[tuple[int, int, TransactionId]]:
+    """The changes that transactions have made: those of one, which follow each other, are one run."""
+    runs: list[tuple[int, int, TransactionId]] = []
+    for place, record in enumerate(records):
+        transaction = split_mark(record.request)[0] if record.request else b""
+        if not transaction:
+            continue
+        if runs and runs[-1][2] == transaction and sum(runs[-1][:2]) == place:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1, transaction)
+        else:
+            runs.append((place, 1, transaction))
+    return runs

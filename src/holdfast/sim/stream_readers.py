@@ -28,7 +28,7 @@ ASKED = 3
 STUCK_NS = 5 * SECOND
 """After so long without progress, and without anybody who comes or goes, everybody is asked for changes that somebody
 does not remember."""
-CONTENTS = tuple[Change, bytes, bytes, bytes | None, int]
+CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
 
 
 class Reader:
@@ -142,7 +142,7 @@ class Reader:
         self._progress[partition] = self.world.now_ns
 
     def _see(self, partition: int, term: int, record: Record, content: dict[bytes, bytes]) -> None:
-        found = (record.change, record.key, record.value, record.old, record.time_ms)
+        found = (record.change, record.key, record.value, record.old, record.time_ms, record.request)
         known = self.seen.setdefault((partition, term, record.counter), found)
         if known != found:
             self._problem(partition, f"update {record.counter} of term {term} is {found}, and was {known}")

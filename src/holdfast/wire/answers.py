@@ -339,6 +339,16 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     why: str = ""
     term: int = 0
     """Of the update `upto`: from where to go on."""
+    transactions: list[tuple[int, int, bytes]] = []
+    """Which of these changes transactions have made: from which place on, how many, and the transaction's id."""
+
+    def transaction_ids(self) -> list[bytes | None]:
+        """Of each change, the transaction that has made it; None: it was made outside of any."""
+        found: list[bytes | None] = [None] * len(self.counters)
+        for first, count, transaction in self.transactions:
+            for place in range(max(0, first), min(first + count, len(found))):
+                found[place] = transaction
+        return found
 
 
 class MetastoreSays(msgspec.Struct, frozen=True, array_like=True, tag=79):

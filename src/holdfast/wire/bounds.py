@@ -28,6 +28,7 @@ from holdfast.core.model.records import Record
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, why_no_step
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast.core.store.digest import RANGES
+from holdfast.core.store.request_ids import split_mark
 from holdfast.core.zones.transitions import LocalState
 
 NUMBER_MAX = 2**63 - 1
@@ -172,9 +173,16 @@ def _records(records: Iterable[Record]) -> None:
     for record in records:
         if record.counter < 1 or record.ttl_ms < 0 or record.max_idle_ms < 0:
             raise _Wrong("a record with a number below what it can be")
-        mark = record.request
-        if mark and not 0 < mark[0] <= min(ID_BYTES_MAX, len(mark) - 1):
-            raise _Wrong("the mark of a request is cut short")
+        if record.request:
+            _mark(record.request)
+
+
+def _mark(told: bytes) -> None:
+    transaction, mark = split_mark(told)
+    if mark is not told:
+        _transactions((transaction,))
+    if mark and not 0 < mark[0] <= min(ID_BYTES_MAX, len(mark) - 1):
+        raise _Wrong("the mark of a request is cut short")
 
 
 def _request(request: Request, count: int) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.model.operations import Value
-from holdfast.core.store.request_ids import KEPT_BYTES, Remembered, id_of, mark_of
+from holdfast.core.store.request_ids import KEPT_BYTES, Remembered, id_of, mark_of, naming, split_mark
 
 
 @pytest.mark.parametrize("value", [None, True, False, 17, b"old value", [b"k", b"v", None]])
@@ -97,3 +97,20 @@ def test_no_mark_is_no_request() -> None:
     memory = Remembered()
     memory.note(b"")
     assert len(memory) == 0
+
+
+def test_a_transaction_may_be_named_before_a_mark() -> None:
+    transaction = bytes(range(16))
+    mark = mark_of(b"id", b"answer")
+    for name in (b"", transaction):
+        for carried in (b"", mark):
+            told = naming(name) + carried
+            assert split_mark(told) == (name, carried)
+            assert id_of(told) == (b"id" if carried else b"")
+            memory = Remembered()
+            memory.note(told)
+            assert len(memory) == (1 if carried else 0), "a transaction is no request"
+            other = Remembered()
+            other.merge(memory.encode())
+            assert other.knows(b"id") is bool(carried)
+            assert not carried or other.answer(b"id") == b"answer"

@@ -29,6 +29,8 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     """What listeners hear; None: nothing, or of all at once."""
     map: str = ""
     """Of which map it is; empty: of the one that the request names."""
+    transaction: bytes = b""
+    """The transaction that it is part of, for change streams."""
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -41,7 +41,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_idle_ms: int = FOREVER
     key_hash: int = 0
     request: bytes = b""
-    """With the last record of a request that has an id: its mark (`core.store.request_ids`)."""
+    """With the last record of a request that has an id: its mark (`core.store.request_ids`). In a map with a change
+    stream, what a transaction has done names that before it."""
     old: bytes | None = None
     """Of a map with a change stream: what the entry was; None when it was not there."""
     time_ms: int = 0

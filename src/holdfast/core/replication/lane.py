@@ -29,7 +29,7 @@ from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.targets import Targets
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
-from holdfast.core.store.request_ids import mark_of
+from holdfast.core.store.request_ids import mark_of, naming
 
 NAMES_KEPT = 1000
 
@@ -276,7 +276,9 @@ class Lane:
         if held.recorded:
             if held.changes:
                 known = old if change in (Change.SET, Change.REMOVE) else None
-                record = msgspec.structs.replace(record, old=known, time_ms=self._out.wall_ms())
+                record = msgspec.structs.replace(
+                    record, request=naming(update.transaction), old=known, time_ms=self._out.wall_ms()
+                )
             self._open.append((copy.partition, held, record))
         if kind is not None and held.name in self.listening:
             tells = change in (Change.SET, Change.CALL)
@@ -298,7 +300,7 @@ class Lane:
         copy.requests.note(mark)
         if len(self._open) > since:
             partition, held, record = self._open[-1]
-            self._open[-1] = (partition, held, msgspec.structs.replace(record, request=mark))
+            self._open[-1] = (partition, held, msgspec.structs.replace(record, request=record.request + mark))
 
     def emit(
         self,

@@ -125,8 +125,8 @@ class Branches:
             if value.startswith(begins) and transaction_of(kept) is None:
                 self._drop(kept)
 
-    def _write(self, writes: Iterable[TransactionalWrite]) -> None:
-        """transactions: the entries change; one that is not there is not removed, and takes no number."""
+    def _write(self, transaction: TransactionId, writes: Iterable[TransactionalWrite]) -> None:
+        """The entries change; one that is not there is not removed, and takes no number."""
         for write in writes:
             held = self._maps.get(write.map)
             old = held.state.entries.get(write.key) if held is not None else None
@@ -142,10 +142,19 @@ class Branches:
                         write.key_hash,
                         kind,
                         write.map,
+                        transaction,
                     )
                 )
             elif old is not None:
-                self.updates.append(Update(Change.REMOVE, write.key, kind=EventKind.REMOVED, map=write.map))
+                self.updates.append(
+                    Update(
+                        Change.REMOVE,
+                        write.key,
+                        kind=EventKind.REMOVED,
+                        map=write.map,
+                        transaction=transaction,
+                    )
+                )
 
     # -- steps
 
@@ -204,7 +213,7 @@ class Branches:
             if self._has_changed(seen):
                 return StepResult(StepFate.CHANGED, why=seen.map)
         if len(step.participants) == 1:
-            self._write(step.writes)
+            self._write(step.transaction, step.writes)
             self._release(step.transaction)
         else:
             self._take(touched, step)
@@ -225,7 +234,7 @@ class Branches:
         if branch.state is BranchState.ROLLED_BACK:
             return StepResult(StepFate.ROLLED_BACK)
         if branch.state is BranchState.PREPARED:
-            self._write(branch.writes)
+            self._write(step.transaction, branch.writes)
             self._release(step.transaction)
             self._keep_outcome(step.transaction, branch)
         return StepResult(StepFate.DONE)

@@ -5,6 +5,9 @@ A request that changes something may carry an id: who asks, and a number of its 
 *mark* of the id and the answer. The mark travels with the last of the request's records, so that whoever holds the
 records knows the request too: backups, the copy that is being filled, the journal. A request without any record has
 changed nothing, and may be applied again.
+
+In a map with a change stream the same field of a record says which transaction has made the change, before the mark if
+there is one. So the name travels wherever the record does, and other records have no place for it that costs anything.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import msgspec
 
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import Value
+from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
 
 KEPT = 1000
 """How many requests a copy remembers, if nobody says otherwise (`replication.request_ids`)."""
@@ -30,8 +34,24 @@ def mark_of(request_id: bytes, value: Value) -> bytes:
     return bytes((len(request_id),)) + request_id + _encoder.encode(value)
 
 
-def id_of(mark: bytes) -> bytes:
-    """Whose mark it is; b"" of b""."""
+_IN_TRANSACTION = b"\0"
+"""Before the name of a transaction: no id of a request is so short."""
+_NAMED = len(_IN_TRANSACTION) + TRANSACTION_ID_BYTES
+
+
+def naming(transaction: TransactionId) -> bytes:
+    """What comes before the mark of a record that this transaction has made; b"" of b""."""
+    return _IN_TRANSACTION + transaction if transaction else b""
+
+
+def split_mark(told: bytes) -> tuple[TransactionId, bytes]:
+    """The transaction that a record names, and the mark that it carries; b"" for what is not there."""
+    return (told[1:_NAMED], told[_NAMED:]) if told.startswith(_IN_TRANSACTION) else (b"", told)
+
+
+def id_of(told: bytes) -> bytes:
+    """Whose mark a record carries; b"" when it carries none."""
+    _, mark = split_mark(told)
     return mark[1 : 1 + mark[0]] if mark else b""
 
 
@@ -58,8 +78,11 @@ class Remembered:
         mark = self._marks[request_id]
         return _values.decode(mark[1 + mark[0] :])
 
-    def note(self, mark: bytes) -> None:
-        """Remember one more; b"" stands for none. The oldest are forgotten."""
+    def note(self, told: bytes) -> None:
+        """Remember one more, as records carry it; b"" stands for none. The oldest are forgotten."""
+        if not told:
+            return
+        _, mark = split_mark(told)
         if not mark:
             return
         request_id = id_of(mark)

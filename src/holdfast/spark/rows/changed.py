@@ -60,6 +60,7 @@ def change_columns(value_format: str, stored: StoredSchema | None) -> StructType
         .add("key", key)
         .add("before", value)
         .add("after", value)
+        .add("transaction", StringType())
     )
 
 
@@ -84,6 +85,8 @@ class ChangeRow:
     key: bytes | None = None
     before: bytes | None = None
     after: bytes | None = None
+    transaction: bytes | None = None
+    """The id of the transaction that has made the change, if one has."""
 
     @property
     def size(self) -> int:
@@ -141,6 +144,7 @@ class ChangeMaker:
             self._keys(keys),
             self._cells(keys, [row.before for row in rows]),
             self._cells(keys, [row.after for row in rows]),
+            pa.array([row.transaction and row.transaction.hex() for row in rows], pa.string()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -58,6 +58,8 @@ class Change:
     key: bytes
     before: bytes | None
     after: bytes | None
+    transaction: bytes | None = None
+    """The id of the transaction that has made it; None: it was made outside of any."""
 
 
 class History(Protocol):
@@ -90,8 +92,18 @@ def changes_of(pages: Sequence[own.Changes]) -> Iterator[Change]:
         olds = own.ColumnBatch(
             page.columns.rows, page.columns.key_offsets, page.columns.keys, page.old_offsets, page.olds
         ).split()[1]
-        rows = zip(page.counters, page.terms, page.kinds, page.times_ms, keys, olds, values, strict=True)
-        for counter, term, number, time_ms, key, old, value in rows:
+        rows = zip(
+            page.counters,
+            page.terms,
+            page.kinds,
+            page.times_ms,
+            keys,
+            olds,
+            values,
+            page.transaction_ids(),
+            strict=True,
+        )
+        for counter, term, number, time_ms, key, old, value, transaction in rows:
             kind = own.ChangeKind(number)
             yield Change(
                 counter,
@@ -101,6 +113,7 @@ def changes_of(pages: Sequence[own.Changes]) -> Iterator[Change]:
                 key,
                 None if kind is own.ChangeKind.INSERT else old,
                 None if kind is own.ChangeKind.REMOVE else value,
+                transaction,
             )
 
 

@@ -297,6 +297,7 @@ def rows_of(history: History, todo: Sequence[Piece], on_gap: str) -> Iterator[Ch
                 change.key,
                 change.before,
                 change.after,
+                change.transaction,
             )
 
 
