@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.core.model.transaction_orders import TOGETHER_MAX
 
 
 @click.command(short_help="Load files into a map, on Spark.")
@@ -65,6 +66,12 @@ from holdfast.cli.spark import show_progress, spark_job, spark_options
     help="At most so many, in all tasks together.",
 )
 @click.option(
+    "--transaction-rows",
+    type=click.IntRange(1, TOGETHER_MAX),
+    metavar="N",
+    help="Each N rows of a task in one transaction: readers in transactions, and exports, see them all or none.",
+)
+@click.option(
     "--tasks",
     type=click.IntRange(1),
     help="Tasks that write Parquet files (not others); a few for each slot.",
@@ -87,6 +94,7 @@ def load(
     ttl_column: str | None,
     rejects: str,
     rows_per_second: float | None,
+    transaction_rows: int | None,
     tasks: int | None,
     master: str,
     memory: str,
@@ -124,6 +132,7 @@ def load(
             ttl_column=ttl_column,
             rejects=rejects,
             rows_per_second=rows_per_second,
+            transaction_rows=transaction_rows,
             progress=show_progress(quiet=as_json),
             **options,
             **credentials.options(),

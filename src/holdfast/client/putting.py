@@ -96,13 +96,17 @@ class Sender:
         posted = self._post(rows)
         # Only now: members store the one batch while the next is made and sent.
         before, self._waiting = self._waiting, posted
-        self._settle(before)
+        self._store(before)
 
     def finish(self) -> PutCount:
         """Wait for what is on its way. Raises as `send` does."""
-        waiting, self._waiting = self._waiting, None
-        self._settle(waiting)
+        self.settle()
         return self.count
+
+    def settle(self) -> None:
+        """The same, when no more will come because something is wrong. Raises as `send` does."""
+        waiting, self._waiting = self._waiting, None
+        self._store(waiting)
 
     def _post(self, rows: RowBatch) -> tuple[RowBatch, list[_Posted], list[Span], str]:
         """Send them to their owners as far as these can be reached. Answers what is left, and why."""
@@ -164,7 +168,7 @@ class Sender:
             self.count.partitions.update(set(one.parcel.partitions) - set(answer.moved))
         return left, why
 
-    def _settle(self, waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None) -> None:
+    def _store(self, waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None) -> None:
         if waiting is None:
             return
         rows, posted, left, why = waiting

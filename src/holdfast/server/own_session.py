@@ -31,6 +31,7 @@ from holdfast.core.model.transaction_orders import (
     CommitTransaction,
     OperateIn,
     RollBackTransaction,
+    StoreTogether,
     TransactionAnswer,
 )
 from holdfast.core.model.transactions import TransactionId
@@ -534,14 +535,17 @@ class OwnSession:
 
     def _transaction(self, question: own.OrderTransaction) -> None:
         order = question.order
+        wrong: str | None = None
         if isinstance(order, OperateIn):
             request = order.request
             wrong = _why_malformed(request.map, DEFAULT_TTL) or why_malformed(
                 request, self._grid.partition_count
             )
-            if wrong:
-                self._fault(question.id, own.FaultKind.MALFORMED, wrong)
-                return
+        elif isinstance(order, StoreTogether):
+            wrong = _why_malformed(order.map, DEFAULT_TTL) or order.why_malformed()
+        if wrong:
+            self._fault(question.id, own.FaultKind.MALFORMED, wrong)
+            return
         if not self._may_wait(question.id):
             return
         self._acts = True

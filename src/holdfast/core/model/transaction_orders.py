@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum, unique
 
 import msgspec
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import Request, Value
+from holdfast.core.model.operations import DEFAULT_TTL, LIFETIME_MS_MAX, Op, Request, Value
 from holdfast.core.model.topology import UNKNOWN_TOPOLOGY, TopologyVersion
 from holdfast.core.model.transactions import EntryKey, TransactionId
 
@@ -67,6 +68,37 @@ class ResumeCommits(msgspec.Struct, frozen=True, tag=7, array_like=True):
     hold: bytes
 
 
+class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
+    """Store these entries of one map in a transaction of their own, and commit it: answered as a commit is, or not
+    done. It locks nothing before, and waits for no lock: while somebody else has one of these entries locked, it is
+    rolled back. Without entries: would the map take part?
+    """
+
+    map: str
+    keys: list[bytes]
+    values: list[bytes]
+    ttl_ms: int = DEFAULT_TTL
+    ttls_ms: list[int] = []
+    """For each entry its own, instead of that."""
+    label: str = ""
+
+    def why_malformed(self) -> str:
+        """Why nobody can carry it out, in words; empty when somebody can."""
+        if len(self.values) != len(self.keys) or len(self.ttls_ms) not in (0, len(self.keys)):
+            return "all columns have one value for each key"
+        if len(self.keys) > TOGETHER_MAX:
+            return f"at most {TOGETHER_MAX} entries are stored together"
+        if not all(DEFAULT_TTL <= each <= LIFETIME_MS_MAX for each in (self.ttl_ms, *self.ttls_ms)):
+            return f"a lifetime is {DEFAULT_TTL} (the map's own), 0 (for ever) or up to {LIFETIME_MS_MAX} milliseconds"
+        return ""
+
+    def requests(self) -> Iterator[Request]:
+        """Each entry as what is to be done."""
+        for at, (key, value) in enumerate(zip(self.keys, self.values, strict=True)):
+            ttl_ms = self.ttls_ms[at] if self.ttls_ms else self.ttl_ms
+            yield Request(Op.SET, self.map, [0], key, value, ttl_ms=ttl_ms)
+
+
 TransactionOrder = (
     HoldCommits
     | ResumeCommits
@@ -75,10 +107,13 @@ TransactionOrder = (
     | CommitTransaction
     | RollBackTransaction
     | ListTransactions
+    | StoreTogether
 )
 
 
 HOLD_MS_MAX = 30_000
+TOGETHER_MAX = 10_000
+"""So many entries keep a member busy for a part of a second."""
 
 
 @unique

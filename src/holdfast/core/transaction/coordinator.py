@@ -32,6 +32,7 @@ from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     OperateIn,
     RunningTransaction,
+    StoreTogether,
     TransactionAnswer,
     TransactionFate,
 )
@@ -220,12 +221,15 @@ class Coordinator:
             why = f"{RUNNING_MAX} transactions run on this member already"
             reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
             return
+        reply(TransactionAnswer(TransactionFate.DONE, self._begin(order).id))
+
+    def _begin(self, order: BeginTransaction) -> Transaction:
         self._begun += 1
         transaction = self._prefix + self._begun.to_bytes(8, "big")
         chosen = self._settings.transactions
         timeout_ms = min(max(0, order.timeout_ms) or chosen.timeout_ms, chosen.timeout_max_ms)
         now_ns = self._out.now_ns
-        self._running[transaction] = Transaction(
+        begun = self._running[transaction] = Transaction(
             transaction,
             now_ns,
             now_ns + timeout_ms * MILLISECOND,
@@ -234,7 +238,7 @@ class Coordinator:
             order.label[:LABEL_MAX],
         )
         self._watch()
-        reply(TransactionAnswer(TransactionFate.DONE, transaction))
+        return begun
 
     def operate(self, order: OperateIn, reply: Reply) -> None:
         """Do something in a transaction; what comes meanwhile waits for its turn."""
@@ -261,6 +265,35 @@ class Coordinator:
                 )
             )
         return None
+
+    def store_together(self, order: StoreTogether, reply: Reply) -> None:
+        """Begin one that stores these entries, and commit it."""
+        if not self._takes_part(order.map):
+            reply(TransactionAnswer(TransactionFate.NOT_DONE, why=NOT_TRANSACTIONAL.format(order.map)))
+            return
+        if self._is_crowded(order):
+            why = "the transactions of this member keep as much as they may just now (limits.waiting_bytes)"
+            reply(TransactionAnswer(TransactionFate.ROLLED_BACK, why=why))
+            return
+        transaction = self._begin(BeginTransaction(optimistic=True, label=order.label))
+        for request in order.requests():
+            why = self._why_not(request) or self._why_too_much(transaction, request)
+            if why:
+                self._give_up(transaction, why)
+                reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
+                return
+            partition = partition_of(request.key, request.key_hash, self._settings.partitions.count)
+            entry = transaction.entries.setdefault((request.map, request.key), TouchedEntry(partition))
+            self._grow(transaction, ENTRY_BYTES + len(request.key) + len(request.value))
+            _, entry.write = change_in(request, None, self._lifetimes(request))
+        self.commit(transaction.id, reply)
+
+    def _is_crowded(self, order: StoreTogether) -> bool:
+        """Whether there would be room for it at another time (transaction/C-6)."""
+        size = sum(
+            ENTRY_BYTES + len(key) + len(value) for key, value in zip(order.keys, order.values, strict=True)
+        )
+        return len(self._running) >= RUNNING_MAX or (bool(self._size) and self._size + size > self._size_most)
 
     # -- one operation
 

@@ -20,6 +20,7 @@ from holdfast.core.model.transaction_orders import (
     OperateIn,
     ResumeCommits,
     RollBackTransaction,
+    StoreTogether,
     TransactionAnswer,
     TransactionFate,
     TransactionOrder,
@@ -83,6 +84,8 @@ class Transactions:
                 self.coordinator.operate(order, reply)
             case CommitTransaction():
                 self.coordinator.commit(order.transaction, reply)
+            case StoreTogether():
+                self.coordinator.store_together(order, reply)
             case RollBackTransaction():
                 self.coordinator.roll_back(order.transaction, order.why, reply)
             case HoldCommits():

@@ -110,6 +110,7 @@ def load(
     ttl_column: str | None = None,
     rejects: str = "fail",
     rows_per_second: float | None = None,
+    transaction_rows: int | None = None,
     progress: Show = nothing,
     **options: str,
 ) -> Loaded:
@@ -120,7 +121,8 @@ def load(
     `file_format`: by the names of the files if left out. `columns`: of CSV and JSON files, as Spark's DDL; looked at if
     left out. `tasks`: of Parquet files alone; a few for each slot if left out. `insert_only`: keys that are there
     keep their values. `rejects`: `fail` looks through all rows before the first is written, and raises CannotStore if
-    any cannot be stored; or a folder for those. `rows_per_second`: of the whole job. `options`: of the data source.
+    any cannot be stored; or a folder for those. `rows_per_second`: of the whole job. `transaction_rows`: each so
+    many rows of a task are stored in one transaction. `options`: of the data source.
 
     A task that runs again writes the same rows under the same keys. Raises ConfigError before anything is written,
     also for `overwrite` from a DataFrame that reads the map itself without a cut; JobFailed or WriteFailed when the job
@@ -139,6 +141,8 @@ def load(
     }
     if ttl_column is not None:
         given["ttlColumn"] = ttl_column
+    if transaction_rows is not None:
+        given["transactionRows"] = str(transaction_rows)
     made = _open(spark, source, file_format, columns, tasks)
     if made.corrupt:
         given.setdefault("corruptColumn", CORRUPT)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.core.model.transaction_orders import TOGETHER_MAX
 from holdfast.errors import ConfigError
 
 WRITE_FORMATS = ("json", "binary", "primitive", "compact")
@@ -16,6 +17,7 @@ WRITE_MEANING = {
     "write": "upsert, or insert: rows whose key is there already are kept out (writing only)",
     "rejects": "fail, or a folder for JSON lines with the rows that cannot be stored (writing only)",
     "rowsPerSecond": "rows that the whole job may write in a second; needs concurrentTasks (writing only)",
+    "transactionRows": "each so many rows of a task are stored in one transaction (writing only)",
     "concurrentTasks": "how many tasks run at the same time, for rowsPerSecond (writing only)",
     "valueColumn": "the column that is the value, for valueFormat primitive; default: the only one left",
     "typeName": "the type name of Compact rows, for valueFormat compact; default: the map's name",
@@ -39,6 +41,8 @@ class WriteOptions:
     value_column: str | None = None
     type_name: str | None = None
     corrupt_column: str | None = None
+    transaction_rows: int | None = None
+    """So many rows are stored in one transaction; None: each by itself."""
 
     @classmethod
     def parse(cls, found: Mapping[str, str]) -> WriteOptions:
@@ -54,7 +58,11 @@ class WriteOptions:
                 "rowsPerSecond is for the whole job: say with concurrentTasks how many tasks run at the same time "
                 "(pipeline.load does)"
             )
+        together = _together(found)
+        if together is not None and how == "insert":
+            raise ConfigError("transactionRows goes with write=upsert only: no transaction inserts rows")
         return cls(
+            transaction_rows=together,
             insert=how == "insert",
             ttl_column=found.get("ttlcolumn") or None,
             rejects=None if rejects.lower() == FAIL or not rejects else absolute(rejects),
@@ -63,6 +71,15 @@ class WriteOptions:
             type_name=found.get("typename") or None,
             corrupt_column=found.get("corruptcolumn") or None,
         )
+
+
+def _together(found: Mapping[str, str]) -> int | None:
+    text = found.get("transactionrows")
+    if text is None:
+        return None
+    if not (text.isdecimal() and 1 <= int(text) <= TOGETHER_MAX):
+        raise ConfigError(f"transactionRows is a whole number from 1 to {TOGETHER_MAX}, not {text!r}")
+    return int(text)
 
 
 def absolute(path: str) -> str:

@@ -1,7 +1,8 @@
 """Writing a DataFrame into a map: idempotent puts, straight to the members that own the keys.
 
-A row is stored under its key, so a task that Spark runs again changes nothing. There is no transaction: what a failed
-job has written stays, and is told; writing the same rows again is always safe.
+A row is stored under its key, so a task that Spark runs again changes nothing. A job is no transaction: what a failed
+job has written stays, and is told; writing the same rows again is always safe. Groups of rows may be stored in
+transactions (`transactionRows`), so that readers see whole groups only.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pyspark.sql.types import StructType
 
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.cut_handles import Cut
+from holdfast.client.grouped_putting import GroupedRows, GroupSender, why_not_together
 from holdfast.client.putting import Sender
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
 from holdfast.server.hazelcast.compact_schemas import schema_entry
+from holdfast.spark.rows.cells import partitions_of
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.entries import Encoder, Entries, Limits, Shape, Wrong
 from holdfast.spark.rows.stored import BadRow
@@ -107,7 +110,7 @@ def write_rows(
     try:
         with options.client(work.addresses) as client:
             limits = Limits(*client.limits())
-            sender = Sender(client, options.map, ttl_ms=work.ttl_ms)
+            sender, send = _sending(work, client)
             count = sender.count
             try:
                 for batch in batches:
@@ -118,12 +121,12 @@ def write_rows(
                         raise BadRow(describe(batch.num_rows, entries.wrong))
                     for part in _steps(entries, bucket.step):
                         bucket.take(len(part))
-                        sender.send(EntryRows.of(part, client.partition_count, insert=write.insert))
+                        send(part)
                     counted(len(entries))
             except HoldfastError:
                 # What is on its way is counted still.
                 with suppress(HoldfastError):
-                    sender.finish()
+                    sender.settle()
                 raise
             sender.finish()
         if letters is not None:
@@ -142,6 +145,25 @@ def write_rows(
         frozenset(count.partitions),
         count.kept,
         0 if letters is None else letters.rows,
+    )
+
+
+def _sending(work: Work, client: Client) -> tuple[Sender | GroupSender, Callable[[Entries], None]]:
+    """What stores the rows of a task, and how it is given them."""
+    name, write, partitions = work.options.map, work.options.write, client.partition_count
+    if write.transaction_rows is None:
+        plain = Sender(client, name, ttl_ms=work.ttl_ms)
+        return plain, lambda part: plain.send(EntryRows.of(part, partitions, insert=write.insert))
+    grouped = GroupSender(client, name, write.transaction_rows, ttl_ms=work.ttl_ms)
+    return grouped, lambda part: grouped.send(_as_lists(part, partitions))
+
+
+def _as_lists(entries: Entries, partition_count: int) -> GroupedRows:
+    return GroupedRows(
+        entries.keys.to_pylist(),
+        entries.values.to_pylist(),
+        partitions_of(entries.keys, partition_count).tolist(),
+        [] if entries.ttls_ms is None else entries.ttls_ms.tolist(),
     )
 
 
@@ -261,6 +283,10 @@ def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bo
     """
     if not overwrite:
         check_map(client, work, struct)
+    if work.options.write.transaction_rows is not None:
+        why = why_not_together(client, work.options.map)
+        if why:
+            raise ConfigError(f"transactionRows: {why}")
     if work.options.write.rejects is not None:
         prepare_folder(work.options.write.rejects)
     compact = work.encoder().compact
