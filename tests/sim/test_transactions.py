@@ -21,13 +21,15 @@ from tests.sim.transaction_stage import (
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.topology import MappedOn, TopologyVersion
-from holdfast.core.model.transaction_orders import BeginTransaction, TransactionFate
+from holdfast.core.model.transaction_orders import BeginTransaction, StoreTogether, TransactionFate
 from holdfast.core.model.transactions import BranchState, LockKeys, StepFate, StepResult, encode
 from holdfast.core.services.transaction_branches import Branches
 from holdfast.core.transaction import coordinator
 from holdfast.core.transaction.orphans import BEGUN_MOST
 from holdfast.core.transaction.steps import result_of
 from holdfast.sim.ablations.switching import ablated
+from holdfast.sim.calls import wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 
@@ -188,6 +190,65 @@ def test_what_transactions_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     one.begin()
     told = one.order(BeginTransaction())
     assert told.fate is TransactionFate.NOT_DONE
+
+
+def together(keys: list[str], value: str, name: str = MAP) -> StoreTogether:
+    return StoreTogether(name, [wire_key(key) for key in keys], [value.encode()] * len(keys))
+
+
+def test_entries_are_stored_together_or_not_at_all() -> None:
+    stage, (one, two, _) = stage_of()
+    a, b, c = spread(stage)
+    stage.put(one.process, a, "old")
+    told = two.order(together([a, b, c, a], "v"))
+    stage.wait(1)
+    assert told.fate is TransactionFate.DONE
+    assert values(stage, one.process, a, b, c) == ["v"] * 3
+    tx = one.begin()
+    one.set(tx, **{b: "locked"})
+    late = two.order(together([a, b, c], "w"))
+    stage.wait(1)
+    assert late.fate is TransactionFate.ROLLED_BACK, "it waits for no lock"
+    one.commit(tx)
+    stage.wait(1)
+    assert values(stage, one.process, a, b, c) == ["v", "locked", "v"]
+    assert [two.order(together([], "", name)).fate for name in (MAP, TRANSACTIONS_MAP)] == [
+        TransactionFate.DONE,
+        TransactionFate.NOT_DONE,
+    ]
+    for desk in (one, two):
+        assert desk.process.driver.member.transactions.coordinator._size == 0
+    assert kept(stage) == 0
+    clean(stage)
+
+
+@pytest.mark.rule("transaction/C-6")
+def test_what_is_stored_together_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"frame_bytes": 65_536, "value_bytes": 20_000, "key_bytes": 1000, "waiting_bytes": 70_000}
+    stage, (one, _, _) = stage_of(limits=limits)
+    keys = keys_at(stage, one.process, 8)
+    tx = one.begin()
+    one.set(tx, **{keys[0]: "x" * 20_000})
+    for count, size, fate, why in (
+        (1, 20_001, TransactionFate.NOT_DONE, "value_bytes"),
+        (4, 20_000, TransactionFate.ROLLED_BACK, "waiting_bytes"),
+        (2, 20_000, TransactionFate.DONE, ""),
+    ):
+        told = one.order(together(keys[1 : 1 + count], "y" * size))
+        stage.wait(1)
+        assert told.fate is fate, told.answers
+        assert why in told.answer.why
+    one.roll_back(tx)
+    stage.wait(1)
+    told = one.order(together(keys[1:5], "z" * 20_000))
+    stage.wait(1)
+    assert (told.fate, "frame_bytes" in told.answer.why) == (TransactionFate.NOT_DONE, True)
+    assert values(stage, one.process, keys[1], keys[3]) == ["y" * 20_000, None]
+    monkeypatch.setattr(coordinator, "RUNNING_MAX", 1)
+    tx = one.begin()
+    assert one.order(together(keys[1:2], "z")).fate is TransactionFate.ROLLED_BACK
+    one.roll_back(tx)
+    clean(stage, again=False)
 
 
 @pytest.mark.rule("transaction/D-1")
