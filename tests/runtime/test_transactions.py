@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from functools import partial
 
 import pytest
@@ -12,9 +13,14 @@ from tests.runtime.test_member import cluster, run
 
 import holdfast
 from holdfast.cli.main import holdfast as command
+from holdfast.client.blocking import Client
 from holdfast.client.client_transactions import ClientTransaction
+from holdfast.client.grouped_putting import GroupedRows, GroupSender, why_not_together
 from holdfast.client.routing import parse_addresses
-from holdfast.errors import Refused, RolledBack
+from holdfast.core.model.transaction_orders import StoreTogether
+from holdfast.errors import ProtocolError, Refused, RolledBack
+from holdfast.wire import own
+from holdfast.wire.values import to_stored
 
 MAP = {"maps.plain.transactional": False}
 ACCOUNTS = 10
@@ -122,6 +128,58 @@ def test_one_that_was_rolled_back_says_so_and_is_tried_again() -> None:
                 async with member.transaction(timeout_s=0.3) as transaction:
                     await transaction.map("accounts").set(1, 1)
                     await asyncio.sleep(1)
+
+    run(story())
+
+
+def test_rows_are_stored_in_groups_again_and_again_until_they_are_there() -> None:
+    def rows(first: int, count: int, word: str) -> GroupedRows:
+        numbers = range(first, first + count)
+        values = [to_stored(f"{word}{number}") for number in numbers]
+        return GroupedRows([to_stored(number) for number in numbers], values, [0] * count)
+
+    def outside(address: str) -> None:
+        with Client(address, timeout_s=20) as client:
+            assert why_not_together(client, "m") == ""
+            assert "takes no part" in why_not_together(client, "plain")
+            sender = GroupSender(client, "m", 4)
+            with ClientTransaction(parse_addresses(address)) as transaction:
+                transaction.set("m", 5, "locked")
+                sender.send(rows(0, 3, "a"))
+                assert sender.count.messages == 0, "no group is full"
+                sender.send(rows(3, 7, "a"))
+                assert sender.count.messages == 2
+                # The second group is rolled back as long as somebody else has locked one of its entries.
+                time.sleep(0.2)
+                assert [client.get("m", to_stored(number)) is None for number in (0, 4, 7)] == [
+                    False,
+                    True,
+                    True,
+                ]
+            done = sender.finish()
+            assert (done.rows, done.messages >= 4, done.rows_again % 4) == (10, True, 0)
+            assert done.rows_again >= 4
+            assert client.get("m", to_stored(5)) == to_stored("a5")
+            assert client.size("m") == 10
+            wrong = GroupSender(client, "plain", 4)
+            wrong.send(rows(0, 4, "a"))
+            with pytest.raises(Refused, match="takes no part"):
+                wrong.finish()
+            assert client.size("plain") == 0
+            with pytest.raises(ProtocolError, match="columns"):
+                _post(client, StoreTogether("m", [b"k"], []))
+            with pytest.raises(ProtocolError, match="at most"):
+                _post(client, StoreTogether("m", [b"k"] * 10_001, [b""] * 10_001))
+            with pytest.raises(ProtocolError, match="lifetime"):
+                _post(client, StoreTogether("m", [b"k"], [b""], ttls_ms=[-2]))
+
+    def _post(client: Client, order: StoreTogether) -> None:
+        connection = client.to(client.table().data_members[0].uuid)
+        connection.ask(own.OrderTransaction(connection.next_number(), order), own.TransactionSays)
+
+    async def story() -> None:
+        async with cluster(2, **MAP) as (first, _):
+            await asyncio.to_thread(outside, first.client_address)
 
     run(story())
 
