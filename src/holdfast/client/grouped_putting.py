@@ -1,5 +1,6 @@
-"""Rows in groups, each stored in one transaction: whoever reads in transactions, or at a whole cut, sees all rows of a
-group or none.
+"""Rows in groups, each stored in one transaction
+
+Whoever reads in transactions, or at a whole cut, sees all rows of a group or none.
 """
 
 from __future__ import annotations
