@@ -70,8 +70,8 @@ def test_a_secret_that_is_given_twice_is_not_shown(name: str) -> None:
 
 
 def test_every_option_is_taken() -> None:
-    values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json", "write": "insert"}
-    values |= {"rowsPerSecond": "10", "concurrentTasks": "4"}
+    values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json", "write": "upsert"}
+    values |= {"rowsPerSecond": "10", "concurrentTasks": "4", "transactionRows": "5"}
     values |= {
         "cut": "true",
         "cutLease": "60",
@@ -93,3 +93,4 @@ def test_every_option_is_taken() -> None:
         keys=((1,),),
     )
     assert (options.ttl_ms, options.tasks, options.timeout_s) == (1000, 2, 3.0)
+    assert (options.write.transaction_rows, options.write.rows_per_second) == (5, 2.5)
