@@ -81,7 +81,7 @@ def main(addresses: str, files: str, rows: int) -> None:
             address=addresses,
             insert_only=insert_only,
             rows_per_second=rows / 8,
-            tasks=8,
+            tasks=8 if isinstance(source, str) else None,
         )
         killer.join(timeout=30)
         told.append(asdict(done))
