@@ -92,8 +92,8 @@ def _in_columns(number: int, told: ChangesSince) -> own.Changes:
 def _in_runs(records: Sequence[Record]) -> list[tuple[int, int, TransactionId]]:
     """The changes that transactions have made: those of one, which follow each other, are one run."""
     runs: list[tuple[int, int, TransactionId]] = []
-    for place, record in enumerate(records):
-        transaction = split_mark(record.request)[0] if record.request else b""
+    for place, told in [(place, one.request) for place, one in enumerate(records) if one.request]:
+        transaction, _ = split_mark(told)
         if not transaction:
             continue
         if runs and runs[-1][2] == transaction and sum(runs[-1][:2]) == place:
