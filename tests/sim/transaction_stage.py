@@ -35,7 +35,11 @@ def transactional(backups: int = 1, **changed: object) -> Settings:
         section: msgspec.structs.replace(getattr(base, section), **keys)  # type: ignore[arg-type]
         for section, keys in changed.items()
     }
-    base = msgspec.structs.replace(base, **sections)
+    return taking_part(msgspec.structs.replace(base, **sections))
+
+
+def taking_part(base: Settings) -> Settings:
+    """These settings, with maps that take part."""
     maps = {name: msgspec.structs.replace(entry, transactional=True) for name, entry in base.maps.items()}
     maps[MAP] = msgspec.structs.replace(base.map(MAP), transactional=True)
     return msgspec.structs.replace(base, maps=maps)

@@ -1,0 +1,316 @@
+"""The stage of the scenarios A1 to G11: members that keep files, transactions on them, and what each story ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from tests.sim.scenarios.keeping import PARTITION, Keeping, at, kept, keys_in
+from tests.sim.stage import clean
+from tests.sim.transaction_stage import Desk, Told, taking_part
+from tests.sim.transaction_stage import kept as locks_and_branches
+
+from holdfast.check.serializability import TransactionOutcome
+from holdfast.config import Settings
+from holdfast.core.machine import CheckpointWanted
+from holdfast.core.model.operations import Op, Outcome, Request
+from holdfast.core.model.sync_request import How
+from holdfast.core.model.transaction_orders import (
+    CommitTransaction,
+    OperateIn,
+    RollBackTransaction,
+    TransactionAnswer,
+    TransactionFate,
+)
+from holdfast.core.model.transactions import BranchState
+from holdfast.core.services.transaction_branches import Branches
+from holdfast.core.sync.choice import Choice
+from holdfast.core.sync.supply import Supply
+from holdfast.sim.calls import wire_key
+from holdfast.sim.transacting import Applications
+from holdfast.sim.workload import MAP
+from holdfast.sim.world import Process
+
+GRACEFUL = pytest.mark.parametrize("graceful", [False, True], ids=["killed", "graceful"])
+HISTORICAL = pytest.mark.parametrize("history", [True, False], ids=["historical", "full"])
+FORGET_S = 400
+"""Branches keep an outcome for two call timeouts, when a step may still be on its way."""
+
+
+@dataclass(eq=False)
+class ToldTransaction:
+    """A transaction of a story: what it writes, and what its owner was told."""
+
+    id: bytes
+    at: Process
+    """Where it was begun."""
+    entries: dict[str, str | None]
+    """None: the entry is removed."""
+    commits: bool = True
+    told: Told = field(default_factory=Told)
+
+    @property
+    def fate(self) -> TransactionFate | None:
+        return self.told.fate
+
+    @property
+    def done(self) -> bool:
+        return self.commits and self.fate is TransactionFate.DONE
+
+
+class TransactingStage(Keeping):
+    """A cluster whose members keep files, with a map that takes part in transactions."""
+
+    def __init__(self, hosts: int, settings: Settings | None = None, *, spare: int = 0) -> None:
+        super().__init__(hosts, taking_part(settings or kept(2)), spare=spare)
+        self.begun: list[ToldTransaction] = []
+        self.expected: dict[str, str | None] = {}
+        """What is there, by what was answered."""
+        self._values = 0
+        self._supplied: list[tuple[str, int, dict[str, Choice]]] = []
+        """To whom, of which partition, and what of each map."""
+        for process in self.processes:
+            self._listen(process)
+
+    # -- who is who
+
+    def bystander(self) -> int:
+        """A host that holds nothing of the partition, and is not the master: transactions are begun there."""
+        used = {*self.holders(), self.master()}
+        return next(host for host in map(self.host_of, self.processes) if host not in used)
+
+    def elsewhere(self, host: int, count: int = 1) -> list[str]:
+        """Keys in some other partition, of which this host is the primary."""
+        rows = self.processes[0].driver.member.table.rows
+        me = self.member(host).me
+        partition = next(p for p, row in enumerate(rows) if row.owner == me and p != PARTITION)
+        return keys_in(partition, count)
+
+    def cut_off(self, source: int, *targets: int) -> None:
+        """Nothing passes from this host to those."""
+        for target in targets:
+            self.cut(self.process(source), self.process(target))
+
+    def stop(self, *hosts: int, graceful: bool) -> None:
+        """Members are told to leave, or die; nothing hinders those who leave."""
+        if graceful:
+            self.heal()
+            self.leave(*hosts)
+        else:
+            self.end("kill", *hosts)
+
+    # -- transactions
+
+    def values(self, keys: Iterable[str]) -> dict[str, str | None]:
+        """A new value for each of these keys."""
+        self._values += 1
+        return dict.fromkeys(keys, f"value {self._values}")
+
+    def begin(
+        self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False
+    ) -> ToldTransaction:
+        """Begin a transaction at a host, and write these entries."""
+        desk = Desk(self, self.process(host))
+        transaction = ToldTransaction(desk.begin(optimistic=optimistic), desk.process, dict(entries))
+        told = [
+            desk.order(
+                OperateIn(
+                    transaction.id,
+                    Request(
+                        Op.SET if value is not None else Op.DELETE,
+                        MAP,
+                        [0],
+                        wire_key(key),
+                        (value or "").encode(),
+                    ),
+                    for_update=True,
+                )
+            )
+            for key, value in entries.items()
+        ]
+        self.until(lambda: all(each.fate is not None for each in told), 30)
+        assert {each.fate for each in told} <= {TransactionFate.DONE}, told[0].answers
+        self.begun.append(transaction)
+        return transaction
+
+    def commit(self, *transactions: ToldTransaction) -> None:
+        """Order it, and wait for nothing."""
+        for transaction in transactions:
+            order = CommitTransaction(transaction.id)
+            callers = transaction.at.driver.callers
+            transaction.at.step(
+                partial(callers.order_transaction, order, partial(self._told, transaction))
+            )
+
+    def roll_back(self, *transactions: ToldTransaction) -> None:
+        """Order it, and wait for nothing."""
+        for transaction in transactions:
+            transaction.commits = False
+            order = RollBackTransaction(transaction.id)
+            callers = transaction.at.driver.callers
+            transaction.at.step(
+                partial(callers.order_transaction, order, partial(self._told, transaction))
+            )
+
+    def _told(self, transaction: ToldTransaction, answer: TransactionAnswer) -> None:
+        transaction.told.answers.append(answer)
+        if transaction.done:
+            self.expected.update(transaction.entries)
+
+    def answered(self, *transactions: ToldTransaction, seconds: float = 60) -> None:
+        """Wait until the owners of these know what became of them."""
+        self.until(lambda: all(each.fate is not None for each in transactions), seconds)
+
+    def transact(self, host: int, keys: Iterable[str], *, removed: bool = False) -> None:
+        """Write a new value to all these keys, or remove them, in one transaction that is done."""
+        entries = dict.fromkeys(keys) if removed else self.values(keys)
+        transaction = self.begin(host, entries)
+        self.commit(transaction)
+        self.answered(transaction)
+        assert transaction.done, transaction.told.answers
+
+    # -- what copies hold
+
+    def state_of(
+        self, transaction: ToldTransaction, host: int, partition: int = PARTITION
+    ) -> BranchState | None:
+        """How the transaction stands in the copy that a host holds."""
+        copy = self.member(host).copies.held.get(partition)
+        branch = Branches(copy.maps, 0).branch(transaction.id) if copy is not None else None
+        return branch.state if branch is not None else None
+
+    def prepared(self, transaction: ToldTransaction, *hosts: int) -> bool:
+        """Whether it is prepared in the copies of these hosts; without any: in all of its partitions, on all copies."""
+        if hosts:
+            return all(self.state_of(transaction, host) is BranchState.PREPARED for host in hosts)
+        return all(
+            self.state_of(transaction, host, partition) is BranchState.PREPARED
+            for partition in {at(key) for key in transaction.entries}
+            for host in self.holders(partition)
+        )
+
+    def soon(self, reached: Callable[[], bool], seconds: float = 2) -> None:
+        """Until then, looked at so often that nothing else happens in between."""
+        for _ in range(round(seconds * 5000)):
+            if reached():
+                return
+            self.wait(0.0002)
+        raise AssertionError("it did not come to that")
+
+    def sizes(self, partition: int = PARTITION) -> set[int]:
+        """How many entries the copies of the map in a partition have."""
+        return {
+            len(self.member(host).copies.held[partition].maps[MAP].state.entries)
+            for host in self.holders(partition)
+        }
+
+    def sent(self) -> dict[How, int]:
+        """How many maps of partitions were brought up to date, by what was sent, by those who live."""
+        return {
+            how: sum(member.source.selection.fills[how] for member in self.cluster.members()) for how in How
+        }
+
+    def synchronised(self, host: int, partition: int = PARTITION, name: str = MAP) -> list[tuple[str, str]]:
+        """How a map in a partition was brought up to date on the present member of a host, each time, and why so."""
+        me = self.member(host).me
+        return [
+            (choices[name].how.name.lower(), choices[name].why)
+            for to, of, choices in self._supplied
+            if (to, of) == (me, partition) and name in choices
+        ]
+
+    def _listen(self, process: Process) -> None:
+        """What it supplies is noted, for all maps: the member tells only of the one of which most was sent."""
+        source = process.driver.member.source
+        note = source._note
+
+        def noted(supply: Supply) -> None:
+            self._supplied.append((supply.to, supply.partition, dict(supply.choices)))
+            note(supply)
+
+        source._note = noted  # type: ignore[method-assign]
+
+    def start(self, *hosts: int, lite: bool = False, by_order: bool = False) -> None:
+        super().start(*hosts, lite=lite, by_order=by_order)
+        for host in hosts:
+            self._listen(self.process(host))
+
+    def checkpoint(self, host: int, *partitions: int) -> None:
+        """Let a member write down its copies of these partitions."""
+        process, disk = self.process(host), self.cluster.disks[host]
+        before = disk.counts["Put"]
+        process.step(partial(process.driver.handle, CheckpointWanted(partitions)))
+        self.wait(0.5)
+        assert disk.counts["Put"] >= before + len(partitions)
+
+    # -- applications that run transactions all the time
+
+    def applications(self) -> Callable[[], int]:
+        """They begin now; answers what stops and judges them, and says how many transactions they have committed."""
+        running = Applications(self.world, self.cluster, ["a", "b", "c"], MAP)
+        running.start()
+
+        def stop() -> int:
+            running.pause()
+            self.until(lambda: not running.waiting)
+            self.calm()
+            self.wait(1)
+            running.look()
+            assert running.problems(set()) == []
+            return sum(each.outcome is TransactionOutcome.COMMITTED for each in running.history)
+
+        return stop
+
+    # -- the end
+
+    def whole(self, *, again: bool = True) -> None:
+        """What each story ends with: nobody keeps a lock or a branch; of each transaction all is there or nothing, on
+        whichever member it is asked for, and it is what its owner was told; copies are equal, without a gap; and
+        all that is still so when everybody was stopped and came back from files.
+        """
+        self.until(lambda: locks_and_branches(self) == 0, FORGET_S)
+        self._decide()
+        self._look()
+        clean(self, self.writes, again=again)
+        if again:
+            assert locks_and_branches(self) == 0
+            self._look()
+
+    def _decide(self) -> None:
+        """Whose outcome nobody was told has one all the same, and it is one of two."""
+        for transaction in self.begun:
+            if transaction.fate is None:
+                assert transaction.at.dead or not transaction.commits, "who lives is told"
+            in_doubt = transaction.fate in (None, TransactionFate.UNKNOWN, TransactionFate.NOT_ACTIVE)
+            if not in_doubt or not transaction.commits:
+                continue
+            found = self._read(self.cluster.living()[0], transaction.entries)
+            if found == transaction.entries:
+                self.expected.update(found)
+
+    def _look(self) -> None:
+        expected = {key: None for each in self.begun for key in each.entries} | self.expected
+        for process in self.cluster.living():
+            found = self._read(process, expected)
+            wrong = {key: (value, expected[key]) for key, value in found.items() if value != expected[key]}
+            assert not wrong, f"found, and expected: {wrong}"
+
+    def _read(self, process: Process, keys: Iterable[str]) -> dict[str, str | None]:
+        asked: dict[str, list[Outcome]] = {key: self.ask(process, Op.GET, key) for key in keys}
+        self.until(lambda: all(asked.values()), 30)
+        read = {key: answers[0].value for key, answers in asked.items()}
+        return {key: value.decode() if isinstance(value, bytes) else None for key, value in read.items()}
+
+    def there(self, *transactions: ToldTransaction) -> list[bool]:
+        """Of each of these, whether it is there; fails when half of it is."""
+        found = []
+        for transaction in transactions:
+            seen = self._read(self.cluster.living()[0], transaction.entries)
+            there = {key for key, value in transaction.entries.items() if seen[key] == value}
+            assert there in (set(), set(transaction.entries)), f"half of it: {seen}"
+            found.append(bool(there))
+        return found
+
+
