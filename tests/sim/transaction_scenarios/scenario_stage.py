@@ -19,7 +19,9 @@ from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.transaction_orders import (
     CommitTransaction,
+    HoldCommits,
     OperateIn,
+    ResumeCommits,
     RollBackTransaction,
     TransactionAnswer,
     TransactionFate,
@@ -35,6 +37,7 @@ from holdfast.sim.world import Process
 
 GRACEFUL = pytest.mark.parametrize("graceful", [False, True], ids=["killed", "graceful"])
 HISTORICAL = pytest.mark.parametrize("history", [True, False], ids=["historical", "full"])
+HOLD = b"held by the story"
 FORGET_S = 400
 """Branches keep an outcome for two call timeouts, when a step may still be on its way."""
 
@@ -171,7 +174,26 @@ class TransactingStage(Keeping):
         self.answered(transaction)
         assert transaction.done, transaction.told.answers
 
+    def hold_commits(self, host: int) -> None:
+        """What is begun there is prepared, and not committed."""
+        told = Desk(self, self.process(host)).order(HoldCommits(HOLD, 60_000))
+        self.wait(0.01)
+        assert told.fate is TransactionFate.DONE
+
+    def resume_commits(self, host: int) -> None:
+        """It is."""
+        Desk(self, self.process(host)).order(ResumeCommits(HOLD))
+
     # -- what copies hold
+
+    def applied(self, transaction: ToldTransaction, host: int) -> bool:
+        """Whether what it writes to the partition is in the copy that a host holds."""
+        held = self.member(host).copies.held[PARTITION].maps.get(MAP)
+        return held is not None and all(
+            held.state.entries.get(wire_key(key)) == value.encode()
+            for key, value in transaction.entries.items()
+            if value is not None and at(key) == PARTITION
+        )
 
     def state_of(
         self, transaction: ToldTransaction, host: int, partition: int = PARTITION

@@ -249,3 +249,45 @@ def test_a5_without_terms_the_judge_cries_out() -> None:
     assert any("entries of ledger differ" in problem for problem in problems), problems
     with pytest.raises(AssertionError):
         stage.whole()
+
+
+# -- A6: two primaries at a time
+
+
+def halved(stage: TransactingStage) -> list[bool]:
+    """The cluster is cut in two; the smaller part has the primary, the larger one its backups. In both an application
+    writes to the same entries, until the cut is over. Answers whether the one and the other was done by then.
+    """
+    one, b1, b2 = stage.holders()
+    near, other = (host for host in range(5) if host not in (one, b1, b2))
+    stage.transact(near, KEYS[:5])
+    stage.wait(1)
+    for here in (one, near):
+        for there in (b1, b2, other):
+            stage.cut_off(here, there)
+            stage.cut_off(there, here)
+    stage.wait(12)
+    # Optimistic: else the smaller part could not even lock.
+    smaller = stage.begin(near, stage.values(KEYS[:3]), optimistic=True)
+    larger = stage.begin(other, stage.values(KEYS[:3]), optimistic=True)
+    stage.commit(smaller, larger)
+    stage.wait(2)
+    answered = [each.done for each in (smaller, larger)]
+    stage.heal()
+    stage.wait(30)
+    return answered
+
+
+def test_a6_two_primaries_at_a_time_cannot_be() -> None:
+    stage = TransactingStage(5)
+    assert halved(stage) == [False, True]
+    stage.whole()
+
+
+@ablated("view-majority")
+def test_a6_without_a_majority_the_judge_cries_out() -> None:
+    """The negative control: both hand out the same numbers for different updates, and both are acknowledged."""
+    stage = TransactingStage(5)
+    assert halved(stage) == [True, True]
+    with pytest.raises(AssertionError):
+        stage.whole()
