@@ -1,4 +1,4 @@
-"""The stage of the scenarios A1 to G11: members that keep files, transactions on them, and what each story ends with."""
+"""The stage of the scenarios A1 to G11: members keep files, transactions run on them, and each story ends whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import pytest
 from tests.sim.scenarios.keeping import PARTITION, Keeping, at, kept, keys_in
 from tests.sim.stage import clean
@@ -42,6 +43,12 @@ FORGET_S = 400
 """Branches keep an outcome for two call timeouts, when a step may still be on its way."""
 
 
+def under_load(settings: Settings) -> Settings:
+    """Transactions that an application leaves alone hold the others up for ten seconds at most."""
+    chosen = msgspec.structs.replace(settings.transactions, timeout_ms=10_000)
+    return msgspec.structs.replace(settings, transactions=chosen)
+
+
 @dataclass(eq=False)
 class ToldTransaction:
     """A transaction of a story: what it writes, and what its owner was told."""
@@ -51,6 +58,8 @@ class ToldTransaction:
     """Where it was begun."""
     entries: dict[str, str | None]
     """None: the entry is removed."""
+    writes: list[Told] = field(default_factory=list)
+    """What came of these, one by one."""
     commits: bool = True
     told: Told = field(default_factory=Told)
 
@@ -115,26 +124,22 @@ class TransactingStage(Keeping):
         self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False
     ) -> ToldTransaction:
         """Begin a transaction at a host, and write these entries."""
+        transaction = self.begin_unheard(host, entries, optimistic=optimistic)
+        self.until(lambda: all(each.fate is not None for each in transaction.writes), 30)
+        fates = {each.fate for each in transaction.writes}
+        assert fates <= {TransactionFate.DONE}, transaction.writes[0].answers
+        return transaction
+
+    def begin_unheard(
+        self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False
+    ) -> ToldTransaction:
+        """The same, and wait for no lock."""
         desk = Desk(self, self.process(host))
         transaction = ToldTransaction(desk.begin(optimistic=optimistic), desk.process, dict(entries))
-        told = [
-            desk.order(
-                OperateIn(
-                    transaction.id,
-                    Request(
-                        Op.SET if value is not None else Op.DELETE,
-                        MAP,
-                        [0],
-                        wire_key(key),
-                        (value or "").encode(),
-                    ),
-                    for_update=True,
-                )
-            )
-            for key, value in entries.items()
-        ]
-        self.until(lambda: all(each.fate is not None for each in told), 30)
-        assert {each.fate for each in told} <= {TransactionFate.DONE}, told[0].answers
+        for key, value in entries.items():
+            op = Op.SET if value is not None else Op.DELETE
+            request = Request(op, MAP, [0], wire_key(key), (value or "").encode())
+            transaction.writes.append(desk.order(OperateIn(transaction.id, request, for_update=True)))
         self.begun.append(transaction)
         return transaction
 
@@ -143,9 +148,7 @@ class TransactingStage(Keeping):
         for transaction in transactions:
             order = CommitTransaction(transaction.id)
             callers = transaction.at.driver.callers
-            transaction.at.step(
-                partial(callers.order_transaction, order, partial(self._told, transaction))
-            )
+            transaction.at.step(partial(callers.order_transaction, order, partial(self._told, transaction)))
 
     def roll_back(self, *transactions: ToldTransaction) -> None:
         """Order it, and wait for nothing."""
@@ -153,9 +156,7 @@ class TransactingStage(Keeping):
             transaction.commits = False
             order = RollBackTransaction(transaction.id)
             callers = transaction.at.driver.callers
-            transaction.at.step(
-                partial(callers.order_transaction, order, partial(self._told, transaction))
-            )
+            transaction.at.step(partial(callers.order_transaction, order, partial(self._told, transaction)))
 
     def _told(self, transaction: ToldTransaction, answer: TransactionAnswer) -> None:
         transaction.told.answers.append(answer)
@@ -269,7 +270,7 @@ class TransactingStage(Keeping):
 
     # -- applications that run transactions all the time
 
-    def applications(self) -> Callable[[], int]:
+    def run_applications(self) -> tuple[Applications, Callable[[], int]]:
         """They begin now; answers what stops and judges them, and says how many transactions they have committed."""
         running = Applications(self.world, self.cluster, ["a", "b", "c"], MAP)
         running.start()
@@ -283,7 +284,11 @@ class TransactingStage(Keeping):
             assert running.problems(set()) == []
             return sum(each.outcome is TransactionOutcome.COMMITTED for each in running.history)
 
-        return stop
+        return running, stop
+
+    def applications(self) -> Callable[[], int]:
+        """The same, of which only the end is asked for."""
+        return self.run_applications()[1]
 
     # -- the end
 
@@ -292,13 +297,17 @@ class TransactingStage(Keeping):
         whichever member it is asked for, and it is what its owner was told; copies are equal, without a gap; and
         all that is still so when everybody was stopped and came back from files.
         """
-        self.until(lambda: locks_and_branches(self) == 0, FORGET_S)
+        self.until(self._all_over, FORGET_S)
         self._decide()
         self._look()
         clean(self, self.writes, again=again)
         if again:
             assert locks_and_branches(self) == 0
             self._look()
+
+    def _all_over(self) -> bool:
+        members = self.cluster.members()
+        return locks_and_branches(self) == 0 and not any(member.picture.under_way() for member in members)
 
     def _decide(self) -> None:
         """Whose outcome nobody was told has one all the same, and it is one of two."""
@@ -334,5 +343,3 @@ class TransactingStage(Keeping):
             assert there in (set(), set(transaction.entries)), f"half of it: {seen}"
             found.append(bool(there))
         return found
-
-

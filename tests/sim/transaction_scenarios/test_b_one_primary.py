@@ -304,7 +304,10 @@ def test_b9_what_a_single_owner_had_only_locked_vanishes_and_what_was_prepared_i
     for their owner has gone. What is prepared in all partitions is decided.
     """
     stage = TransactingStage(1, kept(0))
-    tx = [stage.begin(0, stage.values([*KEYS[size], *keys_in(PARTITION + 1, 1, at)])) for at, size in enumerate(SIZES)]
+    tx = [
+        stage.begin(0, stage.values([*KEYS[size], *keys_in(PARTITION + 1, 1, at)]))
+        for at, size in enumerate(SIZES)
+    ]
     if prepared:
         stage.commit(*tx)
         stage.soon(lambda: all(stage.prepared(each) for each in tx))
@@ -322,7 +325,10 @@ def test_b9_what_a_single_owner_had_only_locked_vanishes_and_what_was_prepared_i
 def test_b10_the_power_of_a_single_owner_fails_at_any_moment_of_a_commit(deeds: int) -> None:
     """The third is done, the others are on their way to the disk: each of them is there as a whole, or is not."""
     stage = TransactingStage(1, kept(0))
-    tx = [stage.begin(0, stage.values([*KEYS[size], *keys_in(PARTITION + 1, 1, at)])) for at, size in enumerate(SIZES)]
+    tx = [
+        stage.begin(0, stage.values([*KEYS[size], *keys_in(PARTITION + 1, 1, at)]))
+        for at, size in enumerate(SIZES)
+    ]
     stage.commit(tx[2])
     stage.answered(tx[2])
     disk = stage.cluster.disks[0]
