@@ -105,6 +105,22 @@ class TransactingStage(Keeping):
         for target in targets:
             self.cut(self.process(source), self.process(target))
 
+    def gone_but(self, *hosts: int) -> None:
+        """Wait until everybody knows that these are not members any more; partitions may wait for them."""
+        dead = {self.member(host).me for host in hosts}
+        self.until(
+            lambda: all(
+                member.membership.view is not None
+                and dead.isdisjoint(info.uuid for info in member.membership.view.members)
+                for member in self.cluster.members()
+            )
+        )
+        self.wait(3)
+
+    def join_up(self, source: int, target: int) -> None:
+        """That is over, for these two."""
+        del self.world.weather.cut[self.process(source).host, self.process(target).host]
+
     def stop(self, *hosts: int, graceful: bool) -> None:
         """Members are told to leave, or die; nothing hinders those who leave."""
         if graceful:
@@ -135,13 +151,25 @@ class TransactingStage(Keeping):
     ) -> ToldTransaction:
         """The same, and wait for no lock."""
         desk = Desk(self, self.process(host))
-        transaction = ToldTransaction(desk.begin(optimistic=optimistic), desk.process, dict(entries))
+        transaction = ToldTransaction(desk.begin(optimistic=optimistic), desk.process, {})
+        self.write_in(transaction, entries)
+        self.begun.append(transaction)
+        return transaction
+
+    def write_in(self, transaction: ToldTransaction, entries: Mapping[str, str | None]) -> None:
+        """Order these writes."""
+        desk = Desk(self, transaction.at)
+        transaction.entries.update(entries)
         for key, value in entries.items():
             op = Op.SET if value is not None else Op.DELETE
             request = Request(op, MAP, [0], wire_key(key), (value or "").encode())
             transaction.writes.append(desk.order(OperateIn(transaction.id, request, for_update=True)))
-        self.begun.append(transaction)
-        return transaction
+
+    def read_in(self, transaction: ToldTransaction, key: str) -> None:
+        """Read an entry in it."""
+        told = Desk(self, transaction.at).start(transaction.id, Op.GET, key)
+        self.until(lambda: told.fate is not None)
+        assert told.fate is TransactionFate.DONE
 
     def commit(self, *transactions: ToldTransaction) -> None:
         """Order it, and wait for nothing."""
@@ -184,6 +212,10 @@ class TransactingStage(Keeping):
     def resume_commits(self, host: int) -> None:
         """It is."""
         Desk(self, self.process(host)).order(ResumeCommits(HOLD))
+
+    def listed(self, host: int) -> TransactionAnswer:
+        """What an operator is told there."""
+        return Desk(self, self.process(host)).listed()
 
     # -- what copies hold
 
@@ -307,7 +339,10 @@ class TransactingStage(Keeping):
 
     def _all_over(self) -> bool:
         members = self.cluster.members()
-        return locks_and_branches(self) == 0 and not any(member.picture.under_way() for member in members)
+        keep = any(
+            member.picture.under_way() or member.transactions.finishing.remembered for member in members
+        )
+        return not keep and locks_and_branches(self) == 0
 
     def _decide(self) -> None:
         """Whose outcome nobody was told has one all the same, and it is one of two."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from tests.sampled_cases import sampled
 from tests.sim.scenarios.keeping import NO_HISTORY, PARTITION, Files, kept, keys_in
 from tests.sim.transaction_scenarios.scenario_stage import (
     GRACEFUL,
@@ -114,10 +117,10 @@ def fails_over(
     stage.whole()
 
 
-@GRACEFUL
-@NEAR_TOO
-@pytest.mark.parametrize("reached", REACHED)
-@pytest.mark.parametrize("order", ["01", "10"])
+@pytest.mark.parametrize(
+    ("order", "reached", "near_too", "graceful"),
+    sampled(product(["01", "10"], REACHED, [False, True], [False, True]), 3),
+)
 def test_b2_two_are_prepared_in_part(order: str, reached: str, near_too: bool, graceful: bool) -> None:
     stage = TransactingStage(5)
     near = stage.bystander()
@@ -130,10 +133,10 @@ def test_b2_two_are_prepared_in_part(order: str, reached: str, near_too: bool, g
     fails_over(stage, tx, *gone, graceful=graceful, near_too=near_too)
 
 
-@GRACEFUL
-@NEAR_TOO
-@pytest.mark.parametrize("reached", REACHED)
-@pytest.mark.parametrize("order", ["012", "210"])
+@pytest.mark.parametrize(
+    ("order", "reached", "near_too", "graceful"),
+    sampled(product(["012", "210"], REACHED, [False, True], [False, True]), 3),
+)
 def test_b4_two_are_prepared_in_part_and_the_third_is_done(
     order: str, reached: str, near_too: bool, graceful: bool
 ) -> None:
@@ -171,7 +174,7 @@ def test_b3_of_two_that_are_prepared_one_is_done_on_a_backup_alone(order: str, g
         stage.soon(lambda mine=mine: stage.prepared(mine))
         stage.cut_off(host, one)
     held, goes = tx
-    stage.world.weather.cut.pop((goes.at.host, stage.process(one).host))
+    stage.join_up(stage.host_of(goes.at), one)
     stage.cut_off(one, b1)
     stage.soon(lambda: stage.state_of(goes, b2) is BranchState.COMMITTED)
     assert stage.prepared(goes, b1)
