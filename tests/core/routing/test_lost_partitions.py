@@ -7,10 +7,24 @@ import pytest
 from tests.core.routing.test_gathering import ANN, BEN, ME, Desk
 
 from holdfast.config import MapSettings, ServiceSettings, Settings
-from holdfast.config.schema import INTERNAL
+from holdfast.config.schema import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.messages import Answer, Forward
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.transactions import (
+    AskBranch,
+    CommitBranch,
+    ForgetBranches,
+    LockKeys,
+    PrepareBranch,
+    RollBackBranch,
+    TransactionalWrite,
+    TransactionStep,
+    ValueSeen,
+    begins,
+    encode,
+)
 from holdfast.core.routing.gathering import PARTLY
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.request_refusals import Refusals
@@ -55,6 +69,55 @@ def test_g3_a_map_that_is_read_only_safe_is_not_written_at_all(op: Op) -> None:
     assert (refused is None) is (op in READS)
     touched = losses().why_refused(asks(op, "strict", 1))
     assert touched is not None and touched.status is Status.LOST
+
+
+TX, ANNS = b"t" * 16, MemberId("ann")
+STEPS = {
+    "lock": LockKeys(TX, ANNS, [("careless", b"k"), ("safe", b"k")], 0),
+    "write": PrepareBranch(
+        TX,
+        ANNS,
+        [1],
+        [TransactionalWrite("careless", b"k", b"v"), TransactionalWrite("safe", b"k", None)],
+        [],
+        True,
+    ),
+    "read": PrepareBranch(TX, ANNS, [1], [], [ValueSeen("safe", b"k", None)], False),
+}
+ENDS = {
+    "commit": CommitBranch(TX),
+    "roll back": RollBackBranch(TX, ANNS, [1], True),
+    "ask": AskBranch(TX, ANNS, [1]),
+    "forget": ForgetBranches([TX]),
+}
+
+
+def steps(step: TransactionStep, partition: int) -> Request:
+    op = Op.TRANSACT if begins(step) else Op.SETTLE
+    return Request(op, TRANSACTIONS_MAP, [partition], value=encode(step))
+
+
+@pytest.mark.rule("routing/R-12")
+@pytest.mark.parametrize("what", STEPS)
+def test_g2_a_transaction_begins_nothing_in_what_is_lost(what: str) -> None:
+    refused = losses().why_refused(steps(STEPS[what], 1))
+    assert refused is not None and refused.status is Status.LOST
+    assert "map 'safe'" in refused.detail
+    assert losses().why_refused(steps(STEPS[what], 0)) is None
+    assert losses(1, "strict").why_refused(steps(STEPS[what], 1)) is None
+
+
+@pytest.mark.rule("routing/R-12")
+def test_g3_a_transaction_writes_nothing_to_a_map_that_is_read_only_safe() -> None:
+    writes = PrepareBranch(TX, ANNS, [0], [TransactionalWrite("strict", b"k", b"v")], [], True)
+    assert losses().why_refused(steps(writes, 0)) is not None
+    assert losses().why_refused(steps(LockKeys(TX, ANNS, [("strict", b"k")], 0), 0)) is None
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_g2_what_was_prepared_before_is_ended(what: str) -> None:
+    """It may be done elsewhere."""
+    assert losses().why_refused(steps(ENDS[what], 1)) is None
 
 
 def test_the_refusal_says_what_is_lost_and_what_helps() -> None:

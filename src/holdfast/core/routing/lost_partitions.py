@@ -2,13 +2,15 @@
 
 - routing/R-12: Of a map whose `loss_policy` does not ignore it nothing is read or written in a partition that its row
   names as lost, also when a member is back that holds it; with `read-only-safe` nothing of the map is written at all.
+  Nor does a transaction lock or prepare anything there. What was prepared before is ended: it may be done elsewhere.
 """
 
 from __future__ import annotations
 
 from holdfast.config import Settings
-from holdfast.config.schema import INTERNAL
+from holdfast.config.schema import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
+from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep, decode_step
 from holdfast.core.placement.event_log import ranges_of
 
 IGNORE, READ_ONLY = "ignore", "read-only-safe"
@@ -59,14 +61,36 @@ class LostPartitions:
 
     def why_refused(self, request: Request) -> Outcome | None:
         """routing/R-12: the answer to a request on what is lost."""
-        if request.op in (Op.CALL, Op.ASK) or not self.concern(request.map):
+        if not self._of or request.op in (Op.CALL, Op.ASK):
             return None
-        configured = self._settings.configured(request.map)
-        policy = self._settings.map(request.map).loss_policy
+        if request.op is Op.TRANSACT and request.map == TRANSACTIONS_MAP:
+            return self._why_no_step(request.partitions, decode_step(request.value))
+        return self._why_not(request.map, request.partitions, reads=request.op in READS)
+
+    def _why_no_step(self, partitions: list[int], step: TransactionStep) -> Outcome | None:
+        """The same, of what a transaction begins there: it goes by the entries, and not by where locks are kept."""
+        read: set[str] = set()
+        written: set[str] = set()
+        if isinstance(step, LockKeys):
+            read.update(name for name, _ in step.keys)
+        elif isinstance(step, PrepareBranch):
+            read.update(seen.map for seen in step.seen)
+            written.update(write.map for write in step.writes)
+        for name in sorted(read | written):
+            refused = self._why_not(name, partitions, reads=name not in written)
+            if refused is not None:
+                return refused
+        return None
+
+    def _why_not(self, name: str, partitions: list[int], *, reads: bool) -> Outcome | None:
+        if not self.concern(name):
+            return None
+        configured = self._settings.configured(name)
+        policy = self._settings.map(name).loss_policy
         lost = self._of[configured]
-        touched = lost.intersection(request.partitions)
-        if not touched and (policy != READ_ONLY or request.op in READS):
+        touched = lost.intersection(partitions)
+        if not touched and (policy != READ_ONLY or reads):
             return None
-        partitions = ranges_of(sorted(touched or lost))
-        detail = LOST.format(partitions=partitions, name=request.map, configured=configured, policy=policy)
+        told = ranges_of(sorted(touched or lost))
+        detail = LOST.format(partitions=told, name=name, configured=configured, policy=policy)
         return Outcome(Status.LOST, None, detail)
