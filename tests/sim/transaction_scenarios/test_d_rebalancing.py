@@ -26,6 +26,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.transaction_orders import TransactionFate
+from holdfast.core.model.transactions import BranchState
 from holdfast.core.model.views import Intent
 from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
@@ -231,6 +233,28 @@ def test_d8_locks_are_taken_while_one_of_two_primaries_knows_of_a_new_view_and_t
     stage.answered(late)
     assert tx.done
     assert late.done
+    stage.whole()
+
+
+def test_d9_a_key_whose_partition_moves_while_it_is_locked() -> None:
+    """Its lock moves, too, and it is prepared where the partition lives now."""
+    stage = TransactingStage(2, kept(1), spare=1)
+    keys = [keys_in(partition, 1)[0] for partition in range(7)]
+    tx = stage.begin(0, stage.values(keys))
+    stage.start(2)
+    stage.wait(15)
+    moved = [key for key in keys if stage.holders(at(key))[0] == 2]
+    assert moved, "some of their partitions live elsewhere now"
+    other = stage.begin_unheard(1, stage.values(moved[:1]))
+    stage.wait(1)
+    assert other.writes[0].fate is None
+    stage.commit(tx)
+    stage.soon(lambda: stage.state_of(tx, 2, at(moved[0])) is BranchState.PREPARED)
+    stage.answered(tx)
+    assert tx.done
+    stage.until(lambda: other.writes[0].fate is TransactionFate.DONE)
+    stage.commit(other)
+    stage.answered(other)
     stage.whole()
 
 

@@ -141,7 +141,7 @@ def test_f7_without_acknowledgements_of_backups_the_judge_cries_out() -> None:
         stage.whole()
 
 
-@pytest.mark.parametrize("after_s", [2.5, 2.9, 3.0, 3.1, 3.3, 3.6, 4.0])
+@pytest.mark.parametrize("after_s", [2.9, 3.0, 3.1, 3.6])
 def test_f8_who_is_asked_dies_during_the_recovery(after_s: float) -> None:
     stage, near, _, two = staged()
     tx = stage.begin(near, stage.values([*KEYS[:5], *stage.elsewhere(two)]))
@@ -157,7 +157,7 @@ def test_f8_who_is_asked_dies_during_the_recovery(after_s: float) -> None:
     stage.whole()
 
 
-@pytest.mark.parametrize("after_s", [0.0, 2.5, 3.0, 3.1, 3.3, 4.0])
+@pytest.mark.parametrize("after_s", [0.0, 2.9, 3.1, 3.6])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_f9_the_coordinator_dies_and_the_master_too(prepared: bool, after_s: float) -> None:
     """The next master goes on with the newest table that anybody knows (rule 1)."""
