@@ -137,21 +137,23 @@ class TransactingStage(Keeping):
         return dict.fromkeys(keys, f"value {self._values}")
 
     def begin(
-        self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False
+        self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False, timeout_ms: int = 0
     ) -> ToldTransaction:
         """Begin a transaction at a host, and write these entries."""
-        transaction = self.begin_unheard(host, entries, optimistic=optimistic)
+        transaction = self.begin_unheard(host, entries, optimistic=optimistic, timeout_ms=timeout_ms)
         self.until(lambda: all(each.fate is not None for each in transaction.writes), 30)
         fates = {each.fate for each in transaction.writes}
         assert fates <= {TransactionFate.DONE}, transaction.writes[0].answers
         return transaction
 
     def begin_unheard(
-        self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False
+        self, host: int, entries: Mapping[str, str | None], *, optimistic: bool = False, timeout_ms: int = 0
     ) -> ToldTransaction:
         """The same, and wait for no lock."""
         desk = Desk(self, self.process(host))
-        transaction = ToldTransaction(desk.begin(optimistic=optimistic), desk.process, {})
+        transaction = ToldTransaction(
+            desk.begin(optimistic=optimistic, timeout_ms=timeout_ms), desk.process, {}
+        )
         self.write_in(transaction, entries)
         self.begun.append(transaction)
         return transaction

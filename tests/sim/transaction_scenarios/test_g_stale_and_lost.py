@@ -104,7 +104,9 @@ def test_g4_a_stale_copy_is_replaced_whatever_its_counter(theirs: int) -> None:
     stage.isolate(stage.process(one))
     stage.commit(unheard)
     stage.wait(12)
-    stage.transact(other, KEYS[: 3 if theirs == 1 else 10][-theirs:])
+    assert stage.counter(one) == 13
+    stage.transact(other, KEYS[:theirs])
+    assert {stage.counter(host) for host in range(3) if host != one} == {10 + theirs}
     stage.end("power cut", one)
     stage.heal()
     stage.gone(one)
