@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import pytest
@@ -171,7 +172,7 @@ def test_b3_of_two_that_are_prepared_one_is_done_on_a_backup_alone(order: str, g
         mine = stage.begin(host, stage.values([*KEYS[SIZES[int(each)]], *stage.elsewhere(host)]))
         tx.append(mine)
         stage.commit(mine)
-        stage.soon(lambda mine=mine: stage.prepared(mine))
+        stage.soon(partial(stage.prepared, mine))
         stage.cut_off(host, one)
     held, goes = tx
     stage.join_up(stage.host_of(goes.at), one)

@@ -7,6 +7,8 @@ waits for everybody who was in it last. When its operator accepts that one is mi
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.sim.scenarios.keeping import PARTITION, keys_in
 from tests.sim.scenarios.test_8_restart import accept, assigned
@@ -22,6 +24,11 @@ CASES: dict[str, tuple[int, Reached, Reached]] = {
     "no commit on a backup": (3, (), ()),
 }
 """How many transactions, and whose commits have reached the one backup, and the other, in this order."""
+
+
+def applied_at(stage: TransactingStage, transaction: ToldTransaction, hosts: list[int]) -> bool:
+    """Whether it is done on the copies of all these."""
+    return all(stage.applied(transaction, host) for host in hosts)
 
 
 def committed_in_part(stage: TransactingStage, case: str) -> list[ToldTransaction]:
@@ -48,7 +55,7 @@ def committed_in_part(stage: TransactingStage, case: str) -> list[ToldTransactio
                 stage.cut_off(one, host)
         stage.resume_commits(hosts[at])
         told = [one, *(host for host, some in zip(backups, reached, strict=True) if at in some)]
-        stage.soon(lambda at=at, told=told: all(stage.applied(tx[at], host) for host in told))
+        stage.soon(partial(applied_at, stage, tx[at], told))
     for host, some in zip(backups, reached, strict=True):
         assert [at for at in range(count) if stage.applied(tx[at], host)] == sorted(some)
     return tx

@@ -10,7 +10,14 @@ import pytest
 from tests.sim.scenarios.keeping import PARTITION, Files, kept, keys_in
 from tests.sim.transaction_scenarios.scenario_stage import GRACEFUL, TransactingStage, under_load
 
-from holdfast.check.serializability import Isolation, ListRead, ListTransaction, TransactionOutcome, judge
+from holdfast.check.serializability import (
+    AnomalyFound,
+    Isolation,
+    ListRead,
+    ListTransaction,
+    TransactionOutcome,
+    judge,
+)
 from holdfast.config import MapSettings, Settings
 from holdfast.core.messages import Message
 from holdfast.core.model.operations import Op
@@ -314,7 +321,7 @@ def cut(stage: TransactingStage, number: int, *, whole: bool) -> ListTransaction
     )
 
 
-def cuts_under_load(*, whole: bool) -> tuple[TransactingStage, list[str]]:
+def cuts_under_load(*, whole: bool) -> tuple[TransactingStage, list[AnomalyFound]]:
     """What no order of the transactions and of what the cuts show explains."""
     stage = TransactingStage(3, under_load(kept(1)))
     running: Applications
