@@ -13,6 +13,7 @@ from tests.sim.stage import clean
 from tests.sim.transaction_stage import Desk, Told, taking_part
 from tests.sim.transaction_stage import kept as locks_and_branches
 
+from holdfast.check import convergence
 from holdfast.check.serializability import TransactionOutcome
 from holdfast.config import Settings
 from holdfast.core.machine import CheckpointWanted
@@ -85,6 +86,12 @@ class TransactingStage(Keeping):
         """To whom, of which partition, and what of each map."""
         for process in self.processes:
             self._listen(process)
+
+    def rest(self, seconds: float = 60) -> None:
+        """Until all is well. It takes a moment longer where somebody sees to transactions just then."""
+        self.calm(seconds)
+        self.wait(1)
+        self.until(lambda: convergence.judge(self.cluster.pictures()) == [], 5)
 
     # -- who is who
 

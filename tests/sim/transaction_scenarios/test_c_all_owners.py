@@ -8,9 +8,11 @@ waits for everybody who was in it last. When its operator accepts that one is mi
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
-from tests.sim.scenarios.keeping import PARTITION, keys_in
+from tests.sampled_cases import sampled
+from tests.sim.scenarios.keeping import PARTITION, kept, keys_in
 from tests.sim.scenarios.test_8_restart import accept, assigned
 from tests.sim.transaction_scenarios.scenario_stage import ToldTransaction, TransactingStage
 
@@ -94,4 +96,35 @@ def test_c_all_owners_stop_and_all_come_back(case: str) -> None:
     stage.rest()
     stage.wait(10)
     assert stage.there(*tx) == [True] * len(tx)
+    stage.whole()
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "slowness", "how", "backups"),
+    sampled(product([1, 2, 3, 5, 8, 20, 50], [1, 30], ["kill", "power cut"], [1, 2]), 6),
+)
+def test_c_all_stop_at_any_moment_of_three_commits(at_ms: int, slowness: int, how: str, backups: int) -> None:
+    """With disks that are slow more of it is under way. Everybody returns."""
+    stage = TransactingStage(3, kept(backups))
+    owners = sorted({stage.holders(partition)[0] for partition in range(7) if partition != PARTITION})
+    others = [stage.elsewhere(host, 3) for host in owners]
+    for disk in stage.cluster.disks:
+        disk.slowness = slowness
+    tx = [
+        stage.begin(
+            host,
+            stage.values([*KEYS[host * 3 : host * 3 + 3], *(keys[host] for keys in others)]),
+            optimistic=host == 1,
+        )
+        for host in range(3)
+    ]
+    stage.commit(*tx)
+    stage.wait(at_ms / 1000)
+    hosts = stage.end_all("kill" if how == "kill" else "power cut")
+    for disk in stage.cluster.disks:
+        disk.slowness = 1
+    stage.start(*hosts)
+    stage.rest()
+    stage.wait(10)
+    stage.there(*tx)
     stage.whole()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from tests.sampled_cases import sampled
 from tests.sim.scenarios.keeping import PARTITION, keys_in
 from tests.sim.transaction_scenarios.scenario_stage import GRACEFUL, ToldTransaction, TransactingStage
 
@@ -33,6 +36,30 @@ def refused(stage: TransactingStage, near: int, two: int) -> ToldTransaction:
     stage.transact(two, [x])
     stage.write_in(tx, stage.values(KEYS[:5]))
     return tx
+
+
+@pytest.mark.parametrize(
+    ("who", "at_ms", "phases", "away_s"),
+    sampled(
+        product(["coordinator", "primary", "both", "other primary"], [0, 1, 2, 3, 5, 8], [2, 1], [12.0, 1.5]),
+        7,
+    ),
+)
+def test_f_somebody_is_cut_off_around_a_commit_and_comes_back(
+    who: str, at_ms: int, phases: int, away_s: float
+) -> None:
+    """For longer, or shorter, than it takes to be removed. Who is removed says that it does not know, or knows."""
+    stage, near, one, two = staged()
+    elsewhere = stage.elsewhere(two) if phases == 2 else []
+    tx = stage.begin(near, stage.values([*KEYS[:5], *elsewhere]))
+    stage.commit(tx)
+    stage.wait(at_ms / 1000)
+    for host in {"coordinator": [near], "primary": [one], "both": [near, one], "other primary": [two]}[who]:
+        stage.isolate(stage.process(host))
+    stage.wait(away_s)
+    stage.heal()
+    stage.answered(tx)
+    stage.whole()
 
 
 @pytest.mark.parametrize("prepared", [False, True])
