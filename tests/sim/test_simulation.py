@@ -22,6 +22,10 @@ FOUND_WITH_POWER_CUTS = {
     508: "a cluster of one had no faults, and so no power cut",
 }
 """The same with power cuts."""
+FOUND_WITH_TRANSACTIONS = {
+    423: "the last look removed an idle entry of a lazy map, and the power cut came before that was durable",
+}
+"""The same with transactions."""
 REPLAYED = 77
 
 
@@ -40,6 +44,12 @@ def test_seeds_that_once_failed(seed: int) -> None:
 @pytest.mark.parametrize("seed", sorted(FOUND_WITH_POWER_CUTS))
 def test_seeds_that_once_failed_with_power_cuts(seed: int) -> None:
     verdict = simulate(seed, power_cuts=True)
+    assert verdict.ok, verdict.problems
+
+
+@pytest.mark.parametrize("seed", sorted(FOUND_WITH_TRANSACTIONS))
+def test_seeds_that_once_failed_with_transactions(seed: int) -> None:
+    verdict = simulate(seed, journal="mixed", transactions=True)
     assert verdict.ok, verdict.problems
 
 
