@@ -83,8 +83,21 @@ class Cluster:
         return [
             Candidate(each["uuid"], each["group"] or each["uuid"], each.get("consistent_id", ""))
             for each in self.members
-            if not each["lite"] and not each["leaving"]
+            # Members of releases before there was a baseline do not say.
+            if not each["lite"] and not each["leaving"] and not each.get("outside")
         ]
+
+    def places(self, crashed: Sequence[str]) -> list[Candidate]:
+        """Whose places the master keeps when these crash, too."""
+        baseline = self.status.get("baseline")
+        members = baseline["members"] if baseline else []
+        return places_of(
+            [
+                BaselineMember(each["consistent_id"], each["group"])
+                for each in members
+                if each["away"] or each["uuid"] in crashed
+            ]
+        )
 
     def find(self, text: str) -> str:
         """The UUID of a member, by its name, its UUID, or the beginning of that. Raises ConfigError."""
@@ -118,6 +131,8 @@ class Cluster:
         ] + newcomers
         if not candidates:
             raise ConfigError("nobody would be left to hold the partitions")
+        if self.status.get("baseline"):
+            newcomers = []
         accepts = self.status["partitions"]["lost"] == "accept"
         return forecast(
             self.rows,

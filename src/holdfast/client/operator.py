@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.routing import delays
+from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.core.model.partition_events import News, Number
 from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown
@@ -34,6 +35,8 @@ def order(
     state: str = "",
     partitions: Sequence[int] = (),
     maps: Sequence[str] = (),
+    members: Sequence[str] = (),
+    adjust_ms: int = FIXED,
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
@@ -51,7 +54,16 @@ def order(
         number = connection.next_number()
         timeout_ms = min(round(timeout_s * 1000), own.ORDER_MS_MAX)
         connection.post(
-            own.Order(number, want, timeout_ms, state, partitions=list(partitions), maps=list(maps))
+            own.Order(
+                number,
+                want,
+                timeout_ms,
+                state,
+                partitions=list(partitions),
+                maps=list(maps),
+                members=list(members),
+                adjust_ms=adjust_ms,
+            )
         )
         deadline = time.monotonic() + timeout_s + LATE_S
         while not connection.has_answer(number) and time.monotonic() < deadline:
@@ -85,6 +97,8 @@ def order_cluster(
     state: str = "",
     partitions: Sequence[int] = (),
     maps: Sequence[str] = (),
+    members: Sequence[str] = (),
+    adjust_ms: int = FIXED,
     timeout_s: float,
 ) -> None:
     """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
@@ -111,6 +125,8 @@ def order_cluster(
                 state=state,
                 partitions=partitions,
                 maps=maps,
+                members=members,
+                adjust_ms=adjust_ms,
                 timeout_s=left_s,
                 progress=learn,
             )

@@ -267,6 +267,16 @@ class LostReset:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineOrdered:
+    """The operator wants just these members to own data, if `after` is still the end of the history."""
+
+    after: str
+    members: tuple[str, ...]
+    """By consistent id."""
+    adjust_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Durable:
     """Every append up to this number is durable."""
 
@@ -489,6 +499,7 @@ Event = (
     | DeadDeclared
     | LossAccepted
     | LostReset
+    | BaselineOrdered
     | Durable
     | CheckpointDone
     | CheckpointWanted

@@ -20,6 +20,7 @@ from holdfast.core.journal.recovery import Recovered
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     AnswersUnread,
+    BaselineOrdered,
     Become,
     ChangesAsked,
     ChangeState,
@@ -444,6 +445,10 @@ class Member:
         """Whether the partitions have owners."""
         return self.table.assigned
 
+    def waits_for_copies(self) -> bool:
+        """As master: whether partitions wait for members that hold them."""
+        return bool(self.migrations.lost)
+
     def active_migrations(self) -> list[tuple[migration_step.Migration, int]]:
         """The migrations in which this member is the primary."""
         return self.source.active()
@@ -479,6 +484,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Holdings: lambda member, sender, message: member.migrations.returned(sender, message),
     m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
     m.ResetLost: lambda member, _, message: member.migrations.reset_lost(message.partitions, message.maps),
+    m.BaselineWanted: lambda member, _, message: member.membership.on_baseline_wanted(message),
     m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
@@ -579,6 +585,9 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     DeadDeclared: lambda member, event: member.membership.declare_dead(set(event.members)),
     LossAccepted: lambda member, event: member.on_loss_accepted(),
     LostReset: Member.on_lost_reset,
+    BaselineOrdered: lambda member, event: member.membership.order_baseline(
+        event.after, event.members, event.adjust_ms
+    ),
 }
 """What happens to a member: whose it is."""
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {

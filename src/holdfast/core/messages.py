@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.consensus.raft_messages import RaftMessage
+from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
@@ -29,6 +30,8 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The cluster it belonged to before, if it still holds data of it."""
     stores: dict[str, FilesSeen] = {}
     """What its own files know of those of all members of that cluster."""
+    baseline: Baseline | None = None
+    """Who owned data in that cluster, and the history of that."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -186,6 +189,17 @@ class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
     view: int
     state: ClusterState
     ending: bool = False
+
+
+class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
+    """To the master: the operator wants just these members to own data, if nothing has changed since."""
+
+    view: int
+    after: str
+    """The end of the history that was seen; empty: there was no baseline."""
+    members: list[str]
+    """By consistent id."""
+    adjust_ms: int
 
 
 class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -593,6 +607,7 @@ Message = (
     | TableCheck
     | TableDiffers
     | StateWanted
+    | BaselineWanted
     | DeclareDead
     | Holdings
     | AcceptLoss

@@ -116,7 +116,8 @@ class Safety:
         present = {info.uuid for info in members}
         # Who is missing while the table is frozen keeps its slots: they count as wanted, and not as there.
         expected = [*members, *self._membership.missing()]
-        groups = {info.group or info.uuid for info in expected if not info.lite}
+        groups = {info.group or info.uuid for info in expected if self._membership.may_hold(info)}
+        groups |= {one.group or one.consistent_id for one in self._membership.away()}
         wanted = max(1, min(1 + self._settings.replica_backups(), len(groups)))
         lacking = 0
         first = ""
@@ -133,6 +134,12 @@ class Safety:
         if not state.migrates:
             missing = ", ".join(info.name for info in self._membership.missing())
             return f"; the cluster is {state}{f' and without {missing}' if missing else ''}"
+        away = ", ".join(one.consistent_id for one in self._membership.away())
+        if away:
+            return (
+                f"; places are kept for members of the baseline that are away: {away}. Start them, or take them out: "
+                "holdfast cluster baseline remove"
+            )
         delayed_ms = self._migrations.delayed_ms
         return f"; restoring waits {delayed_ms / 1000:.1f} s for members to return" if delayed_ms else ""
 

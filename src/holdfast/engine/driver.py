@@ -11,6 +11,7 @@ from holdfast.core.machine import (
     AnswersUnread,
     Append,
     BackpressureChanged,
+    BaselineOrdered,
     Become,
     ChangeState,
     Checkpoint,
@@ -236,6 +237,10 @@ class Driver:
     def reset_lost(self, partitions: Iterable[int], maps: Iterable[str]) -> None:
         """The operator lets these maps use what there is of these partitions, which are lost."""
         self.handle(LostReset(tuple(partitions), tuple(maps)))
+
+    def order_baseline(self, after: str, members: Iterable[str], adjust_ms: int) -> None:
+        """The operator wants just these members to own data, if `after` is still the end of the history."""
+        self.handle(BaselineOrdered(after, tuple(members), adjust_ms))
 
     def declare_dead(self, members: Iterable[MemberId]) -> None:
         """The operator vouches that these members have ended."""

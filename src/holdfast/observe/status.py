@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.core.member import Member
+from holdfast.core.model.baseline import FIXED
 
 
 def _process(member: Member) -> dict[str, int] | None:
@@ -30,6 +31,31 @@ def _lost(member: Member) -> dict[str, list[int]]:
     return dict(sorted(found.items()))
 
 
+def _baseline(member: Member) -> dict[str, object] | None:
+    """Who owns data; None: everybody who is here."""
+    picture = member.picture
+    baseline = picture.baseline
+    if baseline is None:
+        return None
+    here = {info.consistent_id: info.uuid for info in picture.members()}
+    return {
+        "members": [
+            {
+                "consistent_id": one.consistent_id,
+                "group": one.group,
+                "uuid": here.get(one.consistent_id, ""),
+                "away": one.away,
+            }
+            for one in baseline.members
+        ],
+        "outside": [info.consistent_id for info in picture.outside()],
+        "adjust_ms": None if baseline.adjust_ms == FIXED else baseline.adjust_ms,
+        "adjusts_in_ms": picture.adjusts_in_ms,
+        "changes": baseline.changes,
+        "history": list(baseline.history),
+    }
+
+
 def _waits(member: Member) -> bool:
     """Whether the table of a cluster that was stopped is still to be made."""
     view = member.picture.view
@@ -51,6 +77,7 @@ def status_of(
     why_unsafe = member.picture.why_unsafe()
     why_cluster_unsafe = member.picture.why_cluster_unsafe()
     view = picture.view
+    outside = {info.uuid for info in picture.outside()}
     return {
         "uuid": member.me,
         "name": picture.info.name,
@@ -78,6 +105,7 @@ def status_of(
                 "lite": info.lite,
                 "group": info.group,
                 "consistent_id": info.consistent_id,
+                "outside": info.uuid in outside,
                 "leaving": info.uuid in picture.departing,
                 "master": info.uuid == picture.master,
                 "primaries": primaries[info.uuid],
@@ -87,6 +115,7 @@ def status_of(
         ],
         "topology": dict(zip(("major", "minor"), picture.topology, strict=True)),
         "transactions": picture.transactions,
+        "baseline": _baseline(member),
         "table": {"version": member.picture.table_version, "stamp": f"{member.picture.table_stamp:016x}"},
         "partitions": {
             "count": len(rows),

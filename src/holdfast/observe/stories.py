@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core import messages as m
 from holdfast.core.machine import (
+    BaselineOrdered,
     Become,
     ChangeState,
     ClientRequest,
@@ -251,6 +252,10 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             ]
         case LossAccepted():
             return ["the operator does not wait for what is missing"]
+        case BaselineOrdered(after, members, adjust_ms):
+            then = f" after {after}" if after else ""
+            alone = "" if adjust_ms < 0 else f", adjusted after {adjust_ms} ms"
+            return [f"the operator wants the baseline{then} to be: {', '.join(members)}{alone}"]
         case LostReset(partitions, maps):
             listed = ", ".join(map(str, partitions))
             return [f"the operator resets lost partitions {listed} of {', '.join(maps)}"]

@@ -2,7 +2,7 @@
 
 The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
 (`core.cluster.intents`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back,
-and `reset_lost` does not go on.
+and `reset_lost` and `change_baseline` do not go on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.config.schema import DEFAULT_MAP
+from holdfast.core.cluster.baseline_orders import BaselineChange, owners_wanted
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Intent
@@ -22,7 +23,7 @@ from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
 
 POLL_S = 0.02
-TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST)
+TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST, own.Want.BASELINE)
 """Orders that do not stand when they were not carried out in time."""
 LAST_ANSWERS_S = 1.0
 """How long a member that ends gives its orders to be answered."""
@@ -145,6 +146,41 @@ class Control:
             if (names := {name for name in lost if not maps or name in maps})
             and (not partitions or partition in partitions)
         }
+
+    async def change_baseline(
+        self, change: BaselineChange, names: Sequence[str], adjust_ms: int, timeout_s: float
+    ) -> None:
+        """Let others own data (`core.cluster.baseline_orders`); returns when every member has said that it knows."""
+        picture = self._member.picture
+        self._must_be_member()
+        self._must_go_on()
+        if unserved := picture.why_unserved():
+            raise Refused(
+                f"{unserved}: start the members that hold them, or go on without what they held (holdfast cluster "
+                "accept-loss), before others own data"
+            )
+        asked_s = 0.0
+
+        def changed() -> bool:
+            # Said again: a new master has not heard it; and what somebody else has changed meanwhile counts.
+            nonlocal asked_s
+            self._must_go_on()
+            view, now_s = picture.view, asyncio.get_running_loop().time()
+            if view is None:
+                return False
+            owners = wanted if wanted.are_in(view) else owners_wanted(view, change, names, adjust_ms)
+            if not owners.are_in(view) and now_s - asked_s >= 1:
+                asked_s = now_s
+                self._node.guard(
+                    lambda: self._driver.order_baseline(
+                        view.baseline_point, sorted(owners.members), owners.adjust_ms
+                    )
+                )
+            return owners.are_in(view) and picture.known_by_all
+
+        assert picture.view is not None, "a member is in a view"
+        wanted = owners_wanted(picture.view, change, names, adjust_ms)
+        await self.until(changed, timeout_s, lambda: "the baseline is another one" + self._whom_it_waits_for())
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
@@ -286,6 +322,9 @@ class Control:
                 return self.accept_loss(timeout_s)
             case own.Want.RESET_LOST:
                 return self.reset_lost(order.partitions, order.maps, timeout_s)
+            case own.Want.BASELINE:
+                change = BaselineChange(order.state)
+                return self.change_baseline(change, order.members, order.adjust_ms, timeout_s)
             case own.Want.END:
                 return self.shut_down_cluster(timeout_s)
             case own.Want.LEAVE:

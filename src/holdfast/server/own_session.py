@@ -13,6 +13,8 @@ from typing import assert_never
 import msgspec
 
 from holdfast.config import LimitSettings
+from holdfast.core.cluster.baseline_orders import BaselineChange
+from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import (
@@ -494,6 +496,14 @@ class OwnSession:
             return
         if order.want is own.Want.STATE and order.state not in set(ClusterState):
             detail = f"a cluster is {', '.join(ClusterState)}; not {order.state!r}"
+            self._fault(order.id, own.FaultKind.MALFORMED, detail)
+            return
+        if order.want is own.Want.BASELINE and order.state not in set(BaselineChange):
+            detail = f"a baseline is changed by {', '.join(BaselineChange)}; not {order.state!r}"
+            self._fault(order.id, own.FaultKind.MALFORMED, detail)
+            return
+        if not FIXED <= order.adjust_ms <= own.ORDER_MS_MAX:
+            detail = f"a baseline is adjusted after at most {own.ORDER_MS_MAX} milliseconds"
             self._fault(order.id, own.FaultKind.MALFORMED, detail)
             return
         if order.want is own.Want.REFILL and not self._in_range(order.id, [order.partition]):

@@ -19,6 +19,7 @@ from holdfast.config import TRANSACTIONS_MAP
 from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX
 from holdfast.core import messages as m
 from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
+from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import EntryEvent, Op, Request, why_malformed
@@ -132,6 +133,17 @@ def _stores(stores: dict[str, FilesSeen]) -> None:
         _require(len(seen.token) <= NAME_MAX, f"a token of {len(seen.token)} characters")
 
 
+def _baseline(baseline: Baseline) -> None:
+    _numbers(baseline.changes)
+    _numbers(baseline.adjust_ms + 1)
+    _require(0 < len(baseline.history) <= baseline.changes, "a history of another length than the changes")
+    _require(len(baseline.history) <= HISTORY_KEPT, f"a history of {len(baseline.history)} changes")
+    names = [one.consistent_id for one in baseline.members]
+    _require(names == sorted(set(names)), "a baseline out of order")
+    for text in (*names, *(one.group for one in baseline.members), *baseline.history):
+        _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
+
+
 def _view(view: View) -> None:
     _numbers(view.number, most=VIEW_MAX)
     if view.cluster_id:
@@ -141,6 +153,8 @@ def _view(view: View) -> None:
     for info in (*view.members, *view.missing):
         _info(info)
     _stores(view.stores)
+    if view.baseline is not None:
+        _baseline(view.baseline)
 
 
 def _news(news: Iterable[News], count: int) -> None:
@@ -315,6 +329,13 @@ def _holdings(message: m.Holdings, count: int) -> None:
         _counters(kept.counters)
 
 
+def _baseline_wanted(message: m.BaselineWanted, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _numbers(message.adjust_ms + 1)
+    for text in (message.after, *message.members):
+        _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
+
+
 def _reset(message: m.ResetLost, count: int) -> None:
     _partitions(message.partitions, count)
     _names_of_maps(message.maps)
@@ -344,6 +365,8 @@ def _heartbeat(message: m.Heartbeat, _: int) -> None:
 def _join(message: m.JoinRequest, _: int) -> None:
     _info(message.info)
     _stores(message.stores)
+    if message.baseline is not None:
+        _baseline(message.baseline)
 
 
 def _joined(message: m.JoinAnswer, _: int) -> None:
@@ -485,6 +508,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.TableReport: _report,
     m.Holdings: _holdings,
     m.ResetLost: _reset,
+    m.BaselineWanted: _baseline_wanted,
     m.MigrationRequest: _request_of_migration,
     m.MigrationReady: _one,
     m.MigrationRefused: _one,

@@ -159,6 +159,8 @@ class Want(IntEnum):
     """A backup of a partition, of which this member is the primary, with what the primary holds: filled anew."""
     RESET_LOST = 8
     """Lost partitions in use again, with what there is of them."""
+    BASELINE = 9
+    """Just these members, or these too, or these no more, as the owners of data."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -169,7 +171,9 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     timeout_ms: int
     """How long to wait for it, at most `ORDER_MS_MAX`."""
     state: str = ""
-    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`)."""
+    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it is to change (`set`,
+    `add`, `remove`, `auto`).
+    """
     partition: int = -1
     """For `REFILL`."""
     member: str = ""
@@ -178,6 +182,10 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """For `RESET_LOST`; empty: all that are lost."""
     maps: Rows[str] = []
     """For `RESET_LOST`, by their configured names; empty: all that have lost some."""
+    members: Rows[str] = []
+    """For `BASELINE`, by consistent id."""
+    adjust_ms: int = -1
+    """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -210,7 +210,9 @@ class Zoned:
         self._stale = False
         departing = self._standing.departing
         members = [
-            DataMember(node_of(info), info.group, info.described()) for info in view.members if not info.lite
+            DataMember(node_of(info), info.group, info.described())
+            for info in view.members
+            if view.may_hold(info)
         ]
         leaving = sorted(node_of(info) for info in view.members if info.uuid in departing)
         members.sort(key=lambda member: member.node)
@@ -225,7 +227,10 @@ class Zoned:
         if info is None or not self._routing.known:
             return True
         departing = self._standing.departing
-        if not any(not other.lite and other.uuid not in departing for other in self._standing.members()):
+        if not any(
+            self._standing.may_hold(other) and other.uuid not in departing
+            for other in self._standing.members()
+        ):
             return True
         return not self.held_by(node_of(info))
 

@@ -10,6 +10,7 @@ from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.file_proofs import KnownFiles, is_behind
 from holdfast.core.cluster.identity import Timing
 from holdfast.core.messages import JoinRequest
+from holdfast.core.model.baseline import Baseline, is_beginning
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.views import MemberInfo, View
 
@@ -57,7 +58,9 @@ def refusal(
 def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
     """Who may hold acknowledged writes in files, and is not here: while a cluster comes back, or when it stops."""
     here = {info.store for info in members}
-    found = {info.store: info for info in (*view.missing, *view.members) if info.store and not info.lite}
+    found = {
+        info.store: info for info in (*view.missing, *view.members) if info.store and view.may_hold(info)
+    }
     return [info for store, info in found.items() if store not in here]
 
 
@@ -72,6 +75,26 @@ def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[s
     else:
         why = f"the service {name!r} has {field} = {shared[key]} in this cluster, yours has {theirs[key]}"
     return f"{why}; all members need the same ones"
+
+
+def why_other_history(theirs: Baseline | None, view: View, *, surely_newest: bool) -> str:
+    """cluster/B-1: why a stranger with files cannot be of this cluster as it is now; empty when it can.
+
+    Who knows more than this view cannot, either, but while a stopped cluster comes back: then the others learn of it.
+    `surely_newest`: this view is the newest one.
+    """
+    if is_beginning(theirs, view.baseline):
+        return ""
+    if is_beginning(view.baseline, theirs) and (view.recovering or not surely_newest):
+        return ""
+    assert theirs is not None, "no history is the beginning of each"
+    ours = f"{view.baseline.changes} changes, the last {view.baseline.point}" if view.baseline else "none"
+    return (
+        f"your files are of another history of the baseline ({theirs.changes} changes, the last {theirs.point}) than "
+        f"this cluster ({ours}): both parts have gone on without each other, and each has written what the other does "
+        "not have. Keep what the part that is to stay has, and start this member with an empty persistence.directory; "
+        "if this member's part is to stay, stop this cluster first"
+    )
 
 
 def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
@@ -90,12 +113,15 @@ class Candidates:
         self._asked: dict[MemberId, tuple[MemberInfo, int]] = {}
         self._twins: dict[str, int] = {}
         """Files that a stranger has shown while a member has the same, and since when."""
+        self._baselines: dict[MemberId, Baseline | None] = {}
+        """What those who have asked know of who owns data."""
 
-    def ask(self, info: MemberInfo, now_ns: int) -> None:
+    def ask(self, info: MemberInfo, now_ns: int, baseline: Baseline | None = None) -> None:
         """It asks (again). Of two processes at one address only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
+        self._baselines[info.uuid] = baseline
         assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
             "one at an address"
         )
@@ -139,15 +165,29 @@ class Candidates:
         for info in view.members:
             self._asked.pop(info.uuid, None)
         assert self._asked.keys().isdisjoint(info.uuid for info in view.members), "who is in asks no more"
+        self._forget_baselines()
         self._twins.clear()
 
     def forget(self, now_ns: int) -> None:
         """Who has not asked for long does not want to be admitted any more."""
         self._asked = {uuid: one for uuid, one in self._asked.items() if one[1] >= now_ns - CANDIDATE_NS}
+        self._forget_baselines()
+
+    def _forget_baselines(self) -> None:
+        self._baselines = {uuid: one for uuid, one in self._baselines.items() if uuid in self._asked}
 
     def forgotten(self, now_ns: int) -> int:
         """How many have not asked for so long that they should not be remembered."""
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
+
+    def newest_baseline(self, view: View, members: list[MemberInfo]) -> Baseline | None:
+        """Who owns data when these are let in: while a stopped cluster comes back somebody may know of a later change."""
+        newest = view.baseline
+        for info in members if view.recovering else ():
+            theirs = self._baselines.get(info.uuid)
+            if is_beginning(newest, theirs):
+                newest = theirs
+        return newest
 
     def admissible(
         self,
@@ -168,16 +208,20 @@ class Candidates:
         here = {info.uuid for info in view.members}
         files = {info.store for info in staying}
         chosen: list[MemberInfo] = []
+        known = view
         for uuid in sorted(self._asked):
             info, asked_ns = self._asked[uuid]
             if asked_ns < now_ns - CANDIDATE_NS or home(info) in taken or uuid in here:
                 continue
             if info.store and info.store in files:
                 continue
+            if why_other_history(self._baselines.get(uuid), known, surely_newest=True):
+                continue
             files.add(info.store)
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
                 behind = info.behind or is_behind(info, files_known.seen(info.store, view))
                 chosen.append(msgspec.structs.replace(info, life=view.number + 1, behind=behind))
+                known = msgspec.structs.replace(view, baseline=self.newest_baseline(view, chosen))
         assert len(chosen) <= len(staying), "who stays can decide without those who come"
         assert here.isdisjoint(info.uuid for info in chosen), "who is in the view is not let in again"
         return chosen

@@ -9,10 +9,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.identity import Identity
+from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import Address
-from holdfast.core.model.views import FilesSeen, View
+from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 PATIENCE = 4
 
@@ -70,4 +73,28 @@ class Formation:
         missing = awaited(seen, [info]) if seen is not None else []
         assert seen is None or number > seen.number, "views are numbered (cluster/V-1)"
         assert all(one.store != info.store for one in missing), "nobody waits for its own files"
-        return View(number, identity.cluster_id, [info], missing=missing, stores=stores, recovering=True)
+        baseline = _all_away(seen, info) if seen is not None else None
+        return View(
+            number,
+            identity.cluster_id,
+            [info],
+            missing=missing,
+            stores=stores,
+            recovering=True,
+            baseline=baseline,
+        )
+
+
+def _all_away(seen: View, own: MemberInfo) -> Baseline | None:
+    """Who owned data when the cluster was stopped: of all but this member the places are kept."""
+    if seen.baseline is None:
+        return None
+    were_here = {info.consistent_id for info in seen.members if not info.lite}
+    members = tuple(
+        replace(
+            one,
+            away=one.consistent_id != own.consistent_id and (one.away or one.consistent_id in were_here),
+        )
+        for one in seen.baseline.members
+    )
+    return replace(seen.baseline, members=members)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.machine import Outbox
-from holdfast.core.messages import Heartbeat, StateWanted
+from holdfast.core.messages import BaselineWanted, Heartbeat, StateWanted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
@@ -36,6 +36,8 @@ class Intents:
         """What was ordered here, and is not so yet."""
         self._ordered: StateWanted | None = None
         """As master: the newest order of anybody."""
+        self.baseline: BaselineWanted | None = None
+        """As master: who is to own data, says the newest order of anybody."""
 
     # -- wishes of members
 
@@ -94,13 +96,13 @@ class Intents:
         """Members of whom something is remembered here."""
         return {*self._of, *self.safe, *self.full, *self.short}
 
-    def departing(self, members: list[MemberInfo]) -> set[MemberId]:
+    def departing(self, view: View) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite.
 
         The latter only if somebody remains who holds the data.
         """
-        leaving = {info.uuid for info in members if self.of(info.uuid) is Intent.LEAVE}
-        data = {info.uuid for info in members if not info.lite} - leaving
+        leaving = set(self.leaving(view))
+        data = {info.uuid for info in view.members if view.may_hold(info)} - leaving
         demoted = {uuid for uuid in data if self.of(uuid) is Intent.LITE}
         return leaving | demoted if data - demoted else leaving
 
@@ -158,6 +160,8 @@ class Intents:
         if self._ordered is not None and (master != self._me or _fulfilled(self._ordered, view)):
             self._ordered = None
         assert self._ordered is None or master == self._me, "only the master carries out orders"
+        if self.baseline is not None and (master != self._me or self.baseline.after != view.baseline_point):
+            self.baseline = None
         if self._order is not None and _fulfilled(self._order, view):
             self._order = None
         if self._order is not None:

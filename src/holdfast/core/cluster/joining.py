@@ -15,6 +15,7 @@ from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.standing import SEEKING, MembershipState, MembershipStep, Standing
 from holdfast.core.machine import Outbox, Stop
 from holdfast.core.messages import JoinAnswer, JoinRequest, ViewDecided
+from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MILLISECOND, Address
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
@@ -64,10 +65,26 @@ class Joining:
             self._standing.identity.shared,
             cluster_id,
             self._standing.files.stores(self._standing.last_view, ()) if cluster_id else {},
+            self._known_baseline() if cluster_id else None,
         )
         for address in targets:
             self._out.send_datagram(address, request)
         return None
+
+    def _known_baseline(self) -> Baseline | None:
+        view = self._standing.last_view or self._standing.identity.seen
+        return view.baseline if view is not None else None
+
+    def _why_other_history(self, request: JoinRequest) -> str:
+        """cluster/B-1, as a member of the cluster."""
+        standing = self._standing
+        view = standing.view
+        if view is None or not standing.admitted:
+            return ""
+        silent = set(standing.detector.suspects(self._out.now_ns))
+        hears_majority = standing.may_decide(view, {info.uuid for info in view.members} - silent)
+        surely_newest = standing.is_master and hears_majority
+        return admission.why_other_history(request.baseline, view, surely_newest=surely_newest)
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
@@ -90,6 +107,7 @@ class Joining:
             self._standing.view,
         )
         old = why_old(info, self._standing.files.seen(info.store, self._standing.view)) if info.store else ""
+        why = why or self._why_other_history(request)
         why = why or self._candidates.same_files(
             info,
             self._standing.view,
@@ -145,7 +163,7 @@ class Joining:
         if not info.store or all(other.store != info.store for other in self._standing.view.members):
             # Whoever shows the files of a member asks again when that one is gone; a copy has been refused by then.
             assert info.uuid != self._standing.me, "no member asks itself"
-            self._candidates.ask(info, self._out.now_ns)
+            self._candidates.ask(info, self._out.now_ns, request.baseline)
         return True
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.cluster import admission
@@ -20,7 +21,15 @@ from holdfast.core.cluster.joining import JOIN_INTERVAL_NS, Joining
 from holdfast.core.cluster.next_view import NextView, Permissions
 from holdfast.core.cluster.standing import MembershipState, MembershipStep, Standing
 from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
-from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
+from holdfast.core.messages import (
+    BaselineWanted,
+    DeclareDead,
+    Heartbeat,
+    JoinAnswer,
+    JoinRequest,
+    StateWanted,
+    ViewDecided,
+)
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.notices import (
     BeatHeard,
@@ -110,6 +119,20 @@ class Membership(Standing):
         """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
         if self.view is not None and self.admitted:
             self.intents.order(self.view, state, ending=ending)
+
+    def order_baseline(self, after: str, members: Sequence[str], adjust_ms: int) -> None:
+        """The operator wants just these to own data, if `after` is still the end of the history. Who gives the order
+        repeats it: a new master has not heard it.
+        """
+        if self.view is not None and self.admitted:
+            wanted = BaselineWanted(self.view.number, after, list(members), adjust_ms)
+            self._out.send(self.view.members[0].uuid, wanted)
+
+    def on_baseline_wanted(self, order: BaselineWanted) -> None:
+        """As master: somebody's operator wants others to own data (cluster/B-2)."""
+        if self.view is not None and self.is_master and not self.view.ending:
+            self.intents.baseline = order
+            self.consider()
 
     def note_full(self, *, full: bool) -> None:
         """This member's disk is full, or has room again: the others are to know at once."""
@@ -364,6 +387,8 @@ class Membership(Standing):
         assert self.last_view is None or view.number > self.last_view.number, "no older view follows"
         self.last_view = view
         alive = {info.uuid for info in view.members}
+        if alive != {info.uuid for info in before}:
+            self.members_changed_ns = self._out.now_ns
         lost = [info for info in before if info.uuid not in alive and info.uuid not in view.left]
         if lost:
             self.evicted_at_ns = self._out.now_ns
@@ -479,7 +504,7 @@ class Membership(Standing):
         assert self.has_left, "its process ends"
         whole = "left the cluster, which was shut down as a whole"
         stays = any(
-            not info.lite and self.intents.of(info.uuid) is not Intent.LEAVE for info in self.members()
+            self.may_hold(info) and self.intents.of(info.uuid) is not Intent.LEAVE for info in self.members()
         )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))

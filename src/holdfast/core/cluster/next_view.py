@@ -13,13 +13,14 @@ from typing import Protocol
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement
+from holdfast.core.cluster.next_baseline import DataPermissions, NextBaseline
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.views import MemberInfo, View
 
 
-class Permissions(Protocol):
+class Permissions(DataPermissions, Protocol):
     """What has to be asked of the machines above before the next view is wanted."""
 
     def may_part(self, member: MemberId) -> bool:
@@ -27,9 +28,6 @@ class Permissions(Protocol):
 
     def may_demote(self, member: MemberId) -> bool:
         """As master: whether this member may become a lite one: it holds nothing any more."""
-
-    def is_assigned(self) -> bool:
-        """Whether the partitions have owners."""
 
 
 class NextView:
@@ -43,6 +41,7 @@ class NextView:
         self._out = out
         self._permissions = permissions
         self._minority_told = False
+        self._baseline = NextBaseline(standing, candidates, out, permissions)
 
     def may_propose(self, candidate: MemberId) -> bool:
         """cluster/A-4, for this member as a consenting one."""
@@ -80,8 +79,9 @@ class NextView:
         members = self._next_members(view, suspects | set(left))
         state, ending = self._standing.intents.wanted(view)
         recovering = view.recovering and not self._permissions.is_assigned()
-        now = (view.members, view.state, view.ending, view.recovering)
-        same = (members, state, ending, recovering) == now
+        baseline = self._baseline.wanted(view, members, left, recovering=recovering)
+        now = (view.members, view.state, view.ending, view.recovering, view.baseline)
+        same = (members, state, ending, recovering, baseline) == now
         if same and not self._long_fenced(agreement):
             return None
         missing = admission.missing(view, members) if state.frozen else []
@@ -89,7 +89,9 @@ class NextView:
             missing = admission.awaited(view, members)
         number = max(view.number, self._standing.numbers_from) + 1
         stores = self._standing.files.stores(view, () if recovering else members)
-        return View(number, view.cluster_id, members, left, state, ending, missing, stores, recovering)
+        return View(
+            number, view.cluster_id, members, left, state, ending, missing, stores, recovering, baseline
+        )
 
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:
         """Who stays, as data or lite members as they wish, and then who is let in."""

@@ -1,6 +1,9 @@
 """How does this member stand to its cluster? The installed view, what is known of everybody in it, and what others ask.
 
 Whoever only reads is given a `Standing`; what changes it is in `membership`.
+
+- cluster/B-3: Who is not in the baseline holds nothing: no replica is given to it, and what it brings back counts only
+  when it is.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from holdfast.core.cluster.file_proofs import KnownFiles
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.intents import Intents
 from holdfast.core.machine import Outbox
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.baseline import FIXED, BaselineMember
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
@@ -100,6 +104,8 @@ class Standing:
         """Since when members say that they have accepted a next view."""
         self.evicted_at_ns: int | None = None
         """When somebody was last removed, or heard though removed."""
+        self.members_changed_ns = 0
+        """Since when just these members are here, as far as this one knows."""
 
     def step(self, step: MembershipStep) -> None:
         self.state = MEMBERSHIP.after(self.state, step)
@@ -187,12 +193,37 @@ class Standing:
     @property
     def departing(self) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite."""
-        return self.intents.departing(self.members())
+        return self.intents.departing(self.view) if self.view is not None else set()
+
+    def may_hold(self, info: MemberInfo) -> bool:
+        """Whether this member of the view may hold partitions: cluster/B-3, and it is no lite one."""
+        return self.view is not None and self.view.may_hold(info)
 
     def data_members(self) -> list[MemberInfo]:
         """Members that may hold partitions, and go on doing so."""
         departing = self.departing
-        return [info for info in self.members() if not info.lite and info.uuid not in departing]
+        return [info for info in self.members() if self.may_hold(info) and info.uuid not in departing]
+
+    def outside(self) -> list[MemberInfo]:
+        """Members that hold nothing because they are not in the baseline."""
+        view = self.view
+        return [info for info in view.members if not info.lite and view.is_outside(info)] if view else []
+
+    def away(self) -> tuple[BaselineMember, ...]:
+        """Members of the baseline that have gone, and whose places are kept."""
+        return self.view.baseline.away if self.view is not None and self.view.baseline is not None else ()
+
+    @property
+    def adjusts_in_ms(self) -> int | None:
+        """In how long the baseline becomes who is here, if nobody comes or goes; None: it is that, or stays so."""
+        view = self.view
+        baseline = view.baseline if view is not None else None
+        if view is None or baseline is None or baseline.adjust_ms == FIXED:
+            return None
+        if baseline.ids == {info.consistent_id for info in view.members if not info.lite}:
+            return None
+        since_ms = (self._out.now_ns - self.members_changed_ns) // MILLISECOND
+        return max(0, baseline.adjust_ms - since_ms)
 
     @property
     def may_be_missed(self) -> bool:

@@ -17,7 +17,7 @@ def why_kept(member: MemberId, rows: list[Assignment], membership: Standing, com
     present = {info.uuid for info in members}
     going = {m for m in present if membership.intents.of(m) is Intent.LEAVE}
     state = membership.cluster_state
-    if any(not info.lite and info.uuid not in going for info in members):
+    if any(membership.may_hold(info) and info.uuid not in going for info in members):
         if state.migrates:
             left = sum(member in row.replicas for row in rows)
             return f"{left} partition replicas are still here" if left else ""

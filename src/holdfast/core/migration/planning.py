@@ -24,6 +24,7 @@ from holdfast.core.model.migration_step import Migration, ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
 from holdfast.core.placement.affinity import layout_of, ranking
+from holdfast.core.placement.kept_places import keeping_places, places_of
 from holdfast.core.placement.layout import Arranging, Candidate, Layout
 from holdfast.core.placement.planner import plan
 from holdfast.core.placement.table_replication import TableReplication
@@ -164,9 +165,13 @@ class Planning:
         """Where these partitions should live (migration/M-8)."""
         if self.layout is not None:
             return self.layout(current, candidates, self._replicas)
+        places = places_of(self._membership.away())
+        everybody = [*candidates, *places]
         if self._placement == "rendezvous":
-            return (yield from ranking(partitions, current, candidates, self._replicas))
-        return (yield from self._returns.arranging(partitions, current, candidates, self._replicas))
+            targets = yield from ranking(partitions, current, everybody, self._replicas)
+        else:
+            targets = yield from self._returns.arranging(partitions, current, everybody, self._replicas)
+        return keeping_places(partitions, current, targets, candidates, places)
 
     def _something_else(self, candidates: list[Candidate]) -> bool:
         """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""

@@ -275,5 +275,7 @@ class Returns:
         return [
             Claim(info.uuid, slot_of[info.store], replace(kept, whole=kept.whole and not info.behind))
             for info in self._membership.members()
+            # Who is not in the baseline holds nothing, also of what it has brought back (cluster/B-3).
+            if self._membership.may_hold(info)
             if info.store in slot_of and (kept := self._kept.get(info.uuid, {}).get(partition)) is not None
         ]

@@ -6,6 +6,7 @@ from enum import IntEnum, StrEnum, unique
 
 import msgspec
 
+from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 
 
@@ -145,3 +146,18 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """Of all files that were ever in the cluster how they were seen last."""
     recovering: bool = False
     """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
+    baseline: Baseline | None = None
+    """Who owns data; None: everybody who is here."""
+
+    def is_outside(self, info: MemberInfo) -> bool:
+        """Whether this member owns nothing because it is not in the baseline (cluster/B-3)."""
+        return self.baseline is not None and info.consistent_id not in self.baseline.ids
+
+    def may_hold(self, info: MemberInfo) -> bool:
+        """Whether this member may hold partitions: it is no lite one, and not outside the baseline."""
+        return not info.lite and not self.is_outside(info)
+
+    @property
+    def baseline_point(self) -> str:
+        """The end of the history of the baseline; empty: there is none."""
+        return self.baseline.point if self.baseline is not None else ""

@@ -1,0 +1,81 @@
+"""What would an order of the operator make of the baseline, or why is it refused? Pure: asked where the order is given;
+what the master decides is in `next_baseline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum, unique
+from typing import NamedTuple
+
+from holdfast.core.model.baseline import FIXED
+from holdfast.core.model.views import View
+from holdfast.errors import Refused
+
+
+@unique
+class BaselineChange(StrEnum):
+    """How an operator changes the baseline."""
+
+    SET = "set"
+    """Just these; none named: who is here. It is not adjusted by itself any more."""
+    ADD = "add"
+    REMOVE = "remove"
+    AUTO = "auto"
+    """The same, to be adjusted by itself, or not any more."""
+
+
+class Owners(NamedTuple):
+    """A baseline as an order wants it."""
+
+    members: frozenset[str]
+    """By consistent id."""
+    adjust_ms: int
+
+    def are_in(self, view: View) -> bool:
+        """Whether it is so."""
+        baseline = view.baseline
+        return baseline is not None and (baseline.ids, baseline.adjust_ms) == self
+
+
+def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adjust_ms: int) -> Owners:
+    """The baseline after this change. Raises Refused, which says what to do."""
+    here = frozenset(info.consistent_id for info in view.members if not info.lite)
+    baseline = view.baseline
+    before = here if baseline is None else baseline.ids
+    if change is BaselineChange.AUTO:
+        return Owners(before, adjust_ms)
+    if change is not BaselineChange.SET and not names:
+        raise Refused("name members, as `holdfast cluster baseline show` does")
+    if change is not BaselineChange.SET and baseline is None:
+        raise Refused(
+            "there is no baseline: every member owns data as soon as it is here. Set one first: "
+            "holdfast cluster baseline set"
+        )
+    known = before if change is BaselineChange.REMOVE else here if change is BaselineChange.ADD else before | here
+    _must_be(names, known, "in the baseline" if change is BaselineChange.REMOVE else "here as a data member")
+    wanted = frozenset(names) or here
+    if change is BaselineChange.ADD:
+        wanted = before | wanted
+    elif change is BaselineChange.REMOVE:
+        wanted = before - wanted
+    if not wanted & here:
+        raise Refused("no member that is here would own data")
+    _must_be_empty(view, (before - wanted) & here)
+    return Owners(wanted, FIXED if change is BaselineChange.SET or baseline is None else baseline.adjust_ms)
+
+
+def _must_be(names: Sequence[str], known: Collection[str], what: str) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        listed = ", ".join(sorted(known)) or "nobody"
+        raise Refused(f"{unknown[0]!r} is not {what}: that is {listed}")
+
+
+def _must_be_empty(view: View, leaving: Collection[str]) -> None:
+    for info in view.members:
+        if info.consistent_id in leaving:
+            raise Refused(
+                f"{info.consistent_id} is here and holds data: let it give that away and leave first (holdfast member "
+                f"drain {info.client_host}:{info.client_port}), then take it out"
+            )
