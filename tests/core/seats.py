@@ -80,6 +80,9 @@ class Seat:
     def may_part(self, member: MemberId) -> bool:
         return self.parting
 
+    def waits_for_copies(self) -> bool:
+        return False
+
     def may_demote(self, member: MemberId) -> bool:
         return False
 

@@ -58,6 +58,8 @@ SHOWN_BY = {
     "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
     "lost-refused": "tests/sim/test_loss_policies.py",
     "lost-stays": "tests/sim/test_loss_policies.py",
+    "baseline-history": "tests/sim/test_baseline.py",
+    "baseline-outside": "tests/sim/test_baseline.py",
     "told-when-safe": "tests/sim/test_changes.py",
     "vote-durable": "tests/core/groups/test_written.py",
     "append-durable": "tests/core/consensus/test_schedules.py",

@@ -11,12 +11,14 @@ from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
 from holdfast.config.schema import Placement
 from holdfast.core.cluster.agreement import is_quorum
+from holdfast.core.model.baseline import BaselineMember
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.placement.affinity import layout_of
+from holdfast.core.placement.affinity import LayoutOf, layout_of
 from holdfast.core.placement.dryrun import Outlook, forecast
-from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.kept_places import keeping_places, places_of
+from holdfast.core.placement.layout import Candidate, Layout
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0
@@ -87,17 +89,22 @@ class Cluster:
             if not each["lite"] and not each["leaving"] and not each.get("outside")
         ]
 
-    def places(self, crashed: Sequence[str]) -> list[Candidate]:
-        """Whose places the master keeps when these crash, too."""
+    def _owning(
+        self, newcomers: list[Candidate], crashed: Sequence[str]
+    ) -> tuple[list[Candidate], list[Candidate]]:
+        """Which newcomers would own data, and whose places would be kept: by the baseline, as it is."""
         baseline = self.status.get("baseline")
-        members = baseline["members"] if baseline else []
-        return places_of(
-            [
-                BaselineMember(each["consistent_id"], each["group"])
-                for each in members
-                if each["away"] or each["uuid"] in crashed
-            ]
-        )
+        if not baseline or baseline["adjust_ms"] == 0:
+            return newcomers, []
+        names = {each["consistent_id"] for each in baseline["members"]}
+        owning = [each for each in newcomers if each.consistent_id in names]
+        back = {each.consistent_id for each in owning}
+        away = [
+            BaselineMember(each["consistent_id"], each["group"])
+            for each in baseline["members"]
+            if (each["away"] or each["uuid"] in crashed) and each["consistent_id"] not in back
+        ]
+        return owning, places_of(away)
 
     def find(self, text: str) -> str:
         """The UUID of a member, by its name, its UUID, or the beginning of that. Raises ConfigError."""
@@ -124,24 +131,22 @@ class Cluster:
         crashed, drained = ([self.find(text) for text in texts] for texts in (events.crash, events.drain))
         if both := sorted(set(crashed) & set(drained)):
             raise ConfigError(f"{self.label(both[0])} cannot both crash and be drained: leave one out")
-        newcomers = events.newcomers()
+        owning, places = self._owning(events.newcomers(), crashed)
         present = [each["uuid"] for each in self.members if each["uuid"] not in crashed]
         candidates = [
             each for each in self.candidates() if each.uuid in present and each.uuid not in drained
-        ] + newcomers
+        ] + owning
         if not candidates:
             raise ConfigError("nobody would be left to hold the partitions")
-        if self.status.get("baseline"):
-            newcomers = []
         accepts = self.status["partitions"]["lost"] == "accept"
         return forecast(
             self.rows,
-            {*present, *(each.uuid for each in newcomers)},
+            {*present, *(each.uuid for each in owning)},
             candidates,
             self.status["partitions"]["replicas"],
             holders=self.status["partitions"]["holders"],
             heirs=[each.uuid for each in candidates] if accepts else (),
-            layout=layout_of(self.placement),
+            layout=keeping(layout_of(self.placement), places),
         )
 
     def warnings(self, events: Events) -> list[str]:
@@ -165,11 +170,31 @@ class Cluster:
             found.append(
                 "which partitions a member gets depends on its name: say with --name what each new one will be called"
             )
+        if self.status.get("baseline"):
+            found.append(
+                "the cluster has a baseline, and is planned with it as it is: nobody else gets partitions, and the "
+                "places of its members that crash are kept"
+            )
         if events.join + len(events.drain) + len(events.crash) > 1:
             found.append(
                 "all of it is taken to happen at once; one after the other, other partitions may move"
             )
         return found
+
+
+def keeping(layout: LayoutOf, away: Sequence[Candidate]) -> LayoutOf:
+    """The layout that keeps the places of those who are away, as the master does."""
+
+    def of(partitions: Sequence[int]) -> Layout:
+        def wanted(
+            rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+        ) -> list[ReplicaList]:
+            targets = layout(partitions)(rows, [*candidates, *away], replicas)
+            return keeping_places(partitions, rows, targets, candidates, away)
+
+        return wanted
+
+    return of
 
 
 def _view(members: Sequence[dict[str, Any]]) -> View:

@@ -75,6 +75,7 @@ class Report:
             "cluster_state": self.seen["cluster_state"],
             "ending": self.seen["ending"],
             "missing": self.seen["missing"],
+            "baseline": self.seen.get("baseline"),
             "metastore": self.seen.get("metastore"),
             "zones": self.zones,
             "rebalance": self.seen["migrations"]["process"],
@@ -146,7 +147,13 @@ def picture(report: Report) -> Group:
         name = f"{member['name'] or 'member'} {member['uuid'][:8]}"
         role = (
             " ".join(
-                word for word, holds in (("master", member["master"]), ("lite", member["lite"])) if holds
+                word
+                for word, holds in (
+                    ("master", member["master"]),
+                    ("lite", member["lite"]),
+                    ("outside the baseline", member.get("outside")),
+                )
+                if holds
             )
             or "data"
         )
@@ -194,6 +201,7 @@ def _under_way(report: Report) -> Iterator[str]:
     if seen["missing"]:
         names = ", ".join(seen["missing"])
         yield f"missing: {names}; their slots are kept while the cluster is {seen['cluster_state']}"
+    yield from of_baseline(seen)
     process = seen["migrations"]["process"]
     if process:
         yield (
@@ -242,6 +250,30 @@ def _transactions(report: Report) -> Iterator[str]:
     orphans = max((each["orphans"] for each in told), default=0)
     if orphans:
         yield f"transactions: the members that ran {orphans} of them have gone; they are being ended"
+
+
+def of_baseline(seen: Status) -> Iterator[str]:
+    """Who is not here, or not in the baseline, and what becomes of that."""
+    baseline = seen.get("baseline")
+    if not baseline:
+        return
+    away = ", ".join(each["consistent_id"] for each in baseline["members"] if each["away"])
+    if away:
+        yield f"away: {away}; what they held is kept for them while they are in the baseline"
+    absent = [each for each in baseline["members"] if not each["uuid"] and not each["away"]]
+    if absent:
+        names = ", ".join(each["consistent_id"] for each in absent)
+        yield f"in the baseline, and not here: {names}; they have left, and nothing is kept for them"
+    if baseline["outside"]:
+        names = ", ".join(baseline["outside"])
+        yield f"outside the baseline: {names}; they hold nothing (holdfast cluster baseline add)"
+    if baseline["adjusts_in_ms"] is not None:
+        gone = [each["consistent_id"] for each in baseline["members"] if not each["uuid"]]
+        why = [f"{one} came" for one in baseline["outside"]] + [f"{one} went" for one in gone]
+        yield (
+            f"the baseline becomes who is here in {baseline['adjusts_in_ms'] / 1000:.0f} s because "
+            f"{', '.join(why) or 'a member is lite now'}, unless somebody comes or goes before"
+        )
 
 
 def _agreed(report: Report) -> Iterator[str]:

@@ -218,6 +218,11 @@ def whatif(
         cluster = look(address, credentials)
         for note in cluster.notes:
             click.echo(f"Note: {note}", err=True)
+        if cluster.status.get("baseline"):
+            click.echo(
+                "Note: the cluster has a baseline, and whose members join or crash counts as in it, or taken out of it",
+                err=True,
+            )
         table = from_live(cluster)
         strategies = strategies or layouts_of(cluster)
         if cluster.placement == "rendezvous" and any("join" in each for each in scenarios):
@@ -257,7 +262,7 @@ def from_live(cluster: Cluster) -> dict[str, Any]:
     holding = [
         Candidate(each["uuid"], each["group"], each.get("consistent_id", ""))
         for each in cluster.members
-        if not each["lite"] and not each["leaving"]
+        if not each["lite"] and not each["leaving"] and not each.get("outside")
     ]
     names = {each.uuid for each in holding}
     return {

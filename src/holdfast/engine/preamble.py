@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Entry, Meta, Seen, TableAssignments
+from holdfast.core.model.journal_entries import Entry, Meta, Seen, TableAssignments, seen
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 from holdfast.engine.restore import IdentityFile
@@ -37,5 +37,5 @@ class Preamble:
         if self._rows:
             start.append(TableAssignments(sorted(self._rows.items())))
         if self._view is not None:
-            start.append(Seen(self._view))
+            start.append(seen(self._view))
         return start

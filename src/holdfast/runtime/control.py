@@ -180,7 +180,9 @@ class Control:
 
         assert picture.view is not None, "a member is in a view"
         wanted = owners_wanted(picture.view, change, names, adjust_ms)
-        await self.until(changed, timeout_s, lambda: "the baseline is another one" + self._whom_it_waits_for())
+        await self.until(
+            changed, timeout_s, lambda: "the baseline is another one" + self._whom_it_waits_for()
+        )
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""

@@ -137,11 +137,14 @@ MARKS: dict[str, str] = (
 """Every mark, and what it means."""
 
 LOSSES_IGNORED = "the maps of a campaign ignore losses; tests/sim/test_loss_policies.py has some that do not"
+NO_BASELINE = "no cluster of a campaign has a baseline; tests/sim/test_baseline.py has some"
 NEVER: dict[str, str] = {
     ANSWER + "FAILED": "an error inside a member ends the run as a failure before anybody is told of it",
     ANSWER + "LOST": LOSSES_IGNORED,
     RULE + "lost-refused": LOSSES_IGNORED,
     RULE + "lost-stays": LOSSES_IGNORED,
+    RULE + "baseline-history": NO_BASELINE,
+    RULE + "baseline-outside": NO_BASELINE,
 }
 """Marks that no run can hit, and why."""
 NEED_DISKS = frozenset(

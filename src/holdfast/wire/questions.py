@@ -171,8 +171,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     timeout_ms: int
     """How long to wait for it, at most `ORDER_MS_MAX`."""
     state: str = ""
-    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it is to change (`set`,
-    `add`, `remove`, `auto`).
+    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it is to change
+    (`set`, `add`, `remove`, `auto`).
     """
     partition: int = -1
     """For `REFILL`."""

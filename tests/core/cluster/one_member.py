@@ -57,6 +57,9 @@ class Above:
     def may_part(self, member: MemberId) -> bool:
         return member in self._one.may_part
 
+    def waits_for_copies(self) -> bool:
+        return False
+
     def may_demote(self, member: MemberId) -> bool:
         return member in self._one.may_demote
 

@@ -30,6 +30,9 @@ class Around:
     def __post_init__(self) -> None:
         self.intents = SimpleNamespace(of=lambda uuid: Intent.LEAVE if uuid in self.leaving else Intent.DATA)
 
+    def may_hold(self, info: MemberInfo) -> bool:
+        return not info.lite
+
     def members(self) -> list[MemberInfo]:
         return [MemberInfo(uuid, 1, "host", 1, "host", 1, uuid, uuid == LITE) for uuid in self.here]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import (
     Began,
@@ -17,6 +18,7 @@ from holdfast.core.model.journal_entries import (
     Snapshot,
     TableAssignments,
     Wrote,
+    seen,
 )
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
@@ -27,7 +29,7 @@ MADE: list[tuple[Entry, list[object]]] = [
         TableAssignments([(0, Assignment(5, (MemberId("a"), None), 2, lost=("m",)))]),
         [2, [[0, [5, ["a", None], 2, [], ["m"]]]]],
     ),
-    (Seen(View(7, "id", [])), [3, [7, "id", [], [], "active", False, [], {}, False]]),
+    (Seen(View(7, "id", [])), [3, [7, "id", [], [], "active", False, [], {}, False, None]]),
     (Began(3, 2), [4, 3, 2]),
     (Dropped(3), [5, 3, ""]),
     (Dropped(3, "m"), [5, 3, "m"]),
@@ -41,6 +43,17 @@ def test_an_entry_is_a_list_that_begins_with_its_number(entry: Entry, form: list
     written = msgspec.msgpack.encode(entry)
     assert msgspec.msgpack.decode(written) == form
     assert msgspec.msgpack.decode(written, type=Entry) == entry
+
+
+def test_a_view_without_a_baseline_is_written_as_before_there_were_any() -> None:
+    view = View(7, "id", [])
+    written = msgspec.msgpack.encode(seen(view))
+    assert msgspec.msgpack.decode(written) == [3, [7, "id", [], [], "active", False, [], {}, False]]
+    assert msgspec.msgpack.decode(written, type=Entry) == Seen(view)
+    based = View(7, "id", [], baseline=Baseline((), changes=1, history=("h",)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(seen(based)), type=Entry) == Seen(based)
+    again = seen(seen(view).view)
+    assert msgspec.msgpack.encode(again) == written
 
 
 def test_what_later_versions_add_may_be_missing() -> None:

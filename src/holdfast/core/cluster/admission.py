@@ -181,7 +181,7 @@ class Candidates:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
 
     def newest_baseline(self, view: View, members: list[MemberInfo]) -> Baseline | None:
-        """Who owns data when these are let in: while a stopped cluster comes back somebody may know of a later change."""
+        """Who owns data when these are let in: while a stopped cluster comes back somebody may know of a change."""
         newest = view.baseline
         for info in members if view.recovering else ():
             theirs = self._baselines.get(info.uuid)

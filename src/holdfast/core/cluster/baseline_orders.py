@@ -52,7 +52,9 @@ def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adju
             "there is no baseline: every member owns data as soon as it is here. Set one first: "
             "holdfast cluster baseline set"
         )
-    known = before if change is BaselineChange.REMOVE else here if change is BaselineChange.ADD else before | here
+    known = (
+        before if change is BaselineChange.REMOVE else here if change is BaselineChange.ADD else before | here
+    )
     _must_be(names, known, "in the baseline" if change is BaselineChange.REMOVE else "here as a data member")
     wanted = frozenset(names) or here
     if change is BaselineChange.ADD:

@@ -10,8 +10,11 @@ import msgspec
 
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import BaselineWanted, Heartbeat, StateWanted
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
+
+ORDER_NS = 3 * SECOND
+"""An order about the baseline counts for so long after it was heard: a few times the interval of repeating it."""
 
 
 class Intents:
@@ -36,8 +39,8 @@ class Intents:
         """What was ordered here, and is not so yet."""
         self._ordered: StateWanted | None = None
         """As master: the newest order of anybody."""
-        self.baseline: BaselineWanted | None = None
-        """As master: who is to own data, says the newest order of anybody."""
+        self._baseline: tuple[BaselineWanted, int] | None = None
+        """As master: who is to own data, says the newest order of anybody; and when it was heard last."""
 
     # -- wishes of members
 
@@ -129,6 +132,16 @@ class Intents:
         """As master: somebody's operator wants this."""
         self._ordered = order
 
+    def order_baseline(self, order: BaselineWanted, now_ns: int) -> None:
+        """As master: somebody's operator wants others to own data."""
+        self._baseline = (order, now_ns)
+
+    def baseline_order(self, now_ns: int) -> BaselineWanted | None:
+        """As master: what an operator wants of the baseline; None: nothing, or nobody has said so for a while."""
+        if self._baseline is not None and now_ns - self._baseline[1] > ORDER_NS:
+            self._baseline = None
+        return self._baseline[0] if self._baseline is not None else None
+
     def wanted(self, view: View) -> tuple[ClusterState, bool]:
         """As master: the state that the next view should have, and whether the cluster is to end."""
         order = self._ordered
@@ -160,8 +173,8 @@ class Intents:
         if self._ordered is not None and (master != self._me or _fulfilled(self._ordered, view)):
             self._ordered = None
         assert self._ordered is None or master == self._me, "only the master carries out orders"
-        if self.baseline is not None and (master != self._me or self.baseline.after != view.baseline_point):
-            self.baseline = None
+        if master != self._me:
+            self._baseline = None
         if self._order is not None and _fulfilled(self._order, view):
             self._order = None
         if self._order is not None:

@@ -79,7 +79,7 @@ class Joining:
         """cluster/B-1, as a member of the cluster."""
         standing = self._standing
         view = standing.view
-        if view is None or not standing.admitted:
+        if view is None or not standing.admitted or request.baseline is None:
             return ""
         silent = set(standing.detector.suspects(self._out.now_ns))
         hears_majority = standing.may_decide(view, {info.uuid for info in view.members} - silent)

@@ -131,7 +131,7 @@ class Membership(Standing):
     def on_baseline_wanted(self, order: BaselineWanted) -> None:
         """As master: somebody's operator wants others to own data (cluster/B-2)."""
         if self.view is not None and self.is_master and not self.view.ending:
-            self.intents.baseline = order
+            self.intents.order_baseline(order, self._out.now_ns)
             self.consider()
 
     def note_full(self, *, full: bool) -> None:

@@ -1,9 +1,10 @@
 """Which baseline does the next view have? Decided by the master, like the view itself, and agreed with it.
 
 - cluster/B-2: An order names the end of the history that its giver has seen, so it is carried out once, or not at all
-  if something has changed since. No member is taken out that is here and holds data.
-- cluster/B-4: With auto-adjust the baseline becomes who is here, when nobody has come or gone for so long; but not while
-  partitions wait for their copies, and only while the cluster is active.
+  if something has changed since. No member is taken out that is here and holds data. Who gives an order repeats it: it
+  is void a while after it was heard last.
+- cluster/B-4: With auto-adjust the baseline becomes who is here, when nobody has come or gone for so long; but not
+  while partitions wait for their copies, and only while the cluster is active.
 - cluster/B-5: When a cluster goes on without some by the word of an operator, that is a change of the history: had the
   others gone on without it, too, there would be two.
 """
@@ -48,7 +49,7 @@ class NextBaseline:
     ) -> Baseline | None:
         """The baseline of the view with these members; `left`: who has left with it in order."""
         baseline = self._candidates.newest_baseline(view, members)
-        order = self._standing.intents.baseline
+        order = self._standing.intents.baseline_order(self._out.now_ns)
         here = [info for info in members if not info.lite]
         if order is not None and self._may(order, baseline, here):
             baseline = _ordered(order, view, baseline, members)

@@ -22,6 +22,7 @@ from holdfast.core.model.journal_entries import (
     Snapshot,
     TableAssignments,
     Wrote,
+    seen,
 )
 from holdfast.core.model.notices import (
     AssignmentChanged,
@@ -74,11 +75,11 @@ class Log:
     def on_view(self, notice: ViewInstalled) -> None:
         """A view was installed."""
         if notice.new is not None:
-            self.note(Seen(notice.new))
+            self.note(seen(notice.new))
 
     def on_files(self, notice: FilesHeardOf) -> None:
         """What is known of everybody's files is another thing than was written down."""
-        self.note(Seen(notice.view))
+        self.note(seen(notice.view))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
         """Something that a restart must know of, but nobody waits for."""

@@ -6,12 +6,14 @@ place in the sequence (1, 2, 3…) is its *lsn*. What was written before somethi
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
-from holdfast.core.model.views import View
+from holdfast.core.model.views import PlainView, View
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -35,6 +37,13 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """This view is installed here: who the members in the rows are."""
 
     view: View
+
+
+def seen(view: PlainView) -> Seen:
+    """That this view is installed: one without a baseline is written as if there were no baselines."""
+    if isinstance(view, View) and view.baseline is None:
+        view = PlainView(*msgspec.structs.astuple(view)[:-1])
+    return Seen(cast("View", view))
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -129,8 +129,8 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
         return {**self.attributes, "name": self.name, "host": self.host, "group": self.group}
 
 
-class View(msgspec.Struct, frozen=True, array_like=True):
-    """The agreed list of members, oldest first; the oldest is the master."""
+class PlainView(msgspec.Struct, frozen=True, array_like=True):
+    """A view of a cluster without a baseline, as it is written down."""
 
     number: int
     cluster_id: str
@@ -146,6 +146,11 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """Of all files that were ever in the cluster how they were seen last."""
     recovering: bool = False
     """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
+
+
+class View(PlainView, frozen=True, array_like=True):
+    """The agreed list of members, oldest first; the oldest is the master."""
+
     baseline: Baseline | None = None
     """Who owns data; None: everybody who is here."""
 

@@ -1,12 +1,12 @@
 """Rows in which the places of members that are away stay free, so that they get their own back when they return.
 
-The layout is that of everybody who owns data, here or away; what it gives to who is away is left out. While somebody is
-away as little as possible changes: a row becomes another one only if a member that is here gets something by it, or one
-of it has to give up what it has.
+The layout is that of everybody who owns data, here or away; what it gives to who is away is left out. While somebody
+is away as little as possible changes: a row becomes another one only if a member that is here gets something by it, or
+one of it has to give up what it has.
 
 - placement/K-1: What a member of the baseline held that has gone is copied to nobody else while its place is kept.
-- placement/K-2: A row has never fewer copies than before because a place is kept: what a leaving member gives up goes to
-  somebody who is here.
+- placement/K-2: A row has never fewer copies than before because a place is kept: what a leaving member gives up goes
+  to somebody who is here.
 """
 
 from __future__ import annotations

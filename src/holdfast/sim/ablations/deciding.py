@@ -9,14 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.core.cluster import admission
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.migration import planning, returns, settling
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.settling import Settlement
+from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.operations import Request
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
 from holdfast.core.placement.revival import Claim
 from holdfast.core.placement.table_replication import TableReplication
@@ -82,6 +85,18 @@ def _forgets_the_loss(
     return truth(replace(newest, lost=()), claims, width, **how)  # type: ignore[no-any-return]
 
 
+def _is_told(theirs: Baseline | None, view: View, **_: Any) -> bool:
+    return theirs is not None
+
+
+def _finds_nothing(_: Method, theirs: Baseline | None, view: View, **__: Any) -> str:
+    return ""
+
+
+def _is_outside(standing: Standing, info: MemberInfo) -> bool:
+    return standing.view is not None and not info.lite and standing.view.is_outside(info)
+
+
 DECIDING: dict[str, tuple[Place, ...]] = {
     "destination-first": (Place(TableReplication, "_named", _names_nobody),),
     "newest-table": (Place(TableReplication, "_unreported", _misses_nobody),),
@@ -95,5 +110,7 @@ DECIDING: dict[str, tuple[Place, ...]] = {
     "wait-for-copies": (Place(Settlement, "_accepts_loss", always, when=_loss_is_not_accepted),),
     "lost-refused": (Place(LostPartitions, "why_refused", nothing, when=_something_is_lost),),
     "lost-stays": (Place(returns, "revived", _forgets_the_loss, when=_is_lost),),
+    "baseline-history": (Place(admission, "why_other_history", _finds_nothing, when=_is_told),),
+    "baseline-outside": (Place(Standing, "may_hold", always, when=_is_outside),),
     "drain-waits": (Place(Migrations, "may_part", always),),
 }

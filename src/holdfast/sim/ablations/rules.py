@@ -27,6 +27,8 @@ _GRID: dict[str, str] = {
     "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
     "lost-refused": "What is lost to a map that does not ignore it is neither read nor written before it is reset.",
     "lost-stays": "What was declared lost stays so, whoever comes back, until the operator resets it.",
+    "baseline-history": "Two parts of a cluster that have gone on without each other do not come together.",
+    "baseline-outside": "Who is not in the baseline holds nothing.",
     "copy-complete": "A destination counts as filled only when it holds the last chunk.",
     "no-gap": "A copy that is being filled is complete only when no update up to the last chunk is missing.",
     "newer-wins": "An update that comes late does not undo a newer one of the same key.",
@@ -97,6 +99,9 @@ DIRECTED = frozenset(
         # The maps of a campaign ignore losses.
         "lost-refused",
         "lost-stays",
+        # No cluster of a campaign has a baseline.
+        "baseline-history",
+        "baseline-outside",
         # Of zones: too few runs were tried without them to say how soon one would notice.
         *ZONED,
     }

@@ -1,0 +1,174 @@
+"""`holdfast cluster baseline`"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import EXIT_FAILED, address_option, timeout_option
+from holdfast.cli.status import Status, ask, of_baseline
+from holdfast.client.operator import order_cluster
+from holdfast.client.routing import parse_addresses
+from holdfast.core.cluster.baseline_orders import BaselineChange
+from holdfast.core.model.baseline import FIXED
+from holdfast.errors import HoldfastError
+from holdfast.wire import own
+
+OFF = "off"
+SECONDS_MAX = 86_400
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+order_timeout = timeout_option(60, "What is not so by then is given up.")
+
+
+@click.group("baseline", short_help="Which members own data, also while they are away.")
+def baseline() -> None:
+    r"""A named set of members that own data. Without one every member owns data as soon as it is here.
+
+    Another member that joins holds nothing; it coordinates, and serves clients. When one of the baseline is away, what
+    it held is not copied elsewhere: backups serve, and when it is back with its files it is sent what it has missed.
+
+    \b
+      holdfast cluster baseline show
+      holdfast cluster baseline set                  just who is here now
+      holdfast cluster baseline add four             this one, too
+      holdfast cluster baseline remove two           this one, which is not here, no more
+      holdfast cluster baseline auto 300             it becomes who is here, 300 s after somebody came or went
+
+    Members are named as `show` does: by member.name, or, without one, by the id of their files.
+    """
+
+
+@baseline.command(short_help="Who is in it, who is away, when it is adjusted.")
+@address_option
+@credentials
+def show(*, address: str, credentials: Credentials) -> None:
+    """Show the baseline, its history, and when it is adjusted by itself, and why. Exit status 1: nobody answers."""
+    try:
+        seen = ask(address, credentials)
+    except HoldfastError as failed:
+        print(failed, file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+    for line in shown(seen):
+        print(line)
+
+
+def shown(seen: Status) -> list[str]:
+    """The baseline, as this status tells it, in lines."""
+    told = seen.get("baseline")
+    if not told:
+        return ["no baseline: every member owns data as soon as it is here"]
+    adjust_ms = told["adjust_ms"]
+    auto = "off" if adjust_ms is None else f"{adjust_ms / 1000:g} s after the last member came or went"
+    lines = [f"auto-adjust: {auto}", f"changed {told['changes']} times, last to {told['history'][-1]}"]
+    for each in told["members"]:
+        how = "here" if each["uuid"] else "away, its places are kept" if each["away"] else "not here"
+        lines.append(f"  {each['consistent_id']}: {how}")
+    return lines + list(of_baseline(seen))
+
+
+def _give(
+    change: BaselineChange,
+    address: str,
+    timeout_s: float,
+    known: Credentials,
+    names: Sequence[str] = (),
+    adjust_ms: int = FIXED,
+) -> None:
+    addresses = parse_addresses(address)
+    order_cluster(
+        addresses,
+        known.for_client(),
+        own.Want.BASELINE,
+        state=change.value,
+        members=names,
+        adjust_ms=adjust_ms,
+        timeout_s=timeout_s,
+    )
+    print("the baseline is changed")
+
+
+@baseline.command("set", short_help="Just these members; none named: who is here.")
+@click.argument("names", nargs=-1, metavar="[MEMBER]...")
+@address_option
+@order_timeout
+@yes_option
+@credentials
+def set_baseline(
+    names: tuple[str, ...], *, address: str, timeout_s: float, yes: bool, credentials: Credentials
+) -> None:
+    r"""Let just these members own data: they are here, or were in the baseline before. Auto-adjust is off then.
+
+    \b
+      holdfast cluster baseline set
+      holdfast cluster baseline set one two three --yes
+    """
+    _confirm(yes, f"Let only {', '.join(names) or 'the members that are here'} own data")
+    _give(BaselineChange.SET, address, timeout_s, credentials, names)
+
+
+@baseline.command(short_help="These members, too.")
+@click.argument("names", nargs=-1, required=True, metavar="MEMBER...")
+@address_option
+@order_timeout
+@credentials
+def add(names: tuple[str, ...], *, address: str, timeout_s: float, credentials: Credentials) -> None:
+    r"""Let these members, which are here, own data, too: they get their share.
+
+    \b
+      holdfast cluster baseline add four
+    """
+    _give(BaselineChange.ADD, address, timeout_s, credentials, names)
+
+
+@baseline.command(short_help="These members, which are not here, no more.")
+@click.argument("names", nargs=-1, required=True, metavar="MEMBER...")
+@address_option
+@order_timeout
+@yes_option
+@credentials
+def remove(
+    names: tuple[str, ...], *, address: str, timeout_s: float, yes: bool, credentials: Credentials
+) -> None:
+    r"""Take members that are not here out of the baseline: what they held is copied to others.
+
+    A member that is here has to leave first: holdfast member drain.
+
+    \b
+      holdfast cluster baseline remove two
+    """
+    _confirm(yes, f"Keep nothing for {', '.join(names)} any longer, and copy what they held to others")
+    _give(BaselineChange.REMOVE, address, timeout_s, credentials, names)
+
+
+@baseline.command(short_help="Adjust it by itself, or not any more.")
+@click.argument("after", metavar="SECONDS|off")
+@address_option
+@order_timeout
+@credentials
+def auto(after: str, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+    r"""Let the baseline become who is here, so long after the last member came or went. 0: at once.
+
+    It is not adjusted while partitions wait for their copies, nor while the cluster is not active.
+
+    \b
+      holdfast cluster baseline auto 300
+      holdfast cluster baseline auto off
+    """
+    _give(BaselineChange.AUTO, address, timeout_s, credentials, adjust_ms=_milliseconds(after))
+
+
+def _milliseconds(after: str) -> int:
+    if after == OFF:
+        return FIXED
+    if not after.isdecimal() or len(after) > len(str(SECONDS_MAX)) or int(after) > SECONDS_MAX:
+        raise click.BadParameter(f"{after!r} is neither {OFF!r} nor a number of seconds up to {SECONDS_MAX}")
+    return 1000 * int(after)
+
+
+def _confirm(yes: bool, what: str) -> None:
+    if not yes:
+        click.confirm(what, abort=True, err=True)
