@@ -48,11 +48,12 @@ class Stage:
         spare: int = 0,
         rest: bool = True,
         services: Callable[[], Sequence[Service]] = list,
+        named: bool = False,
     ) -> None:
-        """`spare` hosts more have an address, but no process yet."""
+        """`spare` hosts more have an address, but no process yet. `named`: members are called as their hosts are."""
         self.world = World(4711, None)
         settings = settings or simulated_settings(backups, 7)
-        self.cluster = Cluster(self.world, settings, hosts + spare, services)
+        self.cluster = Cluster(self.world, settings, hosts + spare, services, named=named)
         self.settings = self.cluster.settings
         self.processes = [self.cluster.start(0, bootstrap=True)]
         self.processes += [self.cluster.start(index) for index in range(1, hosts)]

@@ -56,10 +56,13 @@ class Cluster:
         *,
         lite: Collection[int] = (),
         groups: Sequence[str] = (),
+        named: bool = False,
     ) -> None:
         """`services` makes those of one member, beside the maps. `lite` are the hosts whose members hold no data, and
-        `groups` the failure group of each host, if they have any.
+        `groups` the failure group of each host, if they have any. `named`: members are called as their hosts, in all
+        their lives.
         """
+        self.named = named or settings.partitions.placement == "rendezvous"
         self.world = world
         self.lite = lite
         self.groups = groups
@@ -133,7 +136,6 @@ class Cluster:
             self._kept[uuid] = index
         group = self.groups[index] if self.groups else ""
         self._group[uuid] = group or uuid
-        ranked = self.settings.partitions.placement == "rendezvous"
         info = MemberInfo(
             uuid,
             1,
@@ -141,8 +143,8 @@ class Cluster:
             address.port,
             address.host,
             0,
-            # By rendezvous a name that stays is what a member is placed by.
-            address.host if ranked else name,
+            # By rendezvous, and in a baseline, a name that stays is what a member is known by.
+            address.host if self.named else name,
             lite or index in self.lite,
             group,
             attributes={PARITY: PARITIES[index % 2]} if self.has_groups else {},

@@ -106,12 +106,14 @@ def at(key: str) -> int:
 class Keeping(Stage):
     """The cluster. Hosts are numbers; a host has one disk, and one process after the other."""
 
-    def __init__(self, hosts: int, settings: Settings, *, spare: int = 0, rest: bool = True) -> None:
+    def __init__(
+        self, hosts: int, settings: Settings, *, spare: int = 0, rest: bool = True, named: bool = False
+    ) -> None:
         self.told: list[str] = []
         """The story, as members tell it."""
         self.writes: list[Write] = []
         self._count = 0
-        super().__init__(hosts, settings=settings, spare=spare, rest=rest)
+        super().__init__(hosts, settings=settings, spare=spare, rest=rest, named=named)
         self.world.story = self.told.append
         self._taps: list[Callable[[Process, Process | None, Message], bool]] = []
         self.world.tap = self._tap

@@ -185,7 +185,7 @@ class Candidates:
         newest = view.baseline
         for info in members if view.recovering else ():
             theirs = self._baselines.get(info.uuid)
-            if is_beginning(newest, theirs):
+            if is_beginning(newest, theirs) and not is_beginning(theirs, newest):
                 newest = theirs
         return newest
 

@@ -73,7 +73,7 @@ class Formation:
         missing = awaited(seen, [info]) if seen is not None else []
         assert seen is None or number > seen.number, "views are numbered (cluster/V-1)"
         assert all(one.store != info.store for one in missing), "nobody waits for its own files"
-        baseline = _all_away(seen, info) if seen is not None else None
+        baseline = baseline_of_before(seen, info) if seen is not None else None
         return View(
             number,
             identity.cluster_id,
@@ -85,8 +85,8 @@ class Formation:
         )
 
 
-def _all_away(seen: View, own: MemberInfo) -> Baseline | None:
-    """Who owned data when the cluster was stopped: of all but this member the places are kept."""
+def baseline_of_before(seen: View, own: MemberInfo) -> Baseline | None:
+    """Who owned data when the cluster was stopped: of all but this member that were here the places are kept."""
     if seen.baseline is None:
         return None
     were_here = {info.consistent_id for info in seen.members if not info.lite}

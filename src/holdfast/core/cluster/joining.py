@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.file_proofs import why_old
-from holdfast.core.cluster.formation import Formation
+from holdfast.core.cluster.formation import Formation, baseline_of_before
 from holdfast.core.cluster.standing import SEEKING, MembershipState, MembershipStep, Standing
 from holdfast.core.machine import Outbox, Stop
 from holdfast.core.messages import JoinAnswer, JoinRequest, ViewDecided
@@ -73,7 +73,7 @@ class Joining:
 
     def _known_baseline(self) -> Baseline | None:
         view = self._standing.last_view or self._standing.identity.seen
-        return view.baseline if view is not None else None
+        return baseline_of_before(view, self._standing.info) if view is not None else None
 
     def _why_other_history(self, request: JoinRequest) -> str:
         """cluster/B-1, as a member of the cluster."""
