@@ -197,7 +197,7 @@ def test_two_are_away_and_come_back_one_after_the_other(placement: str) -> None:
     stage.write(keys[::2])
     stage.start(gone[1])
     stage.still()
-    assert len(stage.holds(gone[1]) & its[gone[1]]) >= len(its[gone[1]]) - 1
+    assert stage.holds(gone[1]) >= its[gone[1]]
     assert [one.consistent_id for one in stage.baseline().away] == [stage.name(gone[0])]
     stage.write(keys[1::2])
     stage.start(gone[0])

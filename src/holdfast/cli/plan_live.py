@@ -146,7 +146,7 @@ class Cluster:
             self.status["partitions"]["replicas"],
             holders=self.status["partitions"]["holders"],
             heirs=[each.uuid for each in candidates] if accepts else (),
-            layout=keeping(layout_of(self.placement), places),
+            layout=keeping(self.placement, places),
         )
 
     def warnings(self, events: Events) -> list[str]:
@@ -182,15 +182,15 @@ class Cluster:
         return found
 
 
-def keeping(layout: LayoutOf, away: Sequence[Candidate]) -> LayoutOf:
+def keeping(placement: Placement, away: Sequence[Candidate]) -> LayoutOf:
     """The layout that keeps the places of those who are away, as the master does."""
 
     def of(partitions: Sequence[int]) -> Layout:
         def wanted(
             rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
         ) -> list[ReplicaList]:
-            targets = layout(partitions)(rows, [*candidates, *away], replicas)
-            return keeping_places(partitions, rows, targets, candidates, away)
+            targets = layout_of(placement)(partitions)(rows, [*candidates, *away], replicas)
+            return keeping_places(partitions, rows, targets, candidates, away, placement)
 
         return wanted
 

@@ -242,15 +242,20 @@ class Returns:
             )
         return lost
 
+    @property
+    def brought(self) -> dict[str, set[int]]:
+        """The partitions of which members have brought back a base."""
+        return {
+            str(uuid): {partition for partition, copy in copies.items() if copy.counters}
+            for uuid, copies in self._kept.items()
+        }
+
     def arranging(
         self, here: Sequence[int], now: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
     ) -> Arranging:
         """migration/X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
         place = {partition: number for number, partition in enumerate(here)}
-        kept = {
-            str(uuid): {place[p] for p, copy in copies.items() if copy.counters and p in place}
-            for uuid, copies in self._kept.items()
-        }
+        kept = {uuid: {place[p] for p in copies if p in place} for uuid, copies in self.brought.items()}
         order = kept_first(len(here), kept)
         arranged = yield from arranging([now[number] for number in order], candidates, replicas)
         targets = [target for _, target in sorted(zip(order, arranged, strict=True))]
