@@ -61,6 +61,9 @@ def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: M
         ((own.Want.REFILL, 1, "", COUNT), "partitions are 0 to 6"),
         ((own.Want.RESET_LOST, 1, "", -1, "", [COUNT]), "partitions are 0 to 6"),
         ((own.Want.RESET_LOST, 1, "", -1, "", [1, 1]), "a partition is named once"),
+        ((own.Want.BASELINE, 1, "drop"), "set, add, remove, auto; not 'drop'"),
+        ((own.Want.BASELINE, 1, "auto", -1, "", [], [], [], -2), "at most"),
+        ((own.Want.BASELINE, 1, "auto", -1, "", [], [], [], own.ORDER_MS_MAX + 1), "at most"),
     ],
 )
 def test_orders_that_make_no_sense_are_refused(

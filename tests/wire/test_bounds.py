@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core import messages as m
+from holdfast.core.model.baseline import Baseline, BaselineMember
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_events import Kind, Loss, News
@@ -30,6 +31,9 @@ def replace(what: object, **changes: object) -> object:
     return msgspec.structs.replace(what, **changes)  # type: ignore[type-var]
 
 
+BASELINE = Baseline((BaselineMember("a", "g"), BaselineMember("b", "", True)), 5000, 1, ("h",))
+
+
 def fill(**changes: object) -> m.Fill:
     return replace(m.Fill(0, 1, 1, 0, False, 0, True, 1, [ENTRIES]), **changes)  # type: ignore[return-value]
 
@@ -43,6 +47,9 @@ GOOD: list[m.Message] = [
     m.Accept(VIEW.number - 1, (1, ANNA), VIEW),
     m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,), lost=("default", "m")))]),
     m.ResetLost(1, [0, 6], ["default", "m"]),
+    m.BaselineWanted(1, "", ["a", "b"], -1),
+    m.JoinRequest(INFO, "dev", {}, baseline=BASELINE),
+    m.ViewDecided(replace(VIEW, baseline=BASELINE)),  # type: ignore[arg-type]
     m.TableOffer(
         1, 1, 0, [(6, Assignment(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]
     ),
@@ -92,6 +99,27 @@ NONSENSE: list[m.Message] = [
     m.Accept(VIEW.number, (1, ANNA), VIEW),
     m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,), lost=("m", "m")))]),
     m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,), lost=("m" * 1025,)))]),
+    m.BaselineWanted(1, "", ["a"], -2),
+    m.BaselineWanted(-1, "", ["a"], 0),
+    m.BaselineWanted(1, "x" * 1025, [], 0),
+    m.BaselineWanted(1, "", ["m" * 1025], 0),
+    *(
+        message
+        for change in (
+            {"members": BASELINE.members[::-1]},
+            {"members": (BaselineMember("m" * 1025),)},
+            {"members": (BaselineMember("m", "g" * 1025),)},
+            {"adjust_ms": -2},
+            {"changes": 0},
+            {"history": ()},
+            {"changes": 70, "history": ("x",) * 65},
+            {"history": ("x" * 1025,)},
+        )
+        for message in (
+            m.JoinRequest(INFO, "dev", {}, baseline=replace(BASELINE, **change)),  # type: ignore[arg-type]
+            m.ViewDecided(replace(VIEW, baseline=replace(BASELINE, **change))),  # type: ignore[arg-type]
+        )
+    ),
     m.ResetLost(1, [7], ["m"]),
     m.ResetLost(1, [0], ["m", "m"]),
     m.ResetLost(1, [0], ["m" * 1025]),

@@ -1,0 +1,105 @@
+"""A baseline of real members: who joins holds nothing, who is killed gets its own back, and orders come by the CLI."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.cluster.test_cluster import fill, missing
+
+from holdfast.client.blocking import Client
+from holdfast.client.verification import diverged
+from holdfast.demo.local_cluster import COMMAND, LocalCluster, ManagedMember
+
+CONFIG = "[maps.default]\nbackups = 1\njournal = 'sync'\n[cluster]\nsuspect_after_ms = 4000\n"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def order(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    return run("cluster", "baseline", *words, "-a", ",".join(cluster.client_addresses()))
+
+
+def shown(cluster: LocalCluster) -> str:
+    told = order(cluster, "show")
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+def given(cluster: LocalCluster, *words: str) -> None:
+    told = order(cluster, *words)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == "the baseline is changed\n"
+
+
+def holds(cluster: LocalCluster, member: ManagedMember) -> set[int]:
+    with Client(cluster.client_addresses()) as client:
+        return {partition for partition, row in enumerate(client.table()) if member.uuid in row.replicas}
+
+
+def filled(cluster: LocalCluster) -> dict[str, int]:
+    """How replicas were filled so far, by the members that run now."""
+    found: dict[str, int] = {}
+    for member in cluster.alive:
+        with Client(member.client_address, operates=True) as client:
+            for how, count in client.status()["replicas"]["filled"].items():
+                found[how] = found.get(how, 0) + count
+    return found
+
+
+def until_away(cluster: LocalCluster, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while f"{name}: away, its places are kept" not in shown(cluster):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.rule("cluster/B-3")
+@pytest.mark.rule("placement/K-1")
+def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
+    with LocalCluster(3, CONFIG, log_dir=tmp_path, data_dir=tmp_path / "data") as cluster:
+        cluster.wait_settled()
+        fill(cluster)
+        assert "no baseline" in shown(cluster)
+        given(cluster, "set", "--yes")
+        outsider = cluster.start_member()
+        cluster.wait_settled()
+        assert holds(cluster, outsider) == set()
+        assert "outside the baseline: m4" in shown(cluster)
+        told = run("status", cluster.alive[0].client_address)
+        assert "outside the baseline: m4; they hold nothing" in " ".join(told.stdout.split())
+
+        victim = cluster.members[1]
+        its, before = holds(cluster, victim), filled(cluster)
+        refused = order(cluster, "remove", "m2", "--yes")
+        assert refused.returncode == 1
+        assert "m2 is here and holds data" in refused.stderr
+        cluster.kill(victim)
+        until_away(cluster, "m2")
+        assert holds(cluster, outsider) == set(), "nothing is copied elsewhere"
+        (back,) = cluster.restart([victim])
+        cluster.wait_settled()
+        assert holds(cluster, back) == its
+        after = filled(cluster)
+        assert after["full"] == before["full"], "it was sent what it has missed, and nothing else"
+
+        cluster.kill(back)
+        until_away(cluster, "m2")
+        given(cluster, "remove", "m2", "--yes")
+        given(cluster, "add", "m4")
+        cluster.wait_settled()
+        assert holds(cluster, outsider)
+        given(cluster, "auto", "3600")
+        (again,) = cluster.restart([back])
+        cluster.wait_settled()
+        assert holds(cluster, again) == set()
+        assert "because m2 came" in shown(cluster)
+        given(cluster, "auto", "0")
+        cluster.wait_settled()
+        assert holds(cluster, again)
+        assert missing(cluster) == []
+        assert diverged(cluster.client_addresses()[0]) == []
