@@ -74,18 +74,21 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
         assert "outside the baseline: m4; they hold nothing" in " ".join(told.stdout.split())
 
         victim = cluster.members[1]
-        its, before = holds(cluster, victim), filled(cluster)
+        its = holds(cluster, victim)
         refused = order(cluster, "remove", "m2", "--yes")
         assert refused.returncode == 1
         assert "m2 is here and holds data" in refused.stderr
         cluster.kill(victim)
         until_away(cluster, "m2")
         assert holds(cluster, outsider) == set(), "nothing is copied elsewhere"
+        before = filled(cluster)
         (back,) = cluster.restart([victim])
         cluster.wait_settled()
-        assert holds(cluster, back) == its
+        # Loads are even within one, so one of its partitions may have become another one's.
+        assert len(its - holds(cluster, back)) <= 1
+        assert len(its) > 100
         after = filled(cluster)
-        assert after["full"] == before["full"], "it was sent what it has missed, and nothing else"
+        assert after["full"] - before["full"] <= 1, "it was sent what it has missed, and nothing else"
 
         cluster.kill(back)
         until_away(cluster, "m2")

@@ -69,7 +69,7 @@ def test_what_is_refused_says_what_to_do() -> None:
         async with Crew(maps__default__backups=0) as crew:
             await crew.start(3)
             await crew.fill()
-            one, two, three = crew.members
+            one, _, three = crew.members
             for how in (ADD, REMOVE):
                 with pytest.raises(holdfast.Refused, match=r"there is no baseline.*baseline set"):
                     await change(one, how, "m1")

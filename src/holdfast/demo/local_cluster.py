@@ -444,7 +444,11 @@ class LocalCluster:
             moving = status["migrations"]["active"] + status["migrations"]["queued"]
             if moving:
                 return f"{status['name']} counts {moving} migrations"
-            idle = [row["name"] for row in status["members"] if not row["lite"] and not row["primaries"]]
+            idle = [
+                row["name"]
+                for row in status["members"]
+                if not row["lite"] and not row["outside"] and not row["primaries"]
+            ]
             if idle:
                 return f"{', '.join(idle)} own no partition yet"
         return ""
