@@ -28,9 +28,10 @@ async def change(
 
 
 def ids(member: Member) -> list[str]:
-    baseline = member._node.member.picture.baseline
-    assert baseline is not None
-    return [one.consistent_id for one in baseline.members]
+    view = member._node.member.picture.view
+    assert view is not None
+    assert view.baseline is not None
+    return [one.consistent_id for one in view.baseline.members]
 
 
 def test_orders_are_so_on_every_member_when_they_are_answered() -> None:
@@ -109,6 +110,6 @@ def test_an_order_that_cannot_be_carried_out_in_time_is_given_up() -> None:
             with pytest.raises(TimeoutError, match="the baseline is another one"):
                 await change(one, SET, timeout_s=0.3)
             await one.change_cluster_state(ClusterState.FROZEN)
-            assert one._node.member.picture.baseline is None
+            assert one._node.member.picture.view.baseline is None
 
     run(story())

@@ -13,6 +13,7 @@ from tests.sim.stage import clean
 
 from holdfast.config import Settings
 from holdfast.core.cluster.baseline_orders import BaselineChange, Owners, owners_wanted
+from holdfast.core.member import Member
 from holdfast.core.messages import Accept, Message
 from holdfast.core.model.baseline import FIXED, Baseline
 from holdfast.core.model.migration_step import ReplicaList
@@ -21,6 +22,10 @@ from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.world import Process
 
 SET, ADD, REMOVE, AUTO = BaselineChange
+
+
+def baseline_of(member: Member) -> Baseline | None:
+    return member.picture.view.baseline if member.picture.view is not None else None
 
 
 class Based(Keeping):
@@ -54,7 +59,7 @@ class Based(Keeping):
 
     def baseline(self, host: int | None = None) -> Baseline:
         member = self.member(host) if host is not None else self.cluster.members()[0]
-        found = member.picture.baseline
+        found = baseline_of(member)
         assert found is not None
         return found
 
@@ -432,7 +437,7 @@ def test_the_master_dies_in_the_middle_of_a_change(after: int) -> None:
     if not owners.are_in(stage.member(other).picture.view):  # type: ignore[arg-type]
         stage.order(REMOVE, 4, through=other)
         stage.wait(10)
-    points = [member.picture.baseline for member in stage.cluster.members()]
+    points = [baseline_of(member) for member in stage.cluster.members()]
     assert {point.point for point in points if point} == {stage.baseline().point}
     assert stage.name(4) not in stage.baseline().ids
     assert stage.baseline().changes == 2

@@ -36,7 +36,7 @@ def _elsewhere(members: Sequence[Picture]) -> list[tuple[int, ReplicaList, Repli
     master = next((member for member in members if member.is_master), None)
     if master is None or not master.cluster_state.migrates or not master.data_members():
         return []
-    if master.baseline is not None and master.baseline.away:
+    if master.view is not None and master.view.baseline is not None and master.view.baseline.away:
         # While places are kept rows change only where somebody gets something.
         return []
     here = [Candidate(info.uuid, info.group, info.consistent_id) for info in master.data_members()]

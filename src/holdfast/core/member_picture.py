@@ -18,7 +18,6 @@ from holdfast.core.cluster.membership import Membership
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
-from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import Outcome, Request
@@ -197,11 +196,6 @@ class Picture:
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
         """Whom this member has not heard for too long."""
         return tuple(self._membership.detector.suspects(now_ns))
-
-    @property
-    def baseline(self) -> Baseline | None:
-        """Who owns data; None: everybody who is here."""
-        return self._membership.view.baseline if self._membership.view is not None else None
 
     def outside(self) -> Sequence[MemberInfo]:
         """Members that hold nothing because they are not in the baseline."""

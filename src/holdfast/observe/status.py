@@ -34,7 +34,7 @@ def _lost(member: Member) -> dict[str, list[int]]:
 def _baseline(member: Member) -> dict[str, object] | None:
     """Who owns data; None: everybody who is here."""
     picture = member.picture
-    baseline = picture.baseline
+    baseline = picture.view.baseline if picture.view is not None else None
     if baseline is None:
         return None
     here = {info.consistent_id: info.uuid for info in picture.members()}

@@ -1,7 +1,8 @@
 """Replicas that prove what they hold, groups B and G of the scenarios of Ignite 2: members, or everybody, stop and come
 back with what is in their files.
 
-Baseline and activation of Ignite are here one thing: a stopped cluster waits for those who were in it last.
+Activation of Ignite is here one thing with the return: a stopped cluster waits for those who were in it last. For
+clusters with a baseline see `tests/sim/test_baseline.py`.
 """
 
 from __future__ import annotations

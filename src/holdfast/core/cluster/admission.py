@@ -1,4 +1,8 @@
-"""Who is let in? Those who ask and fit; never more at once than can be outvoted."""
+"""Who is let in? Those who ask and fit; never more at once than can be outvoted.
+
+- cluster/B-1: Whose files know another history of the baseline is not let in: one that has branched, or that goes on
+  where this cluster's ends. While a stopped cluster comes back the latter tells it what it did not know.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What would an order of the operator make of the baseline, or why is it refused? Pure: asked where the order is given;
-what the master decides is in `next_baseline`.
+"""What would the baseline be after an order, or why is that refused?
+
+Pure: asked where the order is given. What the master decides is in `next_baseline`.
 """
 
 from __future__ import annotations

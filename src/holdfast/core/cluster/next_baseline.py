@@ -1,4 +1,4 @@
-"""Which baseline does the next view have? Decided by the master, like the view itself, and agreed with it.
+"""Which baseline does the next view have? Decided by the master, like the view itself.
 
 - cluster/B-2: An order names the end of the history that its giver has seen, so it is carried out once, or not at all
   if something has changed since. No member is taken out that is here and holds data. Who gives an order repeats it: it

@@ -1,11 +1,9 @@
-"""The baseline: the members that own data, by what they are called in all their lives, and how it became what it is.
+"""The baseline: the members that own data, and how it became what it is.
 
-Without one every member that is no lite one owns data, as soon as it is here. It is part of the view, so it changes for
-all members at once, and all that keep files write it down.
-
-- cluster/B-1: Every change is a new end of the history: a hash of the end before it and of what has changed. Of two
-  histories one is a beginning of the other, or they have branched: then each side has decided something without the
-  other.
+They are named by what they are called in all their lives. Without a baseline every member that is no lite one owns
+data, as soon as it is here. It is part of the view, so it changes for all members at once, and all that keep files write
+it down. Every change is a new end of its history: a hash of the end before it and of what has changed. Of two histories
+one is a beginning of the other, or they have branched: then each side has decided something without the other.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ class Baseline(msgspec.Struct, frozen=True, array_like=True):
 
 
 def is_beginning(one: Baseline | None, other: Baseline | None) -> bool:
-    """cluster/B-1: whether the history of `other` begins with all of that of `one`, as far as that is remembered."""
+    """Whether the history of `other` begins with all of that of `one`, as far as that is remembered."""
     if one is None:
         return True
     if other is None or one.changes > other.changes:

@@ -1,4 +1,6 @@
-"""Rows in which the places of members that are away stay free, so that they get their own back when they return.
+"""Rows in which the places of members that are away stay free.
+
+They get their own back when they return.
 
 The layout is that of everybody who owns data, here or away; what it gives to who is away is left out. While somebody is
 away as little as possible changes. What a leaving member has to give up goes to others; beyond that a row becomes
@@ -48,7 +50,7 @@ def keeping_places(
     if not away:
         return list(targets)
     keeping = _Keeping(rows, here, away, even=placement == "even")
-    return [keeping.row(*each) for each in zip(partitions, rows, targets, strict=True)]
+    return [keeping.kept(*each) for each in zip(partitions, rows, targets, strict=True)]
 
 
 def own_places(
@@ -102,7 +104,7 @@ class _Keeping:
         lows, _ = shares(len(rows), min(width, len(set(names))), names)
         self._share = {one.uuid: low for one, low in zip(here, lows[: len(here)], strict=True)}
 
-    def row(self, partition: int, row: ReplicaList, target: ReplicaList) -> ReplicaList:
+    def kept(self, partition: int, row: ReplicaList, target: ReplicaList) -> ReplicaList:
         """What becomes of one row."""
         wanted = self._without_away(partition, row, target)
         before, after = ({member for member in each if member is not None} for each in (row, wanted))
