@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cluster.keepers import Keepers, until
 from tests.cluster.test_cluster import fill, missing
 
 from holdfast.client.blocking import Client
@@ -106,3 +107,22 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
         assert holds(cluster, again)
         assert missing(cluster) == []
         assert diverged(cluster.client_addresses()[0]) == []
+
+
+@pytest.mark.rule("cluster/B-1")
+def test_g1_two_halves_that_went_on_apart_refuse_each_other(tmp_path: Path) -> None:
+    """G1 (IGNITE-5854), each half by order and with its loss accepted: the other one ends with status 2, and is told."""
+    with Keepers(tmp_path, 4) as cluster:
+        addresses = ",".join(cluster.client_addresses())
+        assert run("cluster", "baseline", "set", "--yes", "-a", addresses).returncode == 0
+        cluster.kill_all()
+        for half in (("m1", "m2"), ("m3", "m4")):
+            cluster.kill_all()
+            first, second = (cluster.spawn(half[0], cluster__bootstrap=True), cluster.spawn(half[1]))
+            until(lambda one=first: "waiting" in cluster.said(one))  # type: ignore[misc]
+            told = run("cluster", "accept-loss", "--yes", "-a", first.client_address)
+            assert told.returncode == 0, told.stderr
+            cluster.wait_ready([first, second])
+        other = cluster.spawn("m1")
+        assert cluster.ended(other) == 2
+        assert "another history of the baseline" in cluster.said(other)

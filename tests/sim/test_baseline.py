@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.sim.scenarios.keeping import PARTITIONS, Keeping, kept
 from tests.sim.stage import clean
+from tests.sim.zone_stage import ZoneStage
 
 from holdfast.config import Settings
 from holdfast.core.cluster.baseline_orders import BaselineChange, Owners, owners_wanted
@@ -157,6 +158,25 @@ def test_what_somebody_brings_back_who_is_not_in_it_any_more_counts_for_nothing(
     stage.rest()
     assert not stage.member(first).picture.held
     clean(stage, stage.writes, again=False)
+
+
+@pytest.mark.rule("cluster/B-3")
+def test_zones_take_nobody_who_is_not_in_it() -> None:
+    stage = ZoneStage(4, spare=1)
+    first = stage.processes[0].driver
+    view = first.member.picture.view
+    assert view is not None
+    owners = owners_wanted(view, SET, [], FIXED)
+    stage.processes[0].step(partial(first.order_baseline, "", sorted(owners.members), FIXED))
+    stage.wait(5)
+    stage.processes.append(stage.cluster.start(4))
+    stage.rest()
+    stage.wait(30)
+    new = stage.processes[4]
+    assert len(new.driver.member.picture.outside()) == 1
+    assert not any(new in stage.replicas(partition) for partition in range(7))
+    stage.zput(new, "k", "v")
+    assert stage.zget(stage.processes[1], "k") == "v"
 
 
 # -- away

@@ -1,9 +1,9 @@
 """The baseline: the members that own data, and how it became what it is.
 
 They are named by what they are called in all their lives. Without a baseline every member that is no lite one owns
-data, as soon as it is here. It is part of the view, so it changes for all members at once, and all that keep files write
-it down. Every change is a new end of its history: a hash of the end before it and of what has changed. Of two histories
-one is a beginning of the other, or they have branched: then each side has decided something without the other.
+data, as soon as it is here. It is part of the view, so it changes for all members at once, and all that keep files
+write it down. Every change is a new end of its history: a hash of the end before it and of what has changed. Of two
+histories one is a beginning of the other, or they have branched: each side has decided something without the other.
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""`holdfast status` and `holdfast cluster baseline show`: what they say of a baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.cli.baseline import shown
+from holdfast.cli.plan_live import Cluster, Events
+from holdfast.cli.status import of_baseline
+from holdfast.core.placement.affinity import rendezvous
+
+
+def member(name: str, *, here: bool = True, away: bool = False) -> dict[str, Any]:
+    return {"consistent_id": name, "group": "", "uuid": f"{name}-uuid" if here else "", "away": away}
+
+
+def told(*members: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    plain = {
+        "members": list(members),
+        "outside": [],
+        "adjust_ms": None,
+        "adjusts_in_ms": None,
+        "changes": 3,
+        "history": ["a", "b", "c"],
+    }
+    return {"baseline": plain | changed}
+
+
+def test_without_one_there_is_nothing_to_say() -> None:
+    for seen in ({}, {"baseline": None}):
+        assert list(of_baseline(seen)) == []
+        assert shown(seen) == ["no baseline: every member owns data as soon as it is here"]
+
+
+def test_who_is_here_away_gone_and_outside() -> None:
+    seen = told(
+        member("m1"), member("m2", here=False, away=True), member("m3", here=False), outside=["m4", "m5"]
+    )
+    lines = [
+        "away: m2; what they held is kept for them while they are in the baseline",
+        "in the baseline, and not here: m3; they have left, and nothing is kept for them",
+        "outside the baseline: m4, m5; they hold nothing (holdfast cluster baseline add)",
+    ]
+    assert list(of_baseline(seen)) == lines
+    assert shown(seen) == [
+        "auto-adjust: off",
+        "changed 3 times, last to c",
+        "  m1: here",
+        "  m2: away, its places are kept",
+        "  m3: not here",
+        *lines,
+    ]
+
+
+def test_when_it_is_adjusted_and_because_of_whom() -> None:
+    seen = told(
+        member("m1"),
+        member("m2", here=False, away=True),
+        outside=["m4"],
+        adjust_ms=300_000,
+        adjusts_in_ms=12_300,
+    )
+    assert shown(seen)[0] == "auto-adjust: 300 s after the last member came or went"
+    assert shown(seen)[-1] == (
+        "the baseline becomes who is here in 12 s because m4 came, m2 went, unless somebody comes or goes before"
+    )
+    lite = told(member("m1"), adjust_ms=1000, adjusts_in_ms=0)
+    assert "because a member is lite now" in shown(lite)[-1]
+
+
+def cluster(baseline: dict[str, Any] | None) -> Cluster:
+    """Three members, of which m3 is outside, and six partitions."""
+    members = [
+        {
+            "uuid": f"{name}-uuid",
+            "name": name,
+            "group": "",
+            "consistent_id": name,
+            "lite": False,
+            "leaving": False,
+            "outside": baseline is not None and name == "m4",
+        }
+        for name in ("m1", "m2", "m3", "m4")
+    ]
+    partitions = {"placement": "rendezvous", "lost": "wait", "replicas": 2, "holders": 2}
+    status = {
+        "members": members,
+        "partitions": partitions,
+        "migrations": {"active": 0, "queued": 0},
+        "quorum": "majority",
+    }
+    plain = Cluster(status | {"baseline": None}, [(None, None)] * 6)
+    here = [one for one in plain.candidates() if one.uuid != "m4-uuid"]
+    rows = rendezvous(range(6), [(None, None)] * 6, here, 2)
+    return Cluster(status | {"baseline": baseline}, rows)
+
+
+def test_plan_gives_nobody_outside_anything_and_keeps_places() -> None:
+    fixed = told(member("m1"), member("m2"), member("m3"), outside=["m4"])["baseline"]
+    planned = cluster(fixed)
+    assert all(outlook.plan.target == outlook.before for outlook in planned.outlooks(Events()))
+    joined = list(planned.outlooks(Events(join=1, names=("m9",))))
+    assert all(outlook.plan.target == outlook.before for outlook in joined)
+    crashed = list(planned.outlooks(Events(crash=("m2",))))
+    assert not any(outlook.plan.steps for outlook in crashed)
+    assert any(None in outlook.plan.target for outlook in crashed)
+    back = list(planned.outlooks(Events(crash=("m2",), join=1, names=("m2",))))
+    for outlook in back:
+        assert {*outlook.plan.target} == {"join-1" if one == "m2-uuid" else one for one in outlook.before}
+    assert any("has a baseline" in line for line in planned.warnings(Events()))
+    at_once = told(member("m1"), member("m2"), member("m3"), adjust_ms=0)["baseline"]
+    assert any(outlook.plan.steps for outlook in cluster(at_once).outlooks(Events(crash=("m2",))))
