@@ -111,7 +111,7 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
 
 @pytest.mark.rule("cluster/B-1")
 def test_g1_two_halves_that_went_on_apart_refuse_each_other(tmp_path: Path) -> None:
-    """G1 (IGNITE-5854), each half by order and with its loss accepted: the other one ends with status 2, and is told."""
+    """G1 (IGNITE-5854), each half by order and with its loss accepted: the other one ends with status 2."""
     with Keepers(tmp_path, 4) as cluster:
         addresses = ",".join(cluster.client_addresses())
         assert run("cluster", "baseline", "set", "--yes", "-a", addresses).returncode == 0

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 import pytest
 from tests.sim.scenarios.keeping import PARTITIONS, Keeping, kept
-from tests.sim.stage import clean
+from tests.sim.stage import change, clean
 from tests.sim.zone_stage import ZoneStage
 
 from holdfast.config import Settings
@@ -18,6 +18,7 @@ from holdfast.core.member import Member
 from holdfast.core.messages import Accept, Message
 from holdfast.core.model.baseline import FIXED, Baseline
 from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Refused
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.world import Process
@@ -284,6 +285,25 @@ def test_a_cluster_that_was_stopped_keeps_the_places_of_who_does_not_come() -> N
     stage.start(3)
     stage.rest()
     assert stage.holds(3) == before
+    clean(stage, stage.writes)
+
+
+def test_frozen_while_somebody_is_away_and_active_again() -> None:
+    stage = based(4)
+    keys = stage.everywhere(4)
+    stage.change(SET)
+    gone = next(host for host in range(4) if host != stage.master())
+    its = stage.holds(gone)
+    change(stage, ClusterState.FROZEN)
+    stage.end("kill", gone)
+    stage.still(20)
+    change(stage, ClusterState.ACTIVE)
+    stage.still(20)
+    assert {partition for partition, row in enumerate(stage.rows()) if None in row} == its
+    stage.write(keys[::2])
+    stage.start(gone)
+    stage.rest()
+    assert stage.holds(gone) == its
     clean(stage, stage.writes)
 
 

@@ -69,10 +69,9 @@ class NextBaseline:
         point = baseline.point if baseline is not None else ""
         if order.after != point or not self._permissions.is_assigned():
             return False
-        before = {info.consistent_id for info in here} if baseline is None else baseline.ids
-        return not any(
-            info.consistent_id in before and info.consistent_id not in order.members for info in here
-        )
+        living = {info.consistent_id for info in here}
+        owning = living if baseline is None else living & baseline.ids
+        return owning <= {*order.members} and not living.isdisjoint(order.members)
 
     def _adjusts_now(self, view: View, members: list[MemberInfo]) -> bool:
         """cluster/B-4."""

@@ -24,7 +24,7 @@ from holdfast.core.model.migration_step import Migration, ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
 from holdfast.core.placement.affinity import layout_of, ranking
-from holdfast.core.placement.kept_places import keeping_places, own_places, places_of
+from holdfast.core.placement.kept_places import keeping, own_places, places_of
 from holdfast.core.placement.layout import Arranging, Candidate, Layout
 from holdfast.core.placement.planner import plan
 from holdfast.core.placement.table_replication import TableReplication
@@ -173,7 +173,7 @@ class Planning:
             targets = yield from self._returns.arranging(partitions, current, everybody, self._replicas)
             if places:
                 current = own_places(partitions, current, candidates, self._returns.brought)
-        return keeping_places(partitions, current, targets, candidates, places, self._placement)
+        return (yield from keeping(partitions, current, targets, candidates, places, self._placement))
 
     def _something_else(self, candidates: list[Candidate]) -> bool:
         """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""

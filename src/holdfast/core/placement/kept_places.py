@@ -23,7 +23,10 @@ from holdfast.config.schema import Placement
 from holdfast.core.model.baseline import BaselineMember
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.affinity import rank
-from holdfast.core.placement.layout import Candidate, shares
+from holdfast.core.placement.layout import Arranging, Candidate, shares
+
+ROWS_AT_ONCE = 256
+"""Rows that are looked at in one piece of work: well under a millisecond, but where copies are given up."""
 
 
 def places_of(away: Collection[BaselineMember]) -> list[Candidate]:
@@ -47,10 +50,33 @@ def keeping_places(
     `rows` are the present ones of these partitions, of members that are here; `targets` the layout of `here` and `away`
     together. Without somebody away the targets are answered as they are.
     """
+    work = keeping(partitions, rows, targets, here, away, placement)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: list[ReplicaList] = done.value
+            return found
+
+
+def keeping(
+    partitions: Sequence[int],
+    rows: Sequence[ReplicaList],
+    targets: Sequence[ReplicaList],
+    here: Sequence[Candidate],
+    away: Sequence[Candidate],
+    placement: Placement,
+) -> Arranging:
+    """`keeping_places` in small pieces of work, for a caller that has other things to do."""
     if not away:
         return list(targets)
-    keeping = _Keeping(rows, here, away, even=placement == "even")
-    return [keeping.kept(*each) for each in zip(partitions, rows, targets, strict=True)]
+    look = _Keeping(rows, here, away, even=placement == "even")
+    found: list[ReplicaList] = []
+    for number, each in enumerate(zip(partitions, rows, targets, strict=True), 1):
+        found.append(look.kept(*each))
+        if number % ROWS_AT_ONCE == 0:
+            yield
+    return found
 
 
 def own_places(
@@ -64,13 +90,15 @@ def own_places(
     `brought`: by member the partitions of which it has a copy that no row gives to it.
     """
     groups = {one.uuid: one.group or one.uuid for one in here}
-    found: list[ReplicaList] = []
-    for partition, row in zip(partitions, rows, strict=True):
-        filled = row
-        for member in groups:
-            if partition in brought.get(member, ()) and member not in filled:
-                filled = _filled(filled, [member], groups)
-        found.append(filled)
+    back: dict[int, list[str]] = {}
+    for member in groups:
+        for partition in brought.get(member, ()):
+            back.setdefault(partition, []).append(member)
+    found = list(rows)
+    for number, partition in enumerate(partitions):
+        for member in back.get(partition, ()):
+            if member not in found[number]:
+                found[number] = _filled(found[number], [member], groups)
     return found
 
 
@@ -131,13 +159,13 @@ class _Keeping:
         """The target with no fewer copies than the row has, as far as there are members for them."""
         had = [member for member in row if member is not None]
         found = [member if member in self._groups else None for member in target]
-        ranked = sorted(self._here, key=lambda one: rank(one.consistent_id or one.uuid, partition))
-        for other in [*(one for one in had if one in self._groups), *(one.uuid for one in ranked)]:
-            free = [slot for slot, member in enumerate(found) if member is None]
-            if len(found) - len(free) >= len(had) or not free:
-                break
-            if self._groups[other] not in {self._groups[one] for one in found if one is not None}:
-                found[free[0]] = other
+        if len(found) - found.count(None) < len(had):
+            ranked = sorted(self._here, key=lambda one: rank(one.consistent_id or one.uuid, partition))
+            for other in [*(one for one in had if one in self._groups), *(one.uuid for one in ranked)]:
+                if len(found) - found.count(None) >= len(had) or None not in found:
+                    break
+                if self._groups[other] not in {self._groups[one] for one in found if one is not None}:
+                    found[found.index(None)] = other
         hottest = next((slot for slot, member in enumerate(found) if member is not None), 0)
         found[0], found[hottest] = found[hottest], found[0]
         return tuple(found)
