@@ -346,7 +346,7 @@ def test_d10_stopped_taken_out_back_and_added_again_under_load(how: str) -> None
 
 
 def halves_go_on_apart(stage: Based) -> list[str]:
-    """G1: {0,1,2,3} write and stop; {0,1} go on by order, write some, and stop; {2,3} write others. Answers all keys."""
+    """G1: all write and stop; {0,1} go on by order, write some keys, and stop; {2,3} write others. Answers all keys."""
     keys = stage.everywhere()
     half = len(keys) // 2
     stage.change(SET)
