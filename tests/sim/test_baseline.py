@@ -4,6 +4,7 @@ cluster that have gone on without each other do not come together again.
 
 from __future__ import annotations
 
+import random
 from functools import partial
 
 import msgspec
@@ -51,10 +52,14 @@ class Based(Keeping):
         return owners
 
     def change(self, change: BaselineChange, *hosts: int, adjust_ms: int = FIXED) -> None:
-        """Give it, and wait until all know, and all is well."""
-        owners = self.order(change, *hosts, adjust_ms=adjust_ms)
-        self.until(lambda: all(owners.are_in(member.picture.view) for member in self.cluster.members()))  # type: ignore[arg-type]
-        self.wait(2)
+        """Give it, again when something else was changed meanwhile, and wait until all know."""
+        for _ in range(20):
+            owners = self.order(change, *hosts, adjust_ms=adjust_ms)
+            self.wait(3)
+            views = [member.picture.view for member in self.cluster.members()]
+            if all(view is not None and owners.are_in(view) for view in views):
+                return
+        raise AssertionError(f"it is not {owners}")
 
     def at(self, uuid: str) -> int:
         return next(self.host_of(one) for one in self.cluster.living() if one.driver.member.me == uuid)
@@ -552,3 +557,38 @@ def test_everybody_again_from_their_files() -> None:
     stage.change(SET)
     clean(stage, stage.writes)
     assert stage.baseline().changes == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_under_load_members_crash_return_drain_and_are_taken_out_and_in(seed: int) -> None:
+    """Some hosts are away, out or gone at any time, never more than there are backups; clients lose nothing."""
+    draw = random.Random(seed)
+    stage = based(5, 2, spare=1, placement=draw.choice(["even", "rendezvous"]))
+    stage.everywhere(2)
+    stage.change(SET)
+    stop = stage.load()
+    for _ in range(8):
+        running = [
+            host for host in range(6) if host in {stage.host_of(one) for one in stage.cluster.living()}
+        ]
+        down = [host for host in range(6) if host not in running]
+        ids = stage.baseline().ids
+        event = draw.choice(["crash", "return", "return", "drain", "remove", "add", "auto"])
+        host = draw.choice(running if event in ("crash", "drain", "add") else down or running)
+        if event in ("crash", "drain") and len(running) > 4:
+            stage.end("kill", host) if event == "crash" else stage.leave(host)
+        elif event == "return" and down:
+            stage.start(host)
+        elif event == "remove" and host in down and stage.name(host) in ids:
+            stage.change(REMOVE, host)
+        elif event == "add":
+            stage.change(ADD, host)
+        elif event == "auto":
+            stage.change(AUTO, adjust_ms=draw.choice([FIXED, 3_000, 20_000]))
+        stage.wait(draw.choice([8, 15]))
+    running = [stage.host_of(one) for one in stage.cluster.living()]
+    stage.start(*(host for host in range(6) if host not in running))
+    stage.wait(10)
+    stop()
+    stage.change(SET)
+    clean(stage, stage.writes)
