@@ -86,6 +86,12 @@ def test_g2_and_g3_over_sockets(tmp_path: Path) -> None:
         assert 0 < len(lost["safe"]) < 31
         everybody_says(cluster, lost)
         with connected(cluster) as client:
+            before_s = time.monotonic()
+            opened = [client.get_map(f"opened since {number}") for number in range(100)]
+            assert len(opened) == 100
+            assert time.monotonic() - before_s < 30, (
+                "also those whose names would be noted in a lost partition"
+            )
             gone = refused(client, "safe", write=False)
             assert 0 < len(gone) < len(ENTRIES)
             assert refused(client, "safe", write=True) == gone

@@ -347,6 +347,10 @@ class OneMemberGrid:
     def owner(self, partition: int) -> str | None:
         return self.owners.get(partition, ME)
 
+    def row(self, partition: int) -> Assignment:
+        owner = self.owner(partition)
+        return Assignment(1, (MemberId(owner),) if owner is not None else (None,))
+
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         self.orders.append((order, done))
 

@@ -32,6 +32,7 @@ from tests.server.hazelcast.test_maps import SQL_PREDICATE, TRUE_PREDICATE
 from tests.server.hazelcast.wire import AnsweredError, Wire, data, stored
 
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast import conversation
 
@@ -195,6 +196,17 @@ def test_listeners_are_limited(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # -- objects
+
+
+def test_a_map_is_opened_though_nobody_serves_the_partition_that_notes_its_name(
+    wire: Wire, grid: OneMemberGrid
+) -> None:
+    grid.answer_with = Outcome(Status.NOT_READY, None, "nobody serves it")
+    with pytest.raises(AnsweredError, match="nobody serves it"):
+        wire.ask(client_create_proxy_codec, "flights", "hz:impl:mapService")
+    grid.owners = dict.fromkeys(range(grid.partition_count), None)
+    wire.ask(client_create_proxy_codec, "flights", "hz:impl:mapService")
+    assert grid.requests[-1].op is Op.PUT_IF_ABSENT, "it is noted if it can be"
 
 
 def test_objects_come_and_go(wire: Wire, grid: OneMemberGrid) -> None:

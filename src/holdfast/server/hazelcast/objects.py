@@ -75,9 +75,24 @@ def _create_all(talk: Conversation, call: Call) -> None:
 
 
 def _open(talk: Conversation, call: Call, names: list[str]) -> None:
-    """Note the names, which is for lists alone: where there is no room a client must still be able to begin to read."""
-    requests = [_on(talk, Op.PUT_IF_ABSENT, name) for name in names]
+    """Note the names, which is for lists alone: where there is no room a client must still be able to begin to read;
+    and where nobody serves the partition in which a name is noted, to use all others.
+    """
+    noting = [_on(talk, Op.PUT_IF_ABSENT, name) for name in names]
+    unserved = [request for request in noting if _waits(talk, request.partitions[0])]
+    for request in unserved:
+        talk.grid.execute(request, _unheard)
+    requests = [request for request in noting if request not in unserved]
     talk.execute_all(call, requests, lambda _: nothing(call, None), pardon=NO_ROOM_FOR_NAMES)
+
+
+def _waits(talk: Conversation, partition: int) -> bool:
+    """Whether the partition was assigned, and its primary is no member now."""
+    return talk.grid.row(partition).version > 0 and talk.grid.owner(partition) is None
+
+
+def _unheard(_: Outcome) -> None:
+    """Whether the name was noted: the client was answered already."""
 
 
 def _destroy(talk: Conversation, call: Call) -> None:
