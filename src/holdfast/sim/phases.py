@@ -234,13 +234,13 @@ class Phases:
         self.world.tell(f"LOSS {kind}: {names} die, with all of partitions {lost}")
         if kind != "return":
             self.cluster.lost += [(partition, self.world.now_ns) for partition in lost]
-        for process in victims:
+        away = [self.cluster.addresses.index(process.address) for process in victims]
+        for process, index in zip(victims, away, strict=True):
             process.crash()
             if kind != "return" and (disk := self.cluster.disk_of(process)) is not None:
                 disk.wipe()
                 self.cluster.distrust(process, wiped=True)
             delay_ns = self.random.randint(*AWAY_NS) if kind == "return" else SAY_NS + SECOND
-            index = self.cluster.addresses.index(process.address)
             self.world.after(delay_ns, partial(self._again, index))
         said = self._wait(SAY_NS, lambda: told.issuperset(lost))
         for end in ends:
@@ -252,6 +252,8 @@ class Phases:
         if kind == "operator":
             self._accept(lost)
         self.world.marks.hit(f"phase loss: {kind}")
+        # Else they would come back in the middle of what is judged later.
+        self._wait(SAY_NS + 2 * SECOND, lambda: not any(map(self.cluster.is_free, away)))
         self.calm()
 
     def _again(self, index: int) -> None:
