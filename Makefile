@@ -96,10 +96,16 @@ clean: ## Remove what was built, measured or cached here
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target
 	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name 'entries_compiled*.so' -delete
 
 # -- what has to be there first --------------------------------------------------------------------------------------
 
-install: $(VENV)/.installed
+install: $(VENV)/.installed $(VENV)/.lane
+
+# The data lane, compiled into src; where that cannot be, this says why, and plain Python does the same.
+$(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py
+	@$(BIN)/python build_lane.py
+	@touch $@
 
 $(VENV)/.installed: requirements-build.lock requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

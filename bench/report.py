@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bench import systems
 from bench.load import cores
+from holdfast.runtime.data_lane import data_lane
 
 if TYPE_CHECKING:
     from bench.run import Measured, Results
@@ -115,7 +116,8 @@ class Page:
         effort = f"{self.rounds} rounds of {self.seconds:g} s; memory with {self.entries:,} entries"
         where = f"servers on core {cores().server}, generator on core {cores().generator}"
         today = datetime.now(UTC).date().isoformat()
-        found = [f"{machine}, Python {platform.python_version()}, {redis}; {where}; {effort}; {today}."]
+        python = f"Python {platform.python_version()}, data lane: {data_lane().kind}"
+        found = [f"{machine}, {python}, {redis}; {where}; {effort}; {today}."]
         limit = [
             f"{title} on {name} ({measured.generator_busy:.0%} of its core)"
             for (title, name), measured in self.results.items()
@@ -202,7 +204,7 @@ def command(module: str, given: Mapping[str, object], usual: Mapping[str, object
 def machine(load: float) -> str:
     """On what, with what and when figures were made. `load`: the machine's before the run, which others made."""
     found = [f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"]
-    found.append(f"Python {platform.python_version()}")
+    found.append(f"Python {platform.python_version()}, data lane: {data_lane().kind}")
     if systems.redis_program():
         found.append(f"Redis {systems.redis_version()}")
     today = datetime.now(UTC).date().isoformat()

@@ -14,6 +14,7 @@ from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
+from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.embedded import Member, _milliseconds
 from holdfast.wire.values import from_stored
 
@@ -159,6 +160,17 @@ def test_leaving_takes_everything_to_those_who_stay() -> None:
             await m.put_all({n: n for n in range(300)})
             await second.leave()
             assert await m.size() == 300, "without any backup, a graceful leave still loses nothing"
+
+    run(story())
+
+
+def test_a_member_says_which_data_lane_it_has() -> None:
+    async def story() -> None:
+        async with member(member__lane="python") as plain, member() as free:
+            told = plain.status()
+            assert (told["lane"], told["why_not_compiled"]) == ("python", "member.lane = 'python'")
+            told = free.status()
+            assert (told["lane"], told["why_not_compiled"]) == (data_lane().kind, data_lane().why)
 
     run(story())
 

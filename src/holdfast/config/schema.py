@@ -39,6 +39,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
 Placement = Literal["even", "rendezvous"]
+LaneChoice = Literal["auto", "python"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,6 +149,12 @@ class MemberSettings(Section, frozen=True, kw_only=True):
             description="Further facts about this member: filters of zones go by them, and clients are shown them.",
         ),
     ] = {}
+    lane: Annotated[
+        LaneChoice,
+        Meta(
+            description="How single entries are read and written: auto: by compiled code, if there is some; or python."
+        ),
+    ] = "auto"
 
 
 class PartitionSettings(Section, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.core.replication.ack_batch import Written
 from holdfast.core.store.partition import PartitionCopy
 
 
@@ -44,6 +45,15 @@ class EntryLane(Protocol):
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """Take an entry out and queue the record; answers the old value."""
+
+    @property
+    def open_records(self) -> list[Written] | None:
+        """What was written since the last `close_batch`. Whoever writes an ordinary entry without `set` or `remove`, as
+        they do it, adds its record. None: every write is to be made by them.
+        """
+
+    def lifetimes(self, name: str) -> tuple[int, int]:
+        """The map's own time to live and maximum idle time, in ms."""
 
     def close_batch(self, done: Callable[[bool], None]) -> None:
         """End the batch begun by the writes since the last one."""

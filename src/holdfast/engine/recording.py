@@ -475,6 +475,9 @@ class RecordedLane:
         self.confirms_reads = lane.confirms_reads
         self.locks_entries = lane.locks_entries
         self.locked = lane.locked
+        self.lifetimes = lane.lifetimes
+        self.open_records: None = None
+        """Each write is a call that is written down."""
 
     @property
     def acks(self) -> int:

@@ -13,6 +13,7 @@ from holdfast.core.member_picture import ReplicationBacklog
 from holdfast.runtime.strangers import Strangers
 from holdfast.server import door
 from holdfast.server.grid import Grid
+from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 from holdfast.version import __version__
 
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
@@ -36,6 +37,7 @@ class Door(door.Door):
         client_acks: bool = False,
         strangers: Strangers | None = None,
         came: Callable[[int], None] = lambda size: None,
+        serve: ServeEntries = serve_entries,
     ) -> None:
         """Of the running event loop; see there."""
         super().__init__(
@@ -52,6 +54,7 @@ class Door(door.Door):
             client_acks=client_acks,
             release=__version__,
             came=came,
+            serve=serve,
         )
 
     async def close_all(self) -> None:

@@ -28,6 +28,7 @@ from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
+from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.runtime.real_disk import RealDisk, uncollected
@@ -158,6 +159,10 @@ class Node(MemberGrid):
         network.failed = self.failed
         network.came = self.came
         network.begin(self.driver)
+        self.data_lane = data_lane(chosen.lane)
+        log.info(
+            "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
+        )
         self._door = Door(
             self,
             settings.limits,
@@ -169,6 +174,7 @@ class Node(MemberGrid):
             client_acks=settings.replication.backup_acks == "client",
             strangers=self.strangers,
             came=self.came,
+            serve=self.data_lane.serve,
         )
         self.driver.callers.backpressure_changed = self._door.backlog_changed
         self.started = True
@@ -458,7 +464,11 @@ class Node(MemberGrid):
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
         told = status_of(self.member, files, self.gauge.figures())
-        return told | {"doors": dict(sorted(self.strangers.counts.items()))}
+        return told | {
+            "doors": dict(sorted(self.strangers.counts.items())),
+            "lane": self.data_lane.kind,
+            "why_not_compiled": self.data_lane.why,
+        }
 
     @property
     def joined(self) -> bool:

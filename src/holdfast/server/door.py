@@ -24,6 +24,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
+from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 from holdfast.server.own_session import OwnSession
 from holdfast.server.quota import Quota
@@ -155,12 +156,14 @@ class Door:
         client_acks: bool = False,
         release: str = "",
         came: Callable[[int], None] = lambda size: None,
+        serve: ServeEntries = serve_entries,
     ) -> None:
         """`clock` tells nanoseconds, for how long clients have been served. `strangers` hears of what happens at the
         door. `failed` hears of errors that leave the member's own state in doubt: whatever a client sends causes none.
         `backlog`: what is kept for backups; while that is too much, clients are not read. `request_ids`: how many
         requests a partition remembers. `client_acks`: clients that can may wait for backups themselves. `release`: the
-        version of Holdfast that clients are told. `came` hears how many bytes have come.
+        version of Holdfast that clients are told. `came` hears how many bytes have come. `serve`: the loop of the data
+        lane, plain or compiled.
         """
         self.limits = limits
         self.loop = loop
@@ -180,7 +183,14 @@ class Door:
         self._unwritten: list[ClientConnection] = []
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in: HazelcastSession(
-                grid, send, close, limits=limits, client_acks=client_acks, flow=flow, let_in=let_in
+                grid,
+                send,
+                close,
+                limits=limits,
+                client_acks=client_acks,
+                flow=flow,
+                let_in=let_in,
+                serve=serve,
             ),
             doors.OWN_CLIENT: lambda send, close, flow, let_in: OwnSession(
                 grid,

@@ -58,6 +58,7 @@ class OneLane:
         self.resting: list[tuple[int, str]] = []
         self.confirms_reads = False
         self.locks_entries = False
+        self.open_records: None = None
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         return False

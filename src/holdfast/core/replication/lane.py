@@ -108,8 +108,8 @@ class Lane:
         self._defaults: dict[str, tuple[int, int]] = {}
         self.awaited: dict[int, Awaited] = {}
         """Partitions that somebody waits to see changed (`PrimaryCopy.wake`)."""
-        self._open: list[Written] = []
-        """Of the buffer that is being worked on."""
+        self.open_records: list[Written] = []
+        """Of the buffer that is being worked on. Sessions may add to it what they write as `set` and `remove` do."""
         self._resting: dict[tuple[int, str], AnyReplica | None] = {}
         """Partitions and maps that answers of that buffer rest on, without having changed anything."""
         self.targets = Targets(settings, journal=log.on)
@@ -182,7 +182,7 @@ class Lane:
                 )
             else:
                 record = Record(name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
-            self._open.append((copy.partition, held, record))
+            self.open_records.append((copy.partition, held, record))
         if self.listening:
             kind = EventKind.ADDED if old is None else EventKind.UPDATED
             self.emit(kind, held, key, value, old)
@@ -256,7 +256,7 @@ class Lane:
         if held.recorded:
             told = (b"", old, self._out.wall_ms()) if held.changes else ()
             record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *told)
-            self._open.append((copy.partition, held, record))
+            self.open_records.append((copy.partition, held, record))
 
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
         """Number what was decided, apply it, and queue the record; answers what applying it answers."""
@@ -279,7 +279,7 @@ class Lane:
                 record = msgspec.structs.replace(
                     record, request=naming(update.transaction), old=known, time_ms=self._out.wall_ms()
                 )
-            self._open.append((copy.partition, held, record))
+            self.open_records.append((copy.partition, held, record))
         if kind is not None and held.name in self.listening:
             tells = change in (Change.SET, Change.CALL)
             value = update.value if tells else old if change is Change.EXPIRY else None
@@ -290,7 +290,7 @@ class Lane:
     @property
     def opened(self) -> int:
         """How many records are in the open buffer."""
-        return len(self._open)
+        return len(self.open_records)
 
     def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
         """A request is applied and answers this: remember it, and let the last of its records, those after the first
@@ -298,9 +298,13 @@ class Lane:
         """
         mark = mark_of(request_id, value)
         copy.requests.note(mark)
-        if len(self._open) > since:
-            partition, held, record = self._open[-1]
-            self._open[-1] = (partition, held, msgspec.structs.replace(record, request=record.request + mark))
+        if len(self.open_records) > since:
+            partition, held, record = self.open_records[-1]
+            self.open_records[-1] = (
+                partition,
+                held,
+                msgspec.structs.replace(record, request=record.request + mark),
+            )
 
     def emit(
         self,
@@ -358,11 +362,11 @@ class Lane:
         """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
         has confirmed what the other answers rest on.
         """
-        records, resting = self._open, self._resting
+        records, resting = self.open_records, self._resting
         if not records and not resting:
             done(True)
             return
-        self._open = []
+        self.open_records = []
         if resting:
             self._resting = {}
         self.batches.close_batch(records, resting, done)
@@ -371,11 +375,11 @@ class Lane:
         """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
         is called at once, while `acks` says how many will.
         """
-        records, resting = self._open, self._resting
+        records, resting = self.open_records, self._resting
         if not records and not resting:
             done(True)
             return
-        self._open, self._resting = [], {}
+        self.open_records, self._resting = [], {}
         self.batches.close_batch_for(records, resting, done, client, correlations)
 
     @property
@@ -399,7 +403,7 @@ class Lane:
     @property
     def unsent(self) -> Iterable[Written]:
         """What has been written since the last flush."""
-        return chain(self.batches.unsent, self._open)
+        return chain(self.batches.unsent, self.open_records)
 
     @property
     def waiting(self) -> int:
@@ -410,7 +414,7 @@ class Lane:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "records of an open buffer": len(self._open) + len(self._resting),
+            "records of an open buffer": len(self.open_records) + len(self._resting),
             **self.batches.leftovers,
             "destinations of migrations": len(self.joining),
         }

@@ -1,41 +1,58 @@
 """The data lane of the client protocol: single-entry reads and writes of maps this member serves, straight
 from a read buffer, with no object per operation.
 
-Plain typed Python that Cython may compile. Whatever is not exactly as expected (another message, a partition
-that is served elsewhere, an odd flag, a cut-off tail) is left to the general way, which knows every case and
-every error.
+One source, two ways: plain Python, which runs everywhere and is the reference, and the same text compiled by Cython
+(`build_lane.py`), which reads the buffer through a pointer. Whatever is not exactly as expected (another message, a
+partition that is served elsewhere, an odd flag, a cut-off tail) is left to the general way, which knows every case
+and every error.
 """
 
 from __future__ import annotations
 
 # ruff: noqa: C901, SIM109 -- one loop without calls, tuples or lookups that it can do without: that
 # is its point
+from collections.abc import Callable
 from struct import Struct
 
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.records import Change, Record
+from holdfast.core.replication.ack_batch import Written
+from holdfast.core.store.partition import PartitionCopy
 from holdfast.server.grid import EntryLane
+from holdfast.server.hazelcast.uncompiled import cython, memcmp, memcpy, new_bytes
 
-PUT = 0x010100
-GET = 0x010200
-REMOVE = 0x010300
-CONTAINS_KEY = 0x010600
-DELETE = 0x010900
-SET = 0x010F00
+ServeEntries = Callable[
+    [bytes, int, EntryLane, dict[bytes, str], list[bytes], list[bytes], tuple[int, int], int], int
+]
+"""What `serve_entries` is, plain or compiled."""
+
+PUT = cython.declare(cython.int, 0x010100)
+GET = cython.declare(cython.int, 0x010200)
+REMOVE = cython.declare(cython.int, 0x010300)
+CONTAINS_KEY = cython.declare(cython.int, 0x010600)
+DELETE = cython.declare(cython.int, 0x010900)
+SET = cython.declare(cython.int, 0x010F00)
+
+FLAT: bool = cython.compiled
+"""Whether writes of ordinary entries are made here instead of by the lane's methods, which do the same. Compiled that
+saves most of their cost; plain Python gains little, and the methods are the reference.
+"""
 
 LOCKS = TRANSACTIONS_MAP
-SHORTEST = 36
+_SET_CHANGE, _REMOVE_CHANGE = Change.SET, Change.REMOVE
+SHORTEST = cython.declare(cython.int, 36)
 """Bytes that a look at a message's head needs: the first frame of a get, and the header of the name."""
-READ_HEAD = 30
+READ_HEAD = cython.declare(cython.int, 30)
 """Length of the first frame when it carries a thread id."""
-WRITE_HEAD = 38
+WRITE_HEAD = cython.declare(cython.int, 38)
 """And when a time to live follows it."""
-DATA_AT = 10
+DATA_AT = cython.declare(cython.int, 10)
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
-SHORTEST_DATA = 14
+SHORTEST_DATA = cython.declare(cython.int, 14)
 """A frame of `Data` with a type id and no payload."""
-SMALL = 512
+SMALL = cython.declare(cython.int, 512)
 """Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
-LONGEST_TTL_MS = 1 << 41
+LONGEST_TTL_MS = cython.declare(cython.longlong, 1 << 41)
 """Longer ones (70 years) are for the general way, which knows that they mean "for ever"."""
 
 head_of = Struct("<iHiqi8xiH").unpack_from
@@ -61,12 +78,26 @@ truth_answer = Struct("<10sqx?").pack
 _null_layout = Struct("<10sqx6s")
 null_answer = _null_layout.pack
 value_answer = Struct("<10sqxi6s").pack
+CORRELATION_AT = cython.declare(cython.int, 10)
+"""Where the correlation id begins, in requests and in answers."""
+SIZE_AT = cython.declare(cython.int, 19)
+"""Where the length of the value's frame begins in an answer with a value."""
+VALUE_AT = cython.declare(cython.int, 29)
+"""And the value."""
+_SET_ANSWER = nothing_answer(_SET_DONE, 0)
+_NOT_DELETED, _WAS_DELETED = (truth_answer(_DELETED, 0, was) for was in (False, True))
+_NOT_CONTAINED, _CONTAINED = (truth_answer(CONTAINED, 0, was) for was in (False, True))
+_GOT_NULL, _REMOVED_NULL, _PUT_NULL = (null_answer(one, 0, NULL) for one in (GOT, _REMOVED, _PUT_DONE))
+_GOT_VALUE, _REMOVED_VALUE, _PUT_VALUE = (
+    value_answer(one, 0, 0, VALUE) for one in (GOT, _REMOVED, _PUT_DONE)
+)
+"""What is compiled copies one of these and fills in what is missing."""
 
 
 def found_nothing(answer: bytes, kind: int) -> bool:
     """Whether this answer of the lane to a request of this kind says that there was nothing to remove."""
     if kind == DELETE:
-        return not answer[-1]
+        return not answer[len(answer) - 1]
     return kind == REMOVE and len(answer) == _null_layout.size
 
 
@@ -82,16 +113,136 @@ def answer_write(kind: int, correlation: int, old: bytes | None) -> bytes:
     return value_answer(first, correlation, len(old) + 10, VALUE) + old
 
 
+@cython.cfunc
+@cython.inline
+def _word(raw: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    """Four bytes, the lowest first. C compilers make one load of it."""
+    low: cython.uint = raw[at] | (cython.cast(cython.uint, raw[at + 1]) << 8)
+    high: cython.uint = raw[at + 2] | (cython.cast(cython.uint, raw[at + 3]) << 8)
+    return low | (high << 16)
+
+
+@cython.cfunc
+@cython.inline
+def _answer(whole: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t) -> bytes:
+    """This answer to the request at `at`."""
+    size: cython.Py_ssize_t = len(whole)
+    form: cython.p_uchar = whole
+    made: bytes = form[:size]
+    to: cython.p_uchar = made
+    memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
+    return made
+
+
+@cython.cfunc
+@cython.inline
+def _answer_with(head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, value: bytes) -> bytes:
+    """This answer with a value to the request at `at`."""
+    count: cython.Py_ssize_t = len(value)
+    size: cython.uint = count + 10
+    form: cython.p_uchar = head
+    content: cython.p_uchar = value
+    made: bytes = new_bytes(cython.NULL, VALUE_AT + count)
+    to: cython.p_uchar = made
+    memcpy(to, form, VALUE_AT)
+    memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
+    to[SIZE_AT] = size & 0xFF
+    to[SIZE_AT + 1] = (size >> 8) & 0xFF
+    to[SIZE_AT + 2] = (size >> 16) & 0xFF
+    to[SIZE_AT + 3] = (size >> 24) & 0xFF
+    memcpy(cython.address(to[VALUE_AT]), content, count)
+    return made
+
+
+@cython.cfunc
+@cython.inline
+def _answer_to_read(
+    kind: cython.int, found: bytes | None, raw: cython.p_uchar, at: cython.Py_ssize_t
+) -> bytes:
+    """What the request at `at` is answered with."""
+    if kind == CONTAINS_KEY:
+        return _answer(_CONTAINED if found is not None else _NOT_CONTAINED, raw, at)
+    if found is None:
+        return _answer(_GOT_NULL, raw, at)
+    return _answer_with(_GOT_VALUE, raw, at, found)
+
+
+@cython.cfunc
+@cython.inline
+def _answer_to_write(
+    kind: cython.int, old: bytes | None, raw: cython.p_uchar, at: cython.Py_ssize_t
+) -> bytes:
+    """The same to a write that has found this value (`answer_write`)."""
+    if kind == SET:
+        return _answer(_SET_ANSWER, raw, at)
+    if kind == DELETE:
+        return _answer(_WAS_DELETED if old is not None else _NOT_DELETED, raw, at)
+    if old is None:
+        return _answer(_PUT_NULL if kind == PUT else _REMOVED_NULL, raw, at)
+    return _answer_with(_PUT_VALUE if kind == PUT else _REMOVED_VALUE, raw, at, old)
+
+
+@cython.cfunc
+@cython.inline
+def _store(
+    lane: EntryLane, written: list[Written], copy: PartitionCopy, name: str, key: bytes, value: bytes
+) -> bytes | None:
+    """What `Lane.set` does, of an entry without expiry or hash word, while nobody listens."""
+    held = copy.maps.get(name)
+    if held is None or held.changes:
+        return lane.set(copy, name, key, value, 0, 0, 0)
+    state = held.state
+    updates = held.updates
+    if state.expiries or updates.hwm != updates.lwm:
+        return lane.set(copy, name, key, value, 0, 0, 0)
+    entries: dict[bytes, bytes] = state.entries
+    old = entries.get(key)
+    touched: dict[bytes, bytes | None] | None = state.touched
+    if touched is not None and key not in touched:
+        touched[key] = old
+    entries[key] = value
+    number = updates.hwm + 1
+    updates.lwm = updates.hwm = number
+    if held.recorded:
+        written.append((copy.partition, held, Record(name, number, _SET_CHANGE, key, value)))
+    return old
+
+
+@cython.cfunc
+@cython.inline
+def _take_out(
+    lane: EntryLane, written: list[Written], copy: PartitionCopy, name: str, key: bytes
+) -> bytes | None:
+    """What `Lane.remove` does, of such an entry; of any other it is called."""
+    held = copy.maps.get(name)
+    if held is None or held.changes:
+        return lane.remove(copy, name, key)
+    state = held.state
+    updates = held.updates
+    entries: dict[bytes, bytes] = state.entries
+    if state.expiries or state.hashes or key not in entries or updates.hwm != updates.lwm:
+        return lane.remove(copy, name, key)
+    old = entries.pop(key)
+    touched: dict[bytes, bytes | None] | None = state.touched
+    if touched is not None and key not in touched:
+        touched[key] = old
+    number = updates.hwm + 1
+    updates.lwm = updates.hwm = number
+    if held.recorded:
+        written.append((copy.partition, held, Record(name, number, _REMOVE_CHANGE, key)))
+    return old
+
+
 def serve_entries(
     data: bytes,
-    at: int,
+    at: cython.Py_ssize_t,
     lane: EntryLane,
     names: dict[bytes, str],
     out: list[bytes],
     unsealed: list[bytes],
     longest: tuple[int, int],
-    room: int,
-) -> int:
+    room: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
     """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
     more than `room` bytes; answers where the next one begins.
 
@@ -99,20 +250,68 @@ def serve_entries(
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
     encoding.
     """
-    end = len(data)
-    serving = lane.serving
-    partitions = len(serving)
-    confirms_reads = lane.confirms_reads
-    locks_entries = lane.locks_entries
+    raw: cython.p_uchar = data
+    end: cython.Py_ssize_t = len(data)
+    length: cython.int
+    flags: cython.uint
+    kind: cython.int
+    correlation: cython.longlong
+    partition: cython.int
+    name_length: cython.int
+    name_flags: cython.uint
+    ttl_ms: cython.longlong
+    name_at: cython.Py_ssize_t
+    key_at: cython.Py_ssize_t
+    key_end: cython.Py_ssize_t
+    value_end: cython.Py_ssize_t
+    key_length: cython.int
+    key_flags: cython.uint
+    key_hash: cython.uint
+    key_type: cython.uint
+    value_length: cython.int
+    value_flags: cython.uint
+    value_type: cython.uint
+    writes: cython.bint
+    size: cython.Py_ssize_t
+    key: bytes
+    serving: list[PartitionCopy | None] = lane.serving
+    partitions: cython.Py_ssize_t = len(serving)
+    longest_key: cython.Py_ssize_t = longest[0]
+    longest_value: cython.Py_ssize_t = longest[1]
+    confirms_reads: cython.bint = lane.confirms_reads
+    locks_entries: cython.bint = lane.locks_entries
+    name = ""
+    named_at: cython.Py_ssize_t = 0
+    named_length: cython.Py_ssize_t = -1
+    judged = ""
+    lasting: cython.bint = False
+    """Whether entries of the map `judged` end only when they are told to."""
+    records = lane.open_records
+    flat: cython.bint = FLAT and records is not None and not lane.listening
+    written: list[Written] = records if records is not None else []
+    entries: dict[bytes, bytes]
     while end - at >= SHORTEST:
-        length, flags, kind, correlation, partition, name_length, name_flags = head_of(data, at)
+        if cython.compiled:
+            length = cython.cast(cython.int, _word(raw, at))
+            flags = _word(raw, at + 4) & 0xFFFF
+            kind = cython.cast(cython.int, _word(raw, at + 6))
+            partition = cython.cast(cython.int, _word(raw, at + 18))
+            name_length = cython.cast(cython.int, _word(raw, at + 30))
+            name_flags = raw[at + 34] | raw[at + 35]
+        else:
+            length, flags, kind, correlation, partition, name_length, name_flags = head_of(data, at)
         if length == READ_HEAD:
             writes = False
             ttl_ms = 0
             name_at = at + 36
         elif length == WRITE_HEAD and end - at >= 44:
             writes = True
-            ttl_ms, name_length, name_flags = ttl_and_name_of(data, at + 30)
+            if cython.compiled:
+                ttl_ms = _word(raw, at + 30) | (cython.cast(cython.longlong, _word(raw, at + 34)) << 32)
+                name_length = cython.cast(cython.int, _word(raw, at + 38))
+                name_flags = raw[at + 42] | raw[at + 43]
+            else:
+                ttl_ms, name_length, name_flags = ttl_and_name_of(data, at + 30)
             if ttl_ms < -1 or ttl_ms > LONGEST_TTL_MS:
                 return at
             name_at = at + 44
@@ -123,15 +322,29 @@ def serve_entries(
         key_at = name_at + name_length - 6
         if key_at + SHORTEST_DATA > end:
             return at
-        key_length, key_flags, key_hash, key_type = data_head_of(data, key_at)
+        if cython.compiled:
+            key_length = cython.cast(cython.int, _word(raw, key_at))
+            key_flags = raw[key_at + 4] | (raw[key_at + 5] << 8)
+            key_hash = _word(raw, key_at + 6)
+            key_type = _word(raw, key_at + 10)
+        else:
+            key_length, key_flags, key_hash, key_type = data_head_of(data, key_at)
         if key_length < SHORTEST_DATA or not key_type:
             return at
         key_end = key_at + key_length
         if key_end > end:
             return at
-        name = names.get(data[name_at:key_at])
-        if name is None:
-            return at
+        if (
+            not cython.compiled
+            or named_length != name_length
+            or memcmp(cython.address(raw[named_at]), cython.address(raw[name_at]), name_length - 6)
+        ):
+            known = names.get(raw[name_at:key_at])
+            if known is None:
+                return at
+            name = known
+            named_at = name_at
+            named_length = name_length
         copy = serving[partition]
         if copy is None:
             # While some writes are refused reads go on here.
@@ -140,7 +353,7 @@ def serve_entries(
             copy = lane.leading[partition]
             if copy is None:
                 return at
-        key = data[key_at + DATA_AT : key_end]
+        key = raw[key_at + DATA_AT : key_end]
 
         if not writes:
             if key_flags != 0x2000:
@@ -155,73 +368,92 @@ def serve_entries(
                     found = lane.read(copy, name, key)
                     answers = unsealed
                 else:
-                    found = state.entries.get(key)
+                    entries = state.entries
+                    found = entries.get(key)
                 if confirms_reads and lane.confirmed(name):
                     lane.rest_on(copy, name)
                     answers = unsealed
-                if kind == CONTAINS_KEY:
+                if cython.compiled:
+                    answers.append(_answer_to_read(kind, found, raw, at))
+                elif kind == CONTAINS_KEY:
                     answers.append(truth_answer(CONTAINED, correlation, found is not None))
                 elif found is None:
                     answers.append(null_answer(GOT, correlation, NULL))
                 else:
-                    size = len(found) + 10
-                    answers.append(value_answer(GOT, correlation, size, VALUE) + found)
-                    if size > SMALL:
-                        room -= size
-                        if room < 0:
-                            at = key_end
-                            break
+                    answers.append(value_answer(GOT, correlation, len(found) + 10, VALUE) + found)
+                if kind == GET and found is not None and (size := len(found) + 10) > SMALL:
+                    room -= size
+                    if room < 0:
+                        at = key_end
+                        break
             elif kind == REMOVE or kind == DELETE:
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     return at
-                old = lane.remove(copy, name, key)
-                if kind == DELETE:
+                if flat:
+                    old = _take_out(lane, written, copy, name, key)
+                else:
+                    old = lane.remove(copy, name, key)
+                if cython.compiled:
+                    unsealed.append(_answer_to_write(kind, old, raw, at))
+                elif kind == DELETE:
                     unsealed.append(truth_answer(_DELETED, correlation, old is not None))
                 elif old is None:
                     unsealed.append(null_answer(_REMOVED, correlation, NULL))
                 else:
-                    size = len(old) + 10
-                    unsealed.append(value_answer(_REMOVED, correlation, size, VALUE) + old)
-                    if size > SMALL:
-                        room -= size
-                        if room < 0:
-                            at = key_end
-                            break
+                    unsealed.append(value_answer(_REMOVED, correlation, len(old) + 10, VALUE) + old)
+                if kind == REMOVE and old is not None and (size := len(old) + 10) > SMALL:
+                    room -= size
+                    if room < 0:
+                        at = key_end
+                        break
             else:
                 return at
             at = key_end
             continue
 
-        if key_length > longest[0]:
+        if key_length > longest_key:
             return at
         if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
             return at
-        value_length, value_flags, _, value_type = data_head_of(data, key_end)
+        if cython.compiled:
+            value_length = cython.cast(cython.int, _word(raw, key_end))
+            value_flags = raw[key_end + 4] | (raw[key_end + 5] << 8)
+            value_type = _word(raw, key_end + 10)
+        else:
+            value_length, value_flags, _, value_type = data_head_of(data, key_end)
         value_end = key_end + value_length
         if (
             value_length < SHORTEST_DATA
             or not value_type
             or value_end > end
             or value_flags != 0x2000
-            or value_length > longest[1]
+            or value_length > longest_value
         ):
             return at
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
             return at
+        value = raw[key_end + DATA_AT : value_end]
+        if flat and name is not judged:
+            judged = name
+            lasting = lane.lifetimes(name) == (0, 0)
         if key_hash:
-            key_hash = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
-        old = lane.set(copy, name, key, data[key_end + DATA_AT : value_end], ttl_ms, -1, key_hash)
-        if kind == SET:
+            hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
+            old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
+        elif flat and lasting and ttl_ms <= 0:
+            old = _store(lane, written, copy, name, key, value)
+        else:
+            old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
+        if cython.compiled:
+            unsealed.append(_answer_to_write(kind, old, raw, at))
+        elif kind == SET:
             unsealed.append(nothing_answer(_SET_DONE, correlation))
         elif old is None:
             unsealed.append(null_answer(_PUT_DONE, correlation, NULL))
         else:
-            size = len(old) + 10
-            unsealed.append(value_answer(_PUT_DONE, correlation, size, VALUE) + old)
-            if size > SMALL:
-                room -= size
-                if room < 0:
-                    at = value_end
-                    break
+            unsealed.append(value_answer(_PUT_DONE, correlation, len(old) + 10, VALUE) + old)
         at = value_end
+        if kind == PUT and old is not None and (size := len(old) + 10) > SMALL:
+            room -= size
+            if room < 0:
+                break
     return at

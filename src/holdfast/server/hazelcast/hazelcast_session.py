@@ -20,7 +20,14 @@ from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import compact_schemas as schemas
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, found_nothing, serve_entries
+from holdfast.server.hazelcast.entries_cy import (
+    CONTAINS_KEY,
+    DATA_AT,
+    GET,
+    ServeEntries,
+    found_nothing,
+    serve_entries,
+)
 from holdfast.server.hazelcast.frames import (
     REQUEST,
     RESPONSE,
@@ -119,12 +126,14 @@ class HazelcastSession:
         client_acks: bool = False,
         flow: Flow | None = None,
         let_in: Callable[[bool], str] = lambda operates: "",
+        serve: ServeEntries = serve_entries,
     ) -> None:
         """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
-        says why there is no place for a client that has authenticated.
+        says why there is no place for a client that has authenticated. `serve`: the loop of the data lane.
         """
         self._grid = grid
         self._lane = grid.lane
+        self._serve_data = serve
         self._limits = limits or LimitSettings()
         self._longest = (
             self._limits.key_bytes + DATA_AT,
@@ -172,7 +181,7 @@ class HazelcastSession:
             return
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
-        at = serve_entries(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
+        at = self._serve_data(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
         if self._unsealed or at < len(data):
             talk.busy = True
             try:
@@ -289,7 +298,7 @@ class HazelcastSession:
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
         room = self._flow.left
-        at = serve_entries(
+        at = self._serve_data(
             data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest, room
         )
         self._seal()

@@ -24,8 +24,8 @@ from holdfast.sim.replacing import Method
 
 def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
     """The records go out with the next flush, as they do; nobody waits for them."""
-    primary.batches.unsent += primary._open
-    primary._open = []
+    primary.batches.unsent += primary.open_records
+    primary.open_records = []
     done(True)
 
 
@@ -45,7 +45,7 @@ def _tells_all_that_is_sent(
 
 
 def _something_waits(primary: Lane, *_: Any) -> bool:
-    return bool(primary._open or primary._resting)
+    return bool(primary.open_records or primary._resting)
 
 
 ANSWERING: dict[str, tuple[Place, ...]] = {

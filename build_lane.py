@@ -1,0 +1,98 @@
+"""Compiles the data lane (`holdfast.server.hazelcast.entries_cy`), where Cython and a C compiler are found.
+
+    python build_lane.py       into src, for a checkout; `make install` does it
+
+Wheels get it by the hook at the end. Where something is missing this says so and nothing fails: plain Python does the
+same, slower. The one import of `uncompiled` is replaced by Cython's own names; all else is the same text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # for a checkout it is not needed
+    BuildHookInterface = object  # type: ignore[assignment,misc]
+
+ROOT = Path(__file__).parent
+MODULE = "holdfast.server.hazelcast.entries_compiled"
+SOURCE = ROOT / "src" / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
+PLAIN = "from holdfast.server.hazelcast.uncompiled import cython, memcmp, memcpy, new_bytes\n"
+OF_C = (
+    "import cython; from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize as new_bytes; "
+    "from cython.cimports.libc.string import memcmp, memcpy\n"
+)
+DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": True}
+
+
+def text() -> str:
+    """What Cython is given. It carries the digest of what it was made from, so that an old build is not used."""
+    plain = SOURCE.read_text(encoding="utf-8")
+    if plain.count(PLAIN) != 1:
+        raise SystemExit(f"{SOURCE} does not import what stands for Cython as {PLAIN!r}")
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    return plain.replace(PLAIN, OF_C) + f'\n\nSOURCE = "{digest}"\n'
+
+
+def build(into: Path) -> tuple[Path | None, str]:
+    """Compile into this folder, which stands for `src`; answers the file, or None and the reason why there is none."""
+    try:
+        from Cython.Build import cythonize
+        from setuptools import Distribution, Extension
+        from setuptools.command.build_ext import build_ext
+    except ImportError as missing:
+        return None, f"{missing.name} is not installed"
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "entries_compiled.py"
+        copy.write_text(text(), encoding="utf-8")
+        try:
+            modules = cythonize(
+                [Extension(MODULE, [str(copy)], extra_compile_args=["-O2", "-g0"])],
+                build_dir=folder,
+                compiler_directives=DIRECTIVES,
+                quiet=True,
+            )
+            command = build_ext(Distribution({"name": "holdfast-lane", "ext_modules": modules}))
+            command.build_lib, command.build_temp = str(into), folder
+            command.ensure_finalized()
+            command.run()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever it is: plain Python does without)
+            return None, f"it could not be compiled ({error}): a C compiler and Python's headers are needed"
+        return into / command.get_ext_filename(MODULE), ""
+
+
+class LaneHook(BuildHookInterface):  # type: ignore[misc,valid-type]
+    """Puts the compiled lane into wheels."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called before a wheel is built."""
+        if version == "editable":
+            return
+        self._folder = tempfile.TemporaryDirectory()
+        made, why = build(Path(self._folder.name))
+        if made is None:
+            self.app.display_warning(f"the wheel has the data lane in plain Python only: {why}")
+            return
+        build_data["force_include"][str(made)] = made.relative_to(self._folder.name).as_posix()
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Called when the wheel is there."""
+        if version != "editable":
+            self._folder.cleanup()
+
+
+if __name__ == "__main__":
+    found, reason = build(ROOT / "src")
+    if found is None:
+        sys.stdout.write(f"the data lane stays plain Python: {reason}\n")
+    else:
+        sys.stdout.write(f"the data lane is compiled: {found.relative_to(ROOT)}\n")

@@ -1,0 +1,68 @@
+"""What C code is written with, where nothing is compiled: `entries_cy` imports these names.
+
+The build (`build_lane.py`) puts Cython's own in the place of that one import. So Cython is needed to build and never to
+run: types are only types here, and what only C can do stands behind `if cython.compiled`.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: ARG004, PYI042 -- what C is told and Python need not know, in C's names
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+_Whole = int
+
+
+class cython:  # noqa: N801  (it stands for the module of that name)
+    """As much of Cython's pure Python mode as is used."""
+
+    compiled: bool = False
+    NULL = None
+    int: TypeAlias = _Whole
+    uint: TypeAlias = _Whole
+    longlong: TypeAlias = _Whole
+    bint: TypeAlias = bool
+    Py_ssize_t: TypeAlias = _Whole
+    p_uchar: TypeAlias = Any
+
+    @staticmethod
+    def declare(kind: type[T], value: T) -> T:
+        """A variable of the module that is one of C."""
+        return value
+
+    @staticmethod
+    def cast(kind: object, value: Any) -> Any:
+        """The value as one of this kind."""
+        return value
+
+    @staticmethod
+    def address(value: object) -> Any:
+        """Where it is in memory."""
+        raise NotImplementedError("only what is compiled has addresses")
+
+    @staticmethod
+    def cfunc(function: F) -> F:
+        """A function that only C calls."""
+        return function
+
+    @staticmethod
+    def inline(function: F) -> F:
+        """And that becomes a part of who calls it."""
+        return function
+
+
+def memcpy(to: object, source: object, count: int) -> None:
+    """Copy bytes."""
+    raise NotImplementedError("only what is compiled has addresses")
+
+
+def memcmp(one: object, other: object, count: int) -> int:
+    """Compare bytes: 0 when they are equal."""
+    raise NotImplementedError("only what is compiled has addresses")
+
+
+def new_bytes(content: None, count: int) -> bytes:
+    """So many bytes, to be filled in before anybody sees them."""
+    raise NotImplementedError("only what is compiled has addresses")

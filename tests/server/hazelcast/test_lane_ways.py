@@ -1,0 +1,240 @@
+"""The data lane has three ways to go: the lane's own methods, the flat writes of the same source, and that compiled.
+
+Whatever the bytes are, all of them read as far, answer with the same bytes, leave the same entries, counters, expiries
+and notes for observers, and queue the same records.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
+
+from holdfast.config import TRANSACTIONS_MAP, MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.transactions import locks_of_map
+from holdfast.core.replication.lane import Lane
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.runtime.data_lane import COMPILED, data_lane
+from holdfast.server.hazelcast import entries_cy
+from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, ServeEntries
+
+ME, BEN = MemberId("me"), MemberId("ben")
+MAPS = {
+    "default": MapSettings(backups=1),
+    "alone": MapSettings(backups=0),
+    "mortal": MapSettings(backups=1, ttl_ms=5000),
+    "told": MapSettings(backups=1, changes_bytes=1 << 16),
+    "sure": MapSettings(backups=1, reads="confirmed"),
+}
+NAMES = ["m", "alone", "mortal", "told", "sure", "", "nobody's"]
+KNOWN = {name.encode(): name for name in NAMES[:5]}
+KEYS = [text_data("k"), text_data("another"), int_data(1), int_data(2)]
+VALUES = [int_data(3), text_data("v" * 30), text_data("w" * 700)]
+LONGEST = (40, 760)
+
+
+def frame(payload: bytes, flags: int = 0) -> bytes:
+    return struct.pack("<iH", len(payload) + 6, flags) + payload
+
+
+def request(
+    kind: int, name: str, key: bytes, value: bytes, *, partition: int, ttl_ms: int, word: int, number: int
+) -> bytes:
+    """As clients send it."""
+    writes = kind in (SET, PUT)
+    head = struct.pack("<iqiq", kind, number, partition, 1) + (struct.pack("<q", ttl_ms) if writes else b"")
+    whole = frame(head, 0xC000) + frame(name.encode())
+    stored = word.to_bytes(4, "big", signed=True) + key
+    if not writes:
+        return whole + frame(stored, 0x2000)
+    return whole + frame(stored) + frame(bytes(4) + value, 0x2000)
+
+
+REQUESTS = st.builds(
+    request,
+    st.sampled_from([GET, CONTAINS_KEY, SET, PUT, REMOVE, DELETE, SET, GET, 0x010E00]),
+    st.sampled_from(["m", *NAMES]),
+    st.sampled_from(KEYS),
+    st.sampled_from(VALUES),
+    partition=st.sampled_from([0, 0, 1, 2, 3, -1]),
+    ttl_ms=st.sampled_from([-1, -1, -1, 0, 1, 60_000, -2, 1 << 50]),
+    word=st.sampled_from([0, 0, 0, 0, 7, -7]),
+    number=st.integers(-(1 << 63), (1 << 63) - 1),
+)
+EDGES = st.sampled_from(
+    [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x06\0\0\0", b"\x05\0\0\0", b"\0\0\0\x80"]
+)
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> list[bytes]:
+    """Requests as they come, and some with bytes changed, cut or repeated."""
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        whole = bytearray(b"".join(draw(st.lists(REQUESTS, min_size=1, max_size=6))))
+        for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
+            at = draw(st.integers(0, len(whole) - 1))
+            match draw(st.integers(0, 3)):
+                case 0:
+                    whole[at] = draw(st.integers(0, 255))
+                case 1:
+                    whole[at : at + 4] = draw(EDGES)
+                case 2:
+                    del whole[at + 1 :]
+                case _:
+                    whole[at:at] = draw(st.binary(max_size=8))
+        found.append(bytes(whole))
+    return found
+
+
+class Primary:
+    """Serves partition 0, 1 while it is passive, and not 2; observed or not, with locks or without."""
+
+    def __init__(self, *, observed: bool, locks: bool, listening: bool) -> None:
+        self.out = Outbox()
+        self.out.now_ns = 1
+        maps = {**MAPS, "m": MapSettings(backups=1, transactional=locks)}
+        chosen = Settings(partitions=PartitionSettings(count=3), maps=maps)
+        self.lane = Lane(ME, chosen, self.out, Log(self.out, on=False))
+        self.lane.attach([Assignment(1, (ME, BEN))] * 3)
+        self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
+        self.lane.serving[0] = self.copies[0]
+        self.lane.leading[:2] = self.copies[:2]
+        self.heard: list[object] = []
+        self.lane.heard = self.heard.append  # type: ignore[method-assign]
+        if listening:
+            self.lane.listening["m"] = 1
+        for name in ("m", "alone"):
+            for copy in self.copies[:2]:
+                held = self.lane.open(copy, name)
+                self.lane.set(copy, name, KEYS[0], VALUES[0], 0, 0, 0)
+                if observed:
+                    held.state.digests()
+        if locks:
+            self.lane.set(self.copies[0], TRANSACTIONS_MAP, locks_of_map("m") + KEYS[1], b"x", 0, 0, 0)
+
+    def serve(self, way: ServeEntries, data: bytes, room: int) -> object:
+        """What a session sees of it."""
+        out: list[bytes] = []
+        unsealed: list[bytes] = []
+        at = way(data, 0, self.lane, KNOWN, out, unsealed, LONGEST, room)
+        return at, out, unsealed
+
+    def state(self) -> object:
+        """All that it may have changed."""
+        return [
+            (
+                name,
+                list(held.state.entries.items()),
+                held.state.hashes,
+                {key: (one.ttl_ms, one.stored_ns) for key, one in held.state.expiries.items()},
+                held.state.deadlines,
+                held.state.touched,
+                (held.updates.lwm, held.updates.hwm),
+                held.recorded,
+            )
+            for copy in self.copies
+            for name, held in copy.maps.items()
+        ] + [
+            [(partition, held.name, record) for partition, held, record in self.lane.open_records],
+            sorted(self.lane._resting),
+            self.heard,
+        ]
+
+
+def agree(
+    way: ServeEntries, arrived: list[bytes], room: int, *, observed: bool, locks: bool, listening: bool
+) -> None:
+    one, other = (Primary(observed=observed, locks=locks, listening=listening) for _ in range(2))
+    for data in arrived:
+        assert one.serve(entries_cy.serve_entries, data, room) == other.serve(way, data, room)
+        assert one.state() == other.state()
+        for primary in (one, other):
+            primary.out.now_ns += 2_000_000
+
+
+def flat(*arguments: Any) -> int:
+    """The source of what is compiled, in plain Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entries_cy, "FLAT", True)
+        return entries_cy.serve_entries(*arguments)
+
+
+def compiled(*arguments: Any) -> int:
+    return data_lane().serve(*arguments)
+
+
+needs_compiler = pytest.mark.skipif(
+    data_lane().kind == "python", reason=f"there is no compiled data lane: {data_lane().why}"
+)
+WAYS = [pytest.param(flat, id="flat"), pytest.param(compiled, id="compiled", marks=needs_compiler)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=400, deadline=None)
+@given(buffers(), st.sampled_from([1 << 30, 1000, 0]), st.booleans(), st.booleans(), st.booleans())
+def test_both_ways_do_the_same(
+    way: ServeEntries, arrived: list[bytes], room: int, observed: bool, locks: bool, listening: bool
+) -> None:
+    agree(way, arrived, room, observed=observed, locks=locks, listening=listening)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_cut_anywhere(way: ServeEntries) -> None:
+    """A message that has not come whole is left, whatever is missing: nothing is read behind the buffer's end."""
+    whole = b"".join(
+        request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=kind)
+        for kind in (SET, GET, PUT, REMOVE, CONTAINS_KEY, DELETE)
+    )
+    for end in range(len(whole) + 1):
+        agree(way, [whole[:end]], 1 << 30, observed=True, locks=False, listening=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ordinary_entries_do_not_take_the_lanes_methods(
+    way: ServeEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the comparison above would compare a thing with itself."""
+    primary = Primary(observed=False, locks=False, listening=False)
+    for name in ("set", "remove"):
+        monkeypatch.setattr(primary.lane, name, None)
+    whole = b"".join(
+        request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
+        for kind in (SET, PUT, REMOVE, SET, DELETE)
+    )
+    before = len(primary.lane.open_records)
+    assert primary.serve(way, whole, 1 << 30)[0] == len(whole)  # type: ignore[index]
+    assert len(primary.lane.open_records) == before + 5
+
+
+def test_a_lane_whose_calls_are_written_down_is_called() -> None:
+    """Of a lane without open records every write is a call: the recorder's, that of the tests here."""
+    grid = OneMemberGrid(3)
+    whole = request(SET, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
+    assert flat(whole, 0, grid.lane, KNOWN, [], [], LONGEST, 1 << 30) == len(whole)
+    assert grid.copies[0].maps["m"].state.entries == {KEYS[0]: VALUES[1]}
+
+
+def test_python_can_be_chosen() -> None:
+    lane = data_lane("python")
+    assert (lane.kind, lane.serve) == ("python", entries_cy.serve_entries)
+    assert "member.lane" in lane.why
+
+
+def test_what_is_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that is older than the source would do what the source said then."""
+    old = SimpleNamespace(SOURCE="0" * 64, serve_entries=None)
+    monkeypatch.setitem(sys.modules, COMPILED, old)
+    lane = data_lane()
+    assert (lane.kind, lane.serve) == ("python", entries_cy.serve_entries)
+    assert "make install" in lane.why
