@@ -39,6 +39,7 @@ saves most of their cost; plain Python gains little, and the methods are the ref
 """
 
 LOCKS = TRANSACTIONS_MAP
+_NO_RECORDS: list[Written] = []
 _SET_CHANGE, _REMOVE_CHANGE = Change.SET, Change.REMOVE
 SHORTEST = cython.declare(cython.int, 36)
 """Bytes that a look at a message's head needs: the first frame of a get, and the header of the name."""
@@ -156,15 +157,13 @@ def _answer_with(head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, value:
 
 @cython.cfunc
 @cython.inline
-def _answer_to_read(
-    kind: cython.int, found: bytes | None, raw: cython.p_uchar, at: cython.Py_ssize_t
+def _answer_without(
+    kind: cython.int, found: cython.bint, raw: cython.p_uchar, at: cython.Py_ssize_t
 ) -> bytes:
-    """What the request at `at` is answered with."""
-    if kind == CONTAINS_KEY:
-        return _answer(_CONTAINED if found is not None else _NOT_CONTAINED, raw, at)
-    if found is None:
+    """What the request at `at` to read is answered with, when that is no value."""
+    if kind == GET:
         return _answer(_GOT_NULL, raw, at)
-    return _answer_with(_GOT_VALUE, raw, at, found)
+    return _answer(_CONTAINED if found else _NOT_CONTAINED, raw, at)
 
 
 @cython.cfunc
@@ -250,6 +249,7 @@ def serve_entries(
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
     encoding.
     """
+    compiled: cython.bint = cython.compiled
     raw: cython.p_uchar = data
     end: cython.Py_ssize_t = len(data)
     length: cython.int
@@ -276,8 +276,6 @@ def serve_entries(
     key: bytes
     serving: list[PartitionCopy | None] = lane.serving
     partitions: cython.Py_ssize_t = len(serving)
-    longest_key: cython.Py_ssize_t = longest[0]
-    longest_value: cython.Py_ssize_t = longest[1]
     confirms_reads: cython.bint = lane.confirms_reads
     locks_entries: cython.bint = lane.locks_entries
     name = ""
@@ -286,12 +284,12 @@ def serve_entries(
     judged = ""
     lasting: cython.bint = False
     """Whether entries of the map `judged` end only when they are told to."""
-    records = lane.open_records
-    flat: cython.bint = FLAT and records is not None and not lane.listening
-    written: list[Written] = records if records is not None else []
+    records = lane.open_records if FLAT else None
+    flat: cython.bint = records is not None and not lane.listening
+    written: list[Written] = _NO_RECORDS if records is None else records
     entries: dict[bytes, bytes]
     while end - at >= SHORTEST:
-        if cython.compiled:
+        if compiled:
             length = cython.cast(cython.int, _word(raw, at))
             flags = _word(raw, at + 4) & 0xFFFF
             kind = cython.cast(cython.int, _word(raw, at + 6))
@@ -306,7 +304,7 @@ def serve_entries(
             name_at = at + 36
         elif length == WRITE_HEAD and end - at >= 44:
             writes = True
-            if cython.compiled:
+            if compiled:
                 ttl_ms = _word(raw, at + 30) | (cython.cast(cython.longlong, _word(raw, at + 34)) << 32)
                 name_length = cython.cast(cython.int, _word(raw, at + 38))
                 name_flags = raw[at + 42] | raw[at + 43]
@@ -322,7 +320,7 @@ def serve_entries(
         key_at = name_at + name_length - 6
         if key_at + SHORTEST_DATA > end:
             return at
-        if cython.compiled:
+        if compiled:
             key_length = cython.cast(cython.int, _word(raw, key_at))
             key_flags = raw[key_at + 4] | (raw[key_at + 5] << 8)
             key_hash = _word(raw, key_at + 6)
@@ -335,7 +333,7 @@ def serve_entries(
         if key_end > end:
             return at
         if (
-            not cython.compiled
+            not compiled
             or named_length != name_length
             or memcmp(cython.address(raw[named_at]), cython.address(raw[name_at]), name_length - 6)
         ):
@@ -373,19 +371,23 @@ def serve_entries(
                 if confirms_reads and lane.confirmed(name):
                     lane.rest_on(copy, name)
                     answers = unsealed
-                if cython.compiled:
-                    answers.append(_answer_to_read(kind, found, raw, at))
-                elif kind == CONTAINS_KEY:
-                    answers.append(truth_answer(CONTAINED, correlation, found is not None))
-                elif found is None:
+                if found is not None and kind == GET:
+                    size = len(found) + 10
+                    if compiled:
+                        answers.append(_answer_with(_GOT_VALUE, raw, at, found))
+                    else:
+                        answers.append(value_answer(GOT, correlation, size, VALUE) + found)
+                    if size > SMALL:
+                        room -= size
+                        if room < 0:
+                            at = key_end
+                            break
+                elif compiled:
+                    answers.append(_answer_without(kind, found is not None, raw, at))
+                elif kind == GET:
                     answers.append(null_answer(GOT, correlation, NULL))
                 else:
-                    answers.append(value_answer(GOT, correlation, len(found) + 10, VALUE) + found)
-                if kind == GET and found is not None and (size := len(found) + 10) > SMALL:
-                    room -= size
-                    if room < 0:
-                        at = key_end
-                        break
+                    answers.append(truth_answer(CONTAINED, correlation, found is not None))
             elif kind == REMOVE or kind == DELETE:
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     return at
@@ -393,7 +395,7 @@ def serve_entries(
                     old = _take_out(lane, written, copy, name, key)
                 else:
                     old = lane.remove(copy, name, key)
-                if cython.compiled:
+                if compiled:
                     unsealed.append(_answer_to_write(kind, old, raw, at))
                 elif kind == DELETE:
                     unsealed.append(truth_answer(_DELETED, correlation, old is not None))
@@ -411,11 +413,11 @@ def serve_entries(
             at = key_end
             continue
 
-        if key_length > longest_key:
+        if key_length > longest[0]:
             return at
         if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
             return at
-        if cython.compiled:
+        if compiled:
             value_length = cython.cast(cython.int, _word(raw, key_end))
             value_flags = raw[key_end + 4] | (raw[key_end + 5] << 8)
             value_type = _word(raw, key_end + 10)
@@ -427,7 +429,7 @@ def serve_entries(
             or not value_type
             or value_end > end
             or value_flags != 0x2000
-            or value_length > longest_value
+            or value_length > longest[1]
         ):
             return at
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
@@ -443,7 +445,7 @@ def serve_entries(
             old = _store(lane, written, copy, name, key, value)
         else:
             old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
-        if cython.compiled:
+        if compiled:
             unsealed.append(_answer_to_write(kind, old, raw, at))
         elif kind == SET:
             unsealed.append(nothing_answer(_SET_DONE, correlation))
