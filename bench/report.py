@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bench import systems
 from bench.load import cores
+from holdfast.config import load as load_settings
 from holdfast.runtime.data_lane import data_lane
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Page:
         effort = f"{self.rounds} rounds of {self.seconds:g} s; memory with {self.entries:,} entries"
         where = f"servers on core {cores().server}, generator on core {cores().generator}"
         today = datetime.now(UTC).date().isoformat()
-        python = f"Python {platform.python_version()}, data lane: {data_lane().kind}"
+        python = f"Python {platform.python_version()}, data lane: {lane()}"
         found = [f"{machine}, {python}, {redis}; {where}; {effort}; {today}."]
         limit = [
             f"{title} on {name} ({measured.generator_busy:.0%} of its core)"
@@ -201,10 +202,15 @@ def command(module: str, given: Mapping[str, object], usual: Mapping[str, object
     return f"python -m {module}" + "".join(options)
 
 
+def lane() -> str:
+    """Which data lane the members of this run have: they are given this process's environment."""
+    return data_lane(load_settings(None, os.environ).member.lane).kind
+
+
 def machine(load: float) -> str:
     """On what, with what and when figures were made. `load`: the machine's before the run, which others made."""
     found = [f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"]
-    found.append(f"Python {platform.python_version()}, data lane: {data_lane().kind}")
+    found.append(f"Python {platform.python_version()}, data lane: {lane()}")
     if systems.redis_program():
         found.append(f"Redis {systems.redis_version()}")
     today = datetime.now(UTC).date().isoformat()
