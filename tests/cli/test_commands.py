@@ -475,6 +475,20 @@ def test_status_shows_transactions_that_run(monkeypatch: pytest.MonkeyPatch) -> 
     assert "the members that ran 2 of them have gone" in told
 
 
+def test_status_names_who_kept_everybody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = {"longest_in_last_minute_ms": 250.4, "longest_ms": 900.0}
+    short = {"longest_in_last_minute_ms": 99.0, "longest_ms": 900.0}
+    answering(
+        monkeypatch, {"127.0.0.1:5701": own("a", stalls=long), "127.0.0.1:5702": own("b", stalls=short)}
+    )
+    told = run("status").output
+    assert (
+        "name of a served nobody for 250 ms in one go within the last minute (the longest since its start: 900 ms)"
+        in told
+    )
+    assert "name of b served" not in told
+
+
 def test_status_shows_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     process = {"planned": 90, "completed": 12, "failed": 1, "remaining": 77, "elapsed_ms": 2500}
     seen = own(

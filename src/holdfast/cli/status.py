@@ -25,6 +25,8 @@ from holdfast.errors import HoldfastError
 ANSWER_S = 5.0
 """How long one member may take to answer before it is shown as silent."""
 ASKED_AT_A_TIME = 16
+NOTABLE_STALL_MS = 100
+"""A member that served nobody for so long, in one go within the last minute, is named."""
 
 Status = dict[str, Any]
 """One member's own words; see `holdfast.observe.status`."""
@@ -231,6 +233,7 @@ def _under_way(report: Report) -> Iterator[str]:
     for name, room in seen.get("short_of_memory", {}).items():
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
+    yield from of_stalls(report)
     yield from _agreed(report)
     yield from _files(report)
     yield from _shipped(report)
@@ -238,6 +241,17 @@ def _under_way(report: Report) -> Iterator[str]:
         why = report.own.get(member["uuid"], {}).get("why_kept")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
+
+
+def of_stalls(report: Report) -> Iterator[str]:
+    """Who kept everybody waiting lately."""
+    for member in report.seen["members"]:
+        stalls = report.own.get(member["uuid"], {}).get("stalls")
+        if stalls and stalls["longest_in_last_minute_ms"] >= NOTABLE_STALL_MS:
+            yield (
+                f"{member['name']} served nobody for {stalls['longest_in_last_minute_ms']:.0f} ms in one go within the "
+                f"last minute (the longest since its start: {stalls['longest_ms']:.0f} ms)"
+            )
 
 
 def _transactions(report: Report) -> Iterator[str]:

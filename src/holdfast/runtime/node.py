@@ -32,6 +32,7 @@ from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.runtime.real_disk import RealDisk, uncollected
+from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import own
@@ -113,6 +114,7 @@ class Node(MemberGrid):
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
+        self._stalls: StallGauge | None = None
 
     # -- start and stop
 
@@ -188,6 +190,7 @@ class Node(MemberGrid):
             self.gauge.used // 1_000_000,
         )
         self._measure_again()
+        self._stalls = StallGauge(self.loop)
 
     async def _open(self, identity: Identity) -> Driver:
         """The member, with what its files hold; returns when it may act."""
@@ -292,6 +295,8 @@ class Node(MemberGrid):
         for timer in (self._timer, self._measuring):
             if timer is not None:
                 timer.cancel()
+        if self._stalls is not None:
+            self._stalls.stop()
         if self._client_server is not None:
             self._client_server.close()
         # The last that clients hear of this member is where its partitions are now.
@@ -466,6 +471,7 @@ class Node(MemberGrid):
         told = status_of(self.member, files, self.gauge.figures())
         return told | {
             "doors": dict(sorted(self.strangers.counts.items())),
+            "stalls": self._stalls.figures() if self._stalls is not None else None,
             "lane": self.data_lane.kind,
             "why_not_compiled": self.data_lane.why,
         }

@@ -15,7 +15,6 @@ the whole cluster.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import resource
 import signal
@@ -28,6 +27,7 @@ from holdfast.config import Settings
 from holdfast.errors import ConfigError, InvariantBroken, JournalBroken
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
+from holdfast.runtime.stalls import KeptShort
 
 log = logging.getLogger("holdfast")
 
@@ -75,10 +75,7 @@ async def _run(settings: Settings) -> int:
         loop.default_exception_handler(context)
         node.failed(context.get("exception") or InvariantBroken(str(context.get("message"))))
 
-    # All modules are loaded: keep them out of the collector's sight, for a full collection of them would stop the
-    # member for 30 ms. Now, while nobody waits for it, and once: whatever is frozen is never collected.
-    gc.collect()
-    gc.freeze()
+    KeptShort().begin(loop)
     try:
         await node.start()
     except JournalBroken as error:

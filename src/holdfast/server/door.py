@@ -403,6 +403,10 @@ class Door:
             connection.look()
 
 
+def _unheard(_: bytes) -> None:
+    """The connection is over."""
+
+
 class ClientConnection:
     """One client: what its transport tells it, as an `asyncio.Protocol` is told."""
 
@@ -680,3 +684,7 @@ class ClientConnection:
             except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
                 self._door.failed(error)
             self._session = None
+        # Without a circle this goes when the last answer is in, and leaves nothing to the collector.
+        self._flow.end()
+        self._receive = _unheard
+        self._timeout = None

@@ -35,6 +35,14 @@ class Pressure:
         """Whether clients have left too many answers unread, all together."""
 
 
+def _endless() -> int:
+    return ENDLESS
+
+
+def _nobody() -> None:
+    pass
+
+
 class Flow:
     """What is under way of one connection. The connection keeps the numbers that are its own, as plain attributes: they
     are looked at for each buffer that comes.
@@ -56,8 +64,8 @@ class Flow:
 
     def __init__(
         self,
-        room: Callable[[], int] = lambda: ENDLESS,
-        wake: Callable[[], None] = lambda: None,
+        room: Callable[[], int] = _endless,
+        wake: Callable[[], None] = _nobody,
         most: int = ENDLESS,
         pressure: Pressure | None = None,
     ) -> None:
@@ -117,8 +125,9 @@ class Flow:
                 self.works.append(work)
 
     def end(self) -> None:
-        """The connection is over: nothing of it is of use any more."""
+        """The connection is over: nothing of it is of use any more, and nothing here refers to it."""
         self.rest = False
+        self._room, self._wake = _endless, _nobody
         works, self.works = self.works, deque()
         for work in works:
             work.close()

@@ -121,7 +121,7 @@ def a_value_differs(scene: Scene) -> Callable[[], None]:
 def an_expiry_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
     key = next(iter(held.state.entries))
-    held.state.expiries[key] = Expiry(1, 0, 0)
+    held.state.expiries[key] = Expiry(1, 0, 0, 0)
     return held.state.expiries.clear
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, repeat
 from operator import add
@@ -32,26 +33,24 @@ FOLD_AT = 256
 """So many keys may have changed since observers were told; each keeps its former value alive."""
 
 
-class Expiry:
-    """When an entry ends. Only entries with a time to live or a maximum idle time have one."""
+class Expiry(msgspec.Struct, gc=False):
+    """When an entry ends. Only entries with a time to live or a maximum idle time have one.
 
-    __slots__ = ("accessed_ns", "max_idle_ms", "noted_ns", "stored_ns", "ttl_ms")
+    Numbers only: out of the collector's sight, for which millions of them would be work.
+    """
 
-    def __init__(self, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
-        self.ttl_ms = ttl_ms
-        self.max_idle_ms = max_idle_ms
-        self.stored_ns = now_ns
-        self.accessed_ns = now_ns
-        self.noted_ns = 0
-        """The time under which the key is in the heap of deadlines: not later than its deadline, but on a backup,
-        which waits for its primary's word, up to AGAIN_NS after it was looked at.
-        """
+    ttl_ms: int
+    max_idle_ms: int
+    stored_ns: int
+    accessed_ns: int
+    noted_ns: int = 0
+    """The time under which the key is in the heap of deadlines: not later than its deadline, but on a backup,
+    which waits for its primary's word, up to AGAIN_NS after it was looked at.
+    """
 
     def copy(self) -> Expiry:
         """Another one of the same entry, in another copy."""
-        other = Expiry(self.ttl_ms, self.max_idle_ms, self.stored_ns)
-        other.accessed_ns, other.noted_ns = self.accessed_ns, self.noted_ns
-        return other
+        return copy(self)
 
     def deadline_ns(self) -> int:
         """The moment, in this member's monotonic nanoseconds, from which the entry is gone."""
@@ -112,7 +111,7 @@ class MapState:
         if not ttl_ms and not max_idle_ms:
             self.expiries.pop(key, None)
             return
-        expiry = Expiry(ttl_ms, max_idle_ms, now_ns)
+        expiry = Expiry(ttl_ms, max_idle_ms, now_ns, now_ns)
         before = self.expiries.get(key)
         self.expiries[key] = expiry
         deadline = expiry.deadline_ns()
