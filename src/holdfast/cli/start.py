@@ -1,4 +1,4 @@
-"""`holdfast start`: one member, in the foreground."""
+"""`holdfast start`: one member, or several, in the foreground."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from pathlib import Path
 import click
 
 from holdfast.cli.settings import config_file, overrides, pairs, setting, settings_from
+from holdfast.errors import ConfigError
+
+
+def counted(text: str) -> int:
+    """How many members `--members` wants. Raises ConfigError."""
+    from holdfast.runtime.supervisor import MEMBERS_MAX, cores
+
+    if text == "auto":
+        return len(cores())
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MEMBERS_MAX):
+        raise ConfigError(
+            f"--members {text} is not allowed: it must be a number from 1 to {MEMBERS_MAX}, or auto: one for each core"
+        )
+    return int(text)
 
 
 @click.command(short_help="Run one member.")
@@ -28,8 +42,14 @@ from holdfast.cli.settings import config_file, overrides, pairs, setting, settin
 @click.option(
     "--set", "others", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other key of `holdfast config`."
 )
-def start(file: Path | None, others: tuple[str, ...], **flags: object) -> None:
-    """Run one member until it is told to leave.
+@click.option(
+    "--members",
+    metavar="N|auto",
+    help="Run so many members on this host, each in a process of its own; auto: one for each core. The N-th has name, "
+    "ports and directory of its own: NAME-N, the first port and N - 1, DIRECTORY/member-N.",
+)
+def start(file: Path | None, others: tuple[str, ...], members: str | None, **flags: object) -> None:
+    """Run one member until it is told to leave; with --members several.
 
     Ctrl-C or SIGTERM drains it: it leaves when its partitions are safe on other members. A second one ends it at once.
 
@@ -37,7 +57,15 @@ def start(file: Path | None, others: tuple[str, ...], **flags: object) -> None:
     Settings come from the file, over it the environment (HOLDFAST_MEMBER_CLIENT_PORT=5702), over it flags:
       holdfast start --name one
       holdfast start --name two --seed 127.0.0.1:5751
+      holdfast start --members auto
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
-    from holdfast.runtime.process import main
+    given = {**pairs(others), **overrides(flags)}
+    settings = settings_from(file, given)
+    if members is None:
+        from holdfast.runtime.process import main
 
-    sys.exit(main(settings_from(file, {**pairs(others), **overrides(flags)})))
+        sys.exit(main(settings))
+    from holdfast.runtime import supervisor
+
+    arguments = [*(["--config", str(file)] if file else []), *supervisor.told(given)]
+    sys.exit(supervisor.main(settings, counted(members), arguments))
