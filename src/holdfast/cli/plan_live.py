@@ -18,7 +18,7 @@ from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.affinity import LayoutOf, layout_of
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.kept_places import keeping_places, places_of
-from holdfast.core.placement.layout import Candidate, Layout
+from holdfast.core.placement.layout import Candidate, Layout, by_hosts
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0
@@ -89,6 +89,13 @@ class Cluster:
             if not each["lite"] and not each["leaving"] and not each.get("outside")
         ]
 
+    def grouped(self, candidates: Sequence[Candidate], away: int = 0) -> list[Candidate]:
+        """The candidates as the master groups them. A new member without a group is on a host of its own."""
+        if self.status["partitions"].get("group_by") != "host-soft":
+            return list(candidates)
+        hosts = {str(each["uuid"]): str(each["host"]) for each in self.members}
+        return by_hosts(candidates, hosts, self.status["partitions"]["replicas"], away)
+
     def _owning(
         self, newcomers: list[Candidate], crashed: Sequence[str]
     ) -> tuple[list[Candidate], list[Candidate]]:
@@ -138,6 +145,7 @@ class Cluster:
         ] + owning
         if not candidates:
             raise ConfigError("nobody would be left to hold the partitions")
+        candidates = self.grouped(candidates, len(places))
         accepts = self.status["partitions"]["lost"] == "accept"
         return forecast(
             self.rows,

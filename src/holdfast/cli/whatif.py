@@ -264,6 +264,7 @@ def from_live(cluster: Cluster) -> dict[str, Any]:
         for each in cluster.members
         if not each["lite"] and not each["leaving"] and not each.get("outside")
     ]
+    holding = cluster.grouped(holding)
     names = {each.uuid for each in holding}
     return {
         "members": holding,

@@ -165,8 +165,12 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
         Meta(ge=1, le=65_536, description="Number of partitions of the cluster; fixed for its life."),
     ] = 271
     group_by: Annotated[
-        Literal["member", "host", "rack", "zone"],
-        Meta(description="Two copies of a partition never share this, as long as there are enough of them."),
+        Literal["member", "host", "host-soft", "rack", "zone"],
+        Meta(
+            description="Two copies of a partition never share this; where there are too few of them, there are fewer "
+            "copies. With 'host-soft' there are as many all the same: copies share a host as long as there are fewer "
+            "hosts than copies."
+        ),
     ] = "member"
     placement: Annotated[
         Placement,

@@ -121,6 +121,7 @@ def status_of(
             "count": len(rows),
             "replicas": 1 + member.settings.replica_backups(),
             "holders": member.settings.holders(),
+            "group_by": member.settings.partitions.group_by,
             "placement": member.settings.partitions.placement,
             "lost": member.settings.partitions.lost,
             "primaries": primaries[member.me],

@@ -262,8 +262,8 @@ class Node(MemberGrid):
         chosen = settings.member
         name = chosen.name or f"{host}:{client_port}"
         kind = settings.partitions.group_by
-        group = {"member": "", "host": host, "rack": chosen.rack, "zone": chosen.zone}[kind]
-        if kind != "member" and not group and not chosen.group and not chosen.lite:
+        group = {"host": host, "rack": chosen.rack, "zone": chosen.zone}.get(kind, "")
+        if kind in ("rack", "zone") and not group and not chosen.group and not chosen.lite:
             raise ConfigError(f"member.{kind} must be set, because partitions.group_by is {kind!r}")
         info = MemberInfo(
             MemberId(self.member_uuid),

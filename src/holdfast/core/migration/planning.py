@@ -25,7 +25,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
 from holdfast.core.placement.affinity import layout_of, ranking
 from holdfast.core.placement.kept_places import keeping, own_places, places_of
-from holdfast.core.placement.layout import Arranging, Candidate, Layout
+from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_hosts
 from holdfast.core.placement.planner import plan
 from holdfast.core.placement.table_replication import TableReplication
 
@@ -131,10 +131,7 @@ class Planning:
 
     def steps(self) -> Generator[None]:
         """Make the plan, a part at a time, for the master serves requests meanwhile."""
-        candidates = [
-            Candidate(info.uuid, info.group or info.uuid, info.consistent_id)
-            for info in self._membership.data_members()
-        ]
+        candidates = self._candidates()
         if self._something_else(candidates):
             self.complete = True
             return
@@ -158,6 +155,15 @@ class Planning:
             self._tell()
         if cleared:
             self.table_replication.propose(cleared)
+
+    def _candidates(self) -> list[Candidate]:
+        """Who may hold partitions, each in its group."""
+        holders = self._membership.data_members()
+        found = [Candidate(info.uuid, info.group or info.uuid, info.consistent_id) for info in holders]
+        if self._settings.partitions.group_by != "host-soft":
+            return found
+        hosts = {str(info.uuid): info.host for info in holders}
+        return by_hosts(found, hosts, self._replicas, len(self._membership.away()))
 
     def _wanted(
         self, partitions: Sequence[int], current: Sequence[ReplicaList], candidates: Sequence[Candidate]

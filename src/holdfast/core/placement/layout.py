@@ -25,7 +25,7 @@ Arranged again, the result stays as it is; from very lopsided rows it may take t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -99,6 +99,24 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
         if final:
             return second[::-1]
     return target
+
+
+def by_hosts(
+    candidates: Sequence[Candidate], hosts: Mapping[str, str], replicas: int, away: int = 0
+) -> list[Candidate]:
+    """The candidates in groups by their hosts, if there are as many of these as replicas; else as they are.
+
+    `hosts`: by UUID. Who has a group of its own choice keeps it, and who has no host here counts as another one, as do
+    those `away` whose places are kept.
+    """
+    grouped = [
+        msgspec.structs.replace(one, group=hosts.get(one.uuid, one.uuid))
+        if one.group in ("", one.uuid)
+        else one
+        for one in candidates
+    ]
+    enough = len({one.group for one in grouped}) + away >= replicas
+    return grouped if enough else list(candidates)
 
 
 def checked(candidates: Sequence[Candidate], replicas: int) -> None:
