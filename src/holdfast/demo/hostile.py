@@ -30,10 +30,10 @@ from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER, proof_of
 from holdfast.server.hazelcast import authentication
-from holdfast.server.hazelcast import frames as hz
 from holdfast.server.hazelcast.compact_schemas import schema_entry
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.layouts import FIXED, Schema
+from holdfast.wire import hazelcast_frames as hz
 from holdfast.wire import own
 
 CLIENTS, OWN, MEMBERS = "Hazelcast", "own", "member"

@@ -7,9 +7,9 @@ from struct import Struct
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.cluster_views import address, member_list, owner_lists
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.frames import BEGIN, END, NULL, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.refusals import AGAIN
+from holdfast.wire.hazelcast_frames import BEGIN, END, NULL, message, response, text, uuid
 
 AUTHENTICATE = 0x000100
 AUTHENTICATE_CUSTOM = 0x000200

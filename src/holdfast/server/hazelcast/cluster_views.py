@@ -6,7 +6,8 @@ from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.frames import (
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast_frames import (
     BEGIN,
     END,
     INT,
@@ -18,7 +19,6 @@ from holdfast.server.hazelcast.frames import (
     text,
     uuid,
 )
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 
 ADD_CLUSTER_VIEW_LISTENER = 0x000300
 MEMBERS_VIEW = 0x000302

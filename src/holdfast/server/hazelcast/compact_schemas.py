@@ -16,7 +16,9 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request, Value
 from holdfast.errors import ProtocolError
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.frames import (
+from holdfast.server.hazelcast.layouts import Call, RequestLayout, Schema, read_schema
+from holdfast.server.hazelcast.refusals import CallRefused
+from holdfast.wire.hazelcast_frames import (
     BEGIN,
     END,
     INT,
@@ -28,8 +30,6 @@ from holdfast.server.hazelcast.frames import (
     text,
     uuid,
 )
-from holdfast.server.hazelcast.layouts import Call, RequestLayout, Schema, read_schema
-from holdfast.server.hazelcast.refusals import CallRefused
 
 SCHEMAS_MAP = "__schemas"
 

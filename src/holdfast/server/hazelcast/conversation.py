@@ -11,7 +11,6 @@ from holdfast.core.model.operations import READS, Op, Outcome, Request, Status, 
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE, SLICE_BYTES, SLICE_ITEMS, Flow, Work
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.frames import UUID
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
@@ -25,6 +24,7 @@ from holdfast.server.hazelcast.refusals import (
     error,
     refusal,
 )
+from holdfast.wire.hazelcast_frames import UUID
 
 LISTENERS_MAX = 1000
 """Registrations of one connection at the same time."""

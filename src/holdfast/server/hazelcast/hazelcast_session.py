@@ -28,16 +28,6 @@ from holdfast.server.hazelcast.entries_cy import (
     found_nothing,
     serve_entries,
 )
-from holdfast.server.hazelcast.frames import (
-    REQUEST,
-    RESPONSE,
-    Scan,
-    Skip,
-    backup_event,
-    expecting,
-    message,
-    response,
-)
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
@@ -51,6 +41,16 @@ from holdfast.server.hazelcast.refusals import (
     error,
 )
 from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
+from holdfast.wire.hazelcast_frames import (
+    REQUEST,
+    RESPONSE,
+    Scan,
+    Skip,
+    backup_event,
+    expecting,
+    message,
+    response,
+)
 
 _MOST_NAMES = 1000
 """Map names of one connection that the data lane remembers."""

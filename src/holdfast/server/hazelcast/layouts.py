@@ -17,8 +17,8 @@ from typing import cast
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ProtocolError
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
-from holdfast.server.hazelcast.frames import IS_NULL, REQUEST, UUID, FrameReader
 from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, CallRefused
+from holdfast.wire.hazelcast_frames import IS_NULL, REQUEST, UUID, FrameReader
 
 UUID_BYTES = UUID.size
 LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000

@@ -13,7 +13,10 @@ from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
-from holdfast.server.hazelcast.frames import (
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
+from holdfast.server.hazelcast.names import name_of
+from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
+from holdfast.wire.hazelcast_frames import (
     BEGIN,
     END,
     INT,
@@ -24,9 +27,6 @@ from holdfast.server.hazelcast.frames import (
     message,
     response,
 )
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
-from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
 
 TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
 """The predicate that every entry satisfies: an identified object of factory -20, class 14, without fields."""

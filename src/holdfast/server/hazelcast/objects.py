@@ -13,10 +13,10 @@ from holdfast.config import INTERNAL
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.frames import BEGIN, END, event, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import nothing, reject_reserved, truth
 from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
+from holdfast.wire.hazelcast_frames import BEGIN, END, event, message, response, text, uuid
 
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"

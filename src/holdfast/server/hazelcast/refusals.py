@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.core.model.operations import Outcome, Status
 from holdfast.errors import Refused
-from holdfast.server.hazelcast.frames import BEGIN, END, INT, frame, message, response, text
+from holdfast.wire.hazelcast_frames import BEGIN, END, INT, frame, message, response, text
 
 
 @dataclass(frozen=True, slots=True)

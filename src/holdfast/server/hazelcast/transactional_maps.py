@@ -23,7 +23,6 @@ from holdfast.core.model.transaction_orders import (
 )
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
-from holdfast.server.hazelcast.frames import UUID, message, response
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import (
     Answering,
@@ -43,6 +42,7 @@ from holdfast.server.hazelcast.refusals import (
     CallRefused,
     ErrorCode,
 )
+from holdfast.wire.hazelcast_frames import UUID, message, response
 
 _HALF = TRANSACTION_ID_BYTES // 2
 

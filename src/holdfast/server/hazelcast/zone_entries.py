@@ -40,8 +40,8 @@ from holdfast.server.hazelcast.entries_cy import (
     ttl_and_name_of,
     value_answer,
 )
-from holdfast.server.hazelcast.frames import REQUEST, Scan
 from holdfast.server.hazelcast.refusals import AGAIN, INDETERMINATE, UNKNOWN_OUTCOME, error
+from holdfast.wire.hazelcast_frames import REQUEST, Scan
 
 ANSWER_BYTES = 64
 """What an answer is taken for until it is known."""

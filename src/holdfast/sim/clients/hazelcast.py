@@ -25,7 +25,15 @@ from holdfast.core.model.operations import (
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
-from holdfast.server.hazelcast.frames import (
+from holdfast.server.hazelcast.hazelcast_session import MESSAGES
+from holdfast.server.hazelcast.maps import NO_END, TRUE_PREDICATE
+from holdfast.server.hazelcast.objects import MAP_SERVICE
+from holdfast.server.hazelcast.refusals import AGAIN, BAD_ARGUMENT, INDETERMINATE, refusal
+from holdfast.sim.clients.client import Ask, Client, Line, Manners
+from holdfast.sim.clients.simulated_doors import Doors
+from holdfast.sim.world import World
+from holdfast.wire import doors as preambles
+from holdfast.wire.hazelcast_frames import (
     BEGIN,
     END,
     EVENT,
@@ -46,14 +54,6 @@ from holdfast.server.hazelcast.frames import (
     message,
     text,
 )
-from holdfast.server.hazelcast.hazelcast_session import MESSAGES
-from holdfast.server.hazelcast.maps import NO_END, TRUE_PREDICATE
-from holdfast.server.hazelcast.objects import MAP_SERVICE
-from holdfast.server.hazelcast.refusals import AGAIN, BAD_ARGUMENT, INDETERMINATE, refusal
-from holdfast.sim.clients.client import Ask, Client, Line, Manners
-from holdfast.sim.clients.simulated_doors import Doors
-from holdfast.sim.world import World
-from holdfast.wire import doors as preambles
 
 BACKUP_AWARE = 0x0100
 PING, CREATE_PROXY, BACKUP_LISTENER = 0x000B00, 0x000400, 0x000F00

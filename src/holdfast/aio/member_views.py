@@ -1,0 +1,233 @@
+"""What members tell a client of the cluster, read from the bytes: the welcome, the members, the owners; and errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from holdfast.errors import (
+    Denied,
+    NoDataMember,
+    NoMemory,
+    ProtocolError,
+    Refused,
+    RequestError,
+    Unknown,
+    Unsupported,
+)
+from holdfast.wire.hazelcast_frames import (
+    END_STRUCTURE,
+    FRAME,
+    INT,
+    IS_NULL,
+    LONG,
+    RESPONSE,
+    UUID,
+    FrameReader,
+)
+
+NOT_APPLIED = frozenset({8, 19, 39, 46, 53, 62, 82})
+"""Errors that say that the request was not carried out: it is sent again. 46 and 39 are those of Holdfast."""
+MAYBE_APPLIED = frozenset({33, 47, 50, 52, 90})
+"""Errors of a way between members: only what changes nothing is sent again."""
+CLIENT_DOOR = 1
+
+_WELCOME = Struct("<B17sBi17s")
+_REFUSED: dict[int, type[Refused]] = {
+    3: Denied,
+    21: Refused,
+    23: Refused,
+    27: Refused,
+    43: NoMemory,
+    61: Unsupported,
+    67: NoDataMember,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The answer to who we are. `status` 0: let in."""
+
+    status: int
+    member: bytes
+    partitions: int
+    cluster: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """What all requests of one kind to one map have in common. `reads`: it changes nothing, and may be sent again."""
+
+    kind: int
+    fixed: bytes
+    """The fixed-size parameters."""
+    before: bytes
+    """The frames before those that differ."""
+    reads: bool
+
+
+def reader_of(whole: bytes) -> FrameReader:
+    """The frames after the first."""
+    return FrameReader(whole, FRAME.unpack_from(whole)[0], len(whole))
+
+
+def fixed_part(whole: bytes, at: int, layout: Struct) -> tuple[int, ...]:
+    """Fixed-size parameters from `at` on. Raises ProtocolError when the first frame is too short."""
+    if FRAME.unpack_from(whole)[0] < at + layout.size:
+        raise ProtocolError("the message has fewer parameters than its type asks for")
+    return layout.unpack_from(whole, at)
+
+
+def read_welcome(whole: bytes) -> Welcome:
+    """Raises ProtocolError."""
+    if FRAME.unpack_from(whole)[0] < RESPONSE.size + _WELCOME.size:
+        raise ProtocolError("the answer to the authentication is too short")
+    status, member, _, partitions, cluster = _WELCOME.unpack_from(whole, RESPONSE.size)
+    return Welcome(status, member, partitions, cluster)
+
+
+def _text(frames: FrameReader) -> str:
+    flags, payload = frames.next()
+    if flags & IS_NULL:
+        return ""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as broken:
+        raise ProtocolError("a text is not valid UTF-8") from broken
+
+
+def _number(frames: FrameReader) -> int:
+    payload = frames.next()[1]
+    if len(payload) < INT.size:
+        raise ProtocolError("a number is cut short")
+    return int(INT.unpack_from(payload)[0])
+
+
+def _address(frames: FrameReader) -> tuple[str, int]:
+    frames.begin()
+    port = _number(frames)
+    host = _text(frames)
+    frames.skip_to_end()
+    return host, port
+
+
+def read_members(whole: bytes) -> dict[bytes, tuple[str, int]]:
+    """Members by UUID, with the addresses of their doors for clients. Raises ProtocolError."""
+    frames = reader_of(whole)
+    found: dict[bytes, tuple[str, int]] = {}
+    for _ in frames.elements():
+        frames.begin()
+        fixed = frames.next()[1]
+        if len(fixed) < UUID.size:
+            raise ProtocolError("a member without a UUID")
+        address = _address(frames)
+        frames.begin()
+        frames.skip_to_end()  # attributes
+        frames.begin()
+        frames.skip_to_end()  # version
+        for _door in frames.elements():
+            frames.begin()
+            kind = _number(frames)
+            identifier = _text(frames)
+            frames.skip_to_end()
+            door = _address(frames)
+            if kind == CLIENT_DOOR and not identifier:
+                address = door
+        frames.skip_to_end()
+        found[fixed[: UUID.size]] = address
+    return found
+
+
+def read_owners(whole: bytes, partitions: int) -> list[bytes]:
+    """The owner of each partition, empty for one that has none. Raises ProtocolError."""
+    frames = reader_of(whole)
+    frames.begin()
+    lists: list[bytes] = []
+    while True:
+        flags, payload = frames.next()
+        if flags & END_STRUCTURE:
+            break
+        lists.append(payload)
+    uuids = frames.next()[1]
+    if len(uuids) != UUID.size * len(lists):
+        raise ProtocolError("owners and their partitions differ in number")
+    owners = [b""] * partitions
+    for place, payload in enumerate(lists):
+        if len(payload) % INT.size:
+            raise ProtocolError("a list of partitions is cut short")
+        for (partition,) in INT.iter_unpack(payload):
+            if not 0 <= partition < partitions:
+                raise ProtocolError(f"partition {partition} of {partitions} cannot be")
+            owners[partition] = uuids[place * UUID.size : (place + 1) * UUID.size]
+    return owners
+
+
+def read_error(whole: bytes) -> tuple[int, str]:
+    """Number and words of the outermost error. Raises ProtocolError."""
+    frames = reader_of(whole)
+    frames.begin()
+    frames.begin()
+    number = _number(frames)
+    name = _text(frames)
+    return number, _text(frames) or name
+
+
+def error_of(number: int, reason: str) -> RequestError:
+    """The error for a number that is not sent again. One that does not say that nothing was done is Unknown."""
+    kind = _REFUSED.get(number, Unknown)
+    return kind(f"{reason} (error {number} of the protocol)")
+
+
+# -- forms of answers
+
+
+def nothing(_: bytes) -> None:
+    """No parameter."""
+
+
+def truth(whole: bytes) -> bool:
+    """A boolean. Raises ProtocolError."""
+    return bool(fixed_part(whole, RESPONSE.size, _BYTE)[0])
+
+
+def number(whole: bytes) -> int:
+    """An int32. Raises ProtocolError."""
+    return fixed_part(whole, RESPONSE.size, INT)[0]
+
+
+_BYTE = Struct("<B")
+
+
+def value_or_none(whole: bytes) -> bytes | None:
+    """One stored value, None for null. Raises ProtocolError."""
+    at = FRAME.unpack_from(whole)[0]
+    if at >= len(whole):
+        raise ProtocolError("the answer has no value")
+    length, flags = FRAME.unpack_from(whole, at)
+    if flags & IS_NULL:
+        return None
+    if length < FRAME.size + LONG.size:
+        raise ProtocolError("a value is cut short")
+    return whole[at + 10 : at + length]
+
+
+def values(whole: bytes) -> list[bytes]:
+    """A list of stored values, or of pairs of them one after the other. Raises ProtocolError."""
+    frames = reader_of(whole)
+    frames.begin()
+    found: list[bytes] = []
+    while True:
+        flags, payload = frames.next()
+        if flags & END_STRUCTURE:
+            return found
+        if len(payload) < LONG.size:
+            raise ProtocolError("a value is cut short")
+        found.append(payload[4:])
+
+
+def pairs(whole: bytes) -> list[bytes]:
+    """The same for pairs. Raises ProtocolError."""
+    found = values(whole)
+    if len(found) % 2:
+        raise ProtocolError("a key without a value")
+    return found
