@@ -138,6 +138,36 @@ def test_each_call_of_older_clients(cluster: LocalCluster, version: str, smart: 
     quiet(log)
 
 
+def check_transactions(seen: dict[str, Any]) -> None:
+    seen = seen["transactions"]
+    inside = [
+        True, None, 1, 3, False, None, None, 4, 1, False, True, 2, False,
+        ["kept", "new", "short", "swapped"], 4, 4, 4,
+    ]  # fmt: skip
+    for kind in ("ONE_PHASE", "TWO_PHASE"):
+        assert seen[kind] == [*inside, 1, None, None, True], "others see nothing before the commit"
+    before, after = ({"gone": 2, "kept": 1, "swapped": 3}, {"kept": 7, "new": 4, "swapped": 9})
+    assert seen["ONE_PHASE after"] == [before, None], "it was rolled back"
+    assert seen["TWO_PHASE after"] == [after, "TWO_PHASE"]
+    assert seen["ttl"] == 90_000
+    assert seen["helper"] == 7
+    assert seen["held"] == [False, 10]
+    assert seen["freed"] == [True, 12]
+    assert seen["late"] == "TransactionTimedOutException", "this client looks at its own clock first"
+    kind, reason = seen["queue"]
+    assert kind == "UnsupportedOperationException", reason
+    assert "TransactionalQueue.offer is not supported by Holdfast" in reason
+    assert seen["last"] == 12
+
+
+@pytest.mark.parametrize("version", [NEWEST, *(pytest.param(one, marks=pytest.mark.slow) for one in OLDER)])
+@pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
+def test_transactions(cluster: LocalCluster, version: str, smart: str) -> None:
+    (seen,), log = finish(start("Scenarios", "transactions", cluster, version, smart=smart))
+    check_transactions(seen)
+    quiet(log)
+
+
 @pytest.mark.parametrize(
     ("version", "smart"),
     [

@@ -8,6 +8,10 @@ import com.hazelcast.map.IMap;
 import com.hazelcast.map.MapEvent;
 import com.hazelcast.map.listener.EntryAddedListener;
 import com.hazelcast.query.Predicates;
+import com.hazelcast.transaction.TransactionContext;
+import com.hazelcast.transaction.TransactionOptions;
+import com.hazelcast.transaction.TransactionOptions.TransactionType;
+import com.hazelcast.transaction.TransactionalMap;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -83,6 +87,8 @@ public final class Scenarios {
                 return unsupported(client.getMap(map));
             case "loss":
                 return loss(client.getMap(map));
+            case "transactions":
+                return transactions(client.getMap(map), client.getMap(map + "-other"));
             default:
                 throw new IllegalArgumentException("no scenario is called " + scenario);
         }
@@ -277,6 +283,66 @@ public final class Scenarios {
         seen.put("heard", heard.size());
         map.destroy();
         return seen;
+    }
+
+    /** Entries of two maps that change together, or not at all. */
+    private Object transactions(IMap<String, Object> map, IMap<String, Object> other) throws Exception {
+        Map<String, Object> seen = new TreeMap<>();
+        map.putAll(Map.of("kept", 1, "gone", 2, "swapped", 3));
+        for (TransactionType type : TransactionType.values()) {
+            TransactionContext context = begin(type, 30);
+            TransactionalMap<String, Object> mine = context.getMap(map.getName());
+            TransactionalMap<String, Object> second = context.getMap(other.getName());
+            List<Object> told = new ArrayList<>(Arrays.asList(
+                    mine.containsKey("kept"), mine.get("none"), mine.getForUpdate("kept"), mine.size(), mine.isEmpty(),
+                    mine.put("new", 4), mine.put("short", 5, 90, TimeUnit.SECONDS), mine.putIfAbsent("new", 6),
+                    mine.replace("kept", 7), mine.replace("swapped", 8, 9), mine.replace("swapped", 3, 9),
+                    mine.remove("gone"), mine.remove("gone", 2)));
+            mine.set("deleted", 1);
+            mine.delete("deleted");
+            second.set("there", type.name());
+            told.addAll(List.of(
+                    new TreeSet<>(mine.keySet()), mine.values().size(), mine.keySet(Predicates.alwaysTrue()).size(),
+                    mine.values(Predicates.alwaysTrue()).size()));
+            told.addAll(Arrays.asList(map.get("kept"), map.get("new"), other.get("there"), context.getTxnId() != null));
+            if (type == TransactionType.ONE_PHASE) {
+                context.rollbackTransaction();
+            } else {
+                context.commitTransaction();
+            }
+            seen.put(type.name(), told);
+            seen.put(type.name() + " after", Arrays.asList(
+                    new TreeMap<>(map.getAll(Set.of("kept", "gone", "swapped", "new", "deleted"))), other.get("there")));
+        }
+        seen.put("ttl", map.getEntryView("short").getTtl());
+        seen.put("helper", client.executeTransaction(context -> context.<String, Object>getMap(map.getName()).put("kept", 10)));
+        TransactionContext holder = begin(TransactionType.TWO_PHASE, 30);
+        holder.getMap(map.getName()).set("kept", 11);
+        seen.put("held", Arrays.asList(map.tryPut("kept", 12, 100, TimeUnit.MILLISECONDS), map.get("kept")));
+        holder.commitTransaction();
+        seen.put("freed", Arrays.asList(map.tryPut("kept", 12, 1, TimeUnit.SECONDS), map.get("kept")));
+        TransactionContext late = begin(TransactionType.TWO_PHASE, 1);
+        late.getMap(map.getName()).set("kept", 13);
+        Thread.sleep(1_500);
+        seen.put("late", ((List<?>) refusal(() -> {
+            late.commitTransaction();
+            return "committed";
+        })).get(0));
+        seen.put("queue", refusal(() -> {
+            TransactionContext wrong = begin(TransactionType.TWO_PHASE, 30);
+            return wrong.getQueue("q").offer(1);
+        }));
+        seen.put("last", map.get("kept"));
+        map.destroy();
+        other.destroy();
+        return seen;
+    }
+
+    private TransactionContext begin(TransactionType type, int seconds) {
+        TransactionContext context = client.newTransactionContext(new TransactionOptions()
+                .setTransactionType(type).setTimeout(seconds, TimeUnit.SECONDS).setDurability(1));
+        context.beginTransaction();
+        return context;
     }
 
     private static Object refusal(Callable<?> call) throws Exception {
