@@ -1,4 +1,4 @@
-"""Requests encoded ahead, for both protocols: keys of 16 and values of 100 characters."""
+"""Requests encoded ahead, for both protocols: keys of 16 characters, and values of 100 if nothing else is said."""
 
 from __future__ import annotations
 
@@ -76,42 +76,60 @@ def answer_prefix(message_type: int, last_frame: bool) -> bytes:
     return struct.pack("<iHi", 19, WHOLE_MESSAGE | (FINAL if last_frame else 0), message_type | 1)
 
 
-_KEY, _VALUE = data(key_text(0)), data("v" * VALUE_BYTES)
-SET_SHAPE = Shape(len(set_message(_KEY, _VALUE, 0)), 19, answer_prefix(MAP_SET, last_frame=True))
-GET_SHAPE = Shape(len(get_message(_KEY, 0)), 19 + 6 + len(_VALUE), answer_prefix(MAP_GET, last_frame=False))
+_KEY = data(key_text(0))
 
 
-def write_grid_frames(kind: str, numbers: list[int], owners: list[int], folder: Path) -> list[Path]:
+def grid_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
+    """What a `get` or a `set` in this protocol, and its answer, look like."""
+    value = data("v" * value_bytes)
+    if kind == "set":
+        return Shape(len(set_message(_KEY, value, 0)), 19, answer_prefix(MAP_SET, last_frame=True))
+    return Shape(len(get_message(_KEY, 0)), 19 + 6 + len(value), answer_prefix(MAP_GET, last_frame=False))
+
+
+def write_grid_frames(
+    kind: str, numbers: list[int], owners: list[int], folder: Path, value_bytes: int = VALUE_BYTES
+) -> list[Path]:
     """A file of requests for each member: `owners[partition]` says which member (0, 1, ...) a request goes to."""
     pieces: list[list[bytes]] = [[] for _ in range(max(owners) + 1)]
+    value = data("v" * value_bytes)
     for number in numbers:
         key = data(key_text(number))
         partition = partition_of(key, len(owners))
-        message = set_message(key, _VALUE, partition) if kind == "set" else get_message(key, partition)
+        message = set_message(key, value, partition) if kind == "set" else get_message(key, partition)
         pieces[owners[partition]].append(message)
     return [_write(folder / f"grid-{kind}-{index}.bin", part) for index, part in enumerate(pieces)]
 
 
 # -- RESP
 
-REDIS_GET = Shape(len(b"*2\r\n$3\r\nGET\r\n$16\r\n\r\n") + KEY_BYTES, VALUE_BYTES + 8, b"$100\r\n")
-REDIS_SET = Shape(len(b"*3\r\n$3\r\nSET\r\n$16\r\n\r\n$100\r\n\r\n") + KEY_BYTES + VALUE_BYTES, 5, b"+OK\r\n")
 REDIS_WAIT = b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$4\r\n1000\r\n"
-REDIS_SET_WAIT = Shape(REDIS_SET.request_bytes + len(REDIS_WAIT), 9, b"+OK\r\n:1\r\n")
 
 
-def write_redis_frames(kind: str, numbers: list[int], folder: Path) -> Path:
+def redis_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
+    """What a GET, a SET, or a SET with WAIT for one replica (`set+wait`), and its answer, look like."""
+    request = redis_message(kind, 0, value_bytes)
+    if kind == "get":
+        head = b"$%d\r\n" % value_bytes
+        return Shape(len(request), len(head) + value_bytes + 2, head)
+    answer = b"+OK\r\n:1\r\n" if kind == "set+wait" else b"+OK\r\n"
+    return Shape(len(request), len(answer), answer)
+
+
+def redis_message(kind: str, number: int, value_bytes: int) -> bytes:
+    """One command of this kind, or two, for this key."""
+    key = key_text(number).encode()
+    if kind == "get":
+        return b"*2\r\n$3\r\nGET\r\n$16\r\n%b\r\n" % key
+    stored = b"*3\r\n$3\r\nSET\r\n$16\r\n%b\r\n$%d\r\n%b\r\n" % (key, value_bytes, b"v" * value_bytes)
+    return stored + REDIS_WAIT if kind == "set+wait" else stored
+
+
+def write_redis_frames(kind: str, numbers: list[int], folder: Path, value_bytes: int = VALUE_BYTES) -> Path:
     """A file of GET, SET, or SET with WAIT for one replica (`set+wait`)."""
-    pieces: list[bytes] = []
-    for number in numbers:
-        key = key_text(number).encode()
-        if kind == "get":
-            pieces.append(b"*2\r\n$3\r\nGET\r\n$16\r\n%b\r\n" % key)
-            continue
-        pieces.append(b"*3\r\n$3\r\nSET\r\n$16\r\n%b\r\n$100\r\n%b\r\n" % (key, b"v" * VALUE_BYTES))
-        if kind == "set+wait":
-            pieces[-1] += REDIS_WAIT
-    return _write(folder / f"redis-{kind}.bin", pieces)
+    return _write(
+        folder / f"redis-{kind}.bin", [redis_message(kind, number, value_bytes) for number in numbers]
+    )
 
 
 def _write(path: Path, pieces: list[bytes]) -> Path:

@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_CONNECTIONS 1024
+#define MAX_CONNECTIONS 16384
 #define BUFFER_BYTES (1 << 16)
 #define MAX_SAMPLES (1u << 24)
 #define HISTORY_BYTES 64

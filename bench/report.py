@@ -36,6 +36,15 @@ LIMITED = 0.97
 DISTURBED = 0.05
 """From this share of the servers' core, taken by others, the page warns."""
 
+BESIDE_HAZELCAST = [
+    "measure",
+    "Holdfast /s",
+    "Hazelcast /s",
+    "ratio",
+    "Hazelcast p50 / p99",
+    "CPU per op",
+    "ratio",
+]
 HEAD = ["measure", "Holdfast /s", "Redis /s", "ratio", "Holdfast p50 / p99", "Redis p50 / p99", "CPU per op"]
 
 PREFACE = """# Performance
@@ -53,8 +62,10 @@ the next 32 when all are answered, and the times are those of the whole piece. A
 one core, the generator has another. The systems take turns in each round and the figures are medians of the
 rounds. "With a sync backup" is two members with one backup each, answered when the backup holds the write,
 beside a Redis with one replica where every SET is followed by WAIT 1 and counted when both are answered.
-Redis runs without persistence. "CPU per op" is the processor time of all servers of the system for each
-operation (Holdfast / Redis). Memory is the growth of the resident set divided by the entries stored.
+Redis runs without persistence. Hazelcast runs with the defaults of its release and no backup, in a heap of
+4 GB, and is warmed up for five seconds before each case. "CPU per op" is the processor time of all servers of
+the system for each operation (Holdfast / the other one). Memory is the growth of the resident set divided by
+the entries stored.
 """
 
 
@@ -89,6 +100,27 @@ class Page:
         )
         return found
 
+    def beside_hazelcast(self) -> list[list[str]]:
+        """The same beside Hazelcast, under `BESIDE_HAZELCAST`; empty where it was not measured."""
+        found = []
+        for title in self.titles:
+            ours, theirs = self.results[title, "Holdfast"], self.results.get((title, "Hazelcast"))
+            if theirs is None:
+                continue
+            own_us, other_us = ours.cpu_us_per_operation, theirs.cpu_us_per_operation
+            found.append(
+                [
+                    title,
+                    f"{ours.per_second:,.0f}",
+                    f"{theirs.per_second:,.0f}",
+                    f"{ours.per_second / theirs.per_second:.1f}",
+                    times(theirs),
+                    f"{own_us:.1f} us / {other_us:.1f} us",
+                    f"{own_us / other_us:.2f}",
+                ]
+            )
+        return found
+
     def _row(self, title: str) -> list[str]:
         ours = self.results[title, "Holdfast"]
         theirs = self.results.get((title, "Redis"))
@@ -113,6 +145,7 @@ class Page:
         redis = (
             f"Redis {systems.redis_version()}" if "Redis" in self.memory else "Redis is not installed here"
         )
+        redis += f", {hazelcast()}"
         machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
         effort = f"{self.rounds} rounds of {self.seconds:g} s; memory with {self.entries:,} entries"
         where = f"servers on core {cores().server}, generator on core {cores().generator}"
@@ -160,6 +193,11 @@ class Page:
             table.add_row(*row)
         console = Console(width=None if Console().is_terminal else 150)
         console.print(table)
+        if beside := self.beside_hazelcast():
+            second = Table(*BESIDE_HAZELCAST, title="Holdfast beside Hazelcast", title_justify="left")
+            for row in beside:
+                second.add_row(*row)
+            console.print(second)
         for remark in self.remarks():
             console.print(remark, highlight=False, markup=False)
 
@@ -169,6 +207,7 @@ class Page:
         text = (
             f"Made by `{self.command}` (`make bench`).\n\n"
             + table(HEAD, self.rows())
+            + (f"\n\n{table(BESIDE_HAZELCAST, beside)}" if (beside := self.beside_hazelcast()) else "")
             + f"\n\n{remarks}\n{METHOD}"
         )
         write_part(target, PART, text, "make bench")
@@ -200,6 +239,11 @@ def command(module: str, given: Mapping[str, object], usual: Mapping[str, object
         f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value != usual[name]
     ]
     return f"python -m {module}" + "".join(options)
+
+
+def hazelcast() -> str:
+    """Which Hazelcast is measured, or why none is."""
+    return systems.why_no_hazelcast() or f"Hazelcast {systems.HAZELCAST}"
 
 
 def lane() -> str:

@@ -1,4 +1,4 @@
-"""Measures Holdfast and, where it is installed, Redis with the same generator in interleaved rounds.
+"""Measures Holdfast and, where they are installed, Redis and Hazelcast with the same generator in interleaved rounds.
 
 python -m bench            # about four minutes; writes docs/performance.md
 python -m bench --quick    # under a minute; writes out/performance.md
@@ -132,7 +132,7 @@ class Bench:
                     shape = shape_of(_kind(case, system), system)
                     cpu, core, begun = system.cpu_seconds(), core_seconds(cores().server), time.monotonic()
                     with system.targets(files[case.kind, system.name]) as targets:
-                        seconds = self.effort.seconds if turn >= 0 else 0.3
+                        seconds = self.effort.seconds if turn >= 0 else system.warm_up_s
                         sample = generate(self.command, targets, shape, depth=case.depth, seconds=seconds)
                     if turn >= 0:
                         found = results[case.title, system.name]
@@ -172,9 +172,7 @@ def _kind(case: Case, system: System) -> str:
 
 def shape_of(kind: str, system: System) -> Shape:
     """What requests of this kind, and their answers, look like."""
-    if system.is_redis:
-        return {"get": frames.REDIS_GET, "set": frames.REDIS_SET, "set+wait": frames.REDIS_SET_WAIT}[kind]
-    return {"get": frames.GET_SHAPE, "set": frames.SET_SHAPE}[kind]
+    return frames.redis_shape(kind) if system.is_redis else frames.grid_shape(kind)
 
 
 def _progress(text: str) -> None:
@@ -188,6 +186,8 @@ def _systems(members: int, backups: int) -> Iterator[list[System]]:
         running = [stack.enter_context(systems.holdfast(members, backups))]
         if systems.redis_program():
             running.append(stack.enter_context(systems.redis(replicas=backups)))
+        if members == 1 and not systems.why_no_hazelcast():
+            running.append(stack.enter_context(systems.hazelcast()))
         yield running
 
 
@@ -222,18 +222,18 @@ def redis_benchmark(system: System) -> dict[tuple[str, int], float]:
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where the report goes (Markdown).")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure Holdfast beside Redis on this machine."""
+    """Measure Holdfast beside Redis and Hazelcast on this machine."""
     effort = QUICK if quick else FULL
     target = out or ROOT / ("out" if quick else "docs") / "performance.md"
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         bench = Bench(Path(name), effort)
         memory: dict[str, float] = {}
         with _systems(members=1, backups=0) as running:
-            for system in running:
+            for system in running[:2]:  # the heap of Java is as large as it is told to be
                 memory[system.name] = bench.bytes_per_entry(system)
         with _systems(members=1, backups=0) as running:
             results = bench.measure(SINGLE, running)
-            check = redis_benchmark(running[1]) if len(running) > 1 else {}
+            check = redis_benchmark(running[1]) if systems.redis_program() else {}
         with _systems(members=2, backups=1) as running:
             results |= bench.measure(REPLICATED, running)
     _progress("")

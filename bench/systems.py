@@ -1,4 +1,4 @@
-"""The two systems that are measured, started here on the servers' core: Holdfast members and Redis servers."""
+"""The systems that are measured, started here on the servers' core: Holdfast, Hazelcast and Redis."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from holdfast.core.model.ids import Address
 from holdfast.core.model.zone_questions import CreateZone
 from holdfast.demo.local_cluster import HOST, LocalCluster, free_ports
 
+ROOT = Path(__file__).parent.parent
 CLUSTER_NAME = "dev"
 CONNECTIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One of the two, running: what it is called, its processes and the doors to them."""
+    """One of them, running: what it is called, its processes and the doors to them."""
 
     name: str
     pids: list[int]
     addresses: list[tuple[str, int]]
     owners: list[int]
-    """For Holdfast: which of the addresses owns each partition."""
+    """For a grid: which of the addresses owns each partition."""
     is_redis: bool = False
     """Which protocol it speaks."""
     waits: bool = False
     """Redis: whether each SET is followed by a WAIT for the replica."""
+    warm_up_s: float = 0.3
+    """How long each case is played before it is counted."""
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
@@ -49,7 +52,9 @@ class System:
         """Memory that its processes hold now."""
         return sum(_resident_bytes(pid) for pid in self.pids)
 
-    def write_frames(self, kind: str, numbers: list[int], folder: Path) -> list[Path]:
+    def write_frames(
+        self, kind: str, numbers: list[int], folder: Path, value_bytes: int = frames.VALUE_BYTES
+    ) -> list[Path]:
         """Requests of one kind (`get`, `set`, `set+wait`) for these keys: one file for each address.
 
         In a folder of its own in `folder`: each cluster has its own owners.
@@ -57,21 +62,22 @@ class System:
         folder = folder / self.name.replace(" ", "-")
         folder.mkdir(parents=True, exist_ok=True)
         if self.is_redis:
-            return [frames.write_redis_frames(kind, numbers, folder)]
-        return frames.write_grid_frames(kind, numbers, self.owners, folder)
+            return [frames.write_redis_frames(kind, numbers, folder, value_bytes)]
+        return frames.write_grid_frames(kind, numbers, self.owners, folder, value_bytes)
 
     @contextmanager
-    def targets(self, files: list[Path]) -> Iterator[list[Target]]:
-        """`CONNECTIONS` connections, shared out evenly among the files' addresses."""
+    def targets(self, files: list[Path], connections: int = CONNECTIONS) -> Iterator[list[Target]]:
+        """So many connections, shared out evenly among the files' addresses."""
         with ExitStack() as stack:
-            share = CONNECTIONS // len(files)
+            share = max(1, connections // len(files))
             found: list[Target] = []
             for address, file in zip(self.addresses, files, strict=False):
-                doors = [stack.enter_context(self._connect(address)) for _ in range(share)]
+                doors = [stack.enter_context(self.connect(address)) for _ in range(share)]
                 found.append(Target(file, doors))
             yield found
 
-    def _connect(self, address: tuple[str, int]) -> socket.socket:
+    def connect(self, address: tuple[str, int]) -> socket.socket:
+        """A connection on which the generator's frames may follow."""
         door = socket.create_connection(address, timeout=10)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.is_redis:
@@ -92,10 +98,18 @@ def server_core() -> Iterator[None]:
 
 @contextmanager
 def holdfast(
-    members: int, backups: int, journal: str = "off", name: str = "Holdfast", partitions: int = 271
+    members: int,
+    backups: int,
+    journal: str = "off",
+    name: str = "Holdfast",
+    partitions: int = 271,
+    config: str = "",
 ) -> Iterator[System]:
-    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own."""
-    config = f"[partitions]\ncount = {partitions}\n"
+    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own.
+
+    `config`: more of their settings, as TOML.
+    """
+    config += f"\n[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
     with ExitStack() as stack:
         folder = None
@@ -170,6 +184,7 @@ def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterato
                 ["--appendonly", "no"] if append == "no" else ["--appendonly", "yes", "--appendfsync", append]
             )
             command += ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
+            command += ["--maxclients", "16000"]
             if port != ports[0]:
                 command += ["--replicaof", HOST, str(ports[0])]
             with server_core():
@@ -182,6 +197,70 @@ def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterato
             _ask_redis(ports[0], b"SET ready 1\r\nWAIT %d 100\r\n" % replicas, b"+OK\r\n:%d\r\n" % replicas)
         pids = [process.pid for process in started]
         yield System(name, pids, [(HOST, ports[0])], [], is_redis=True, waits=bool(replicas))
+
+
+HAZELCAST = "5.5.0"
+JAR = ROOT / "tests" / "interop" / "java" / "target" / "clients" / f"hazelcast-{HAZELCAST}.jar"
+"""The same jar holds client and member."""
+HAZELCAST_CONFIG = """<hazelcast xmlns="http://www.hazelcast.com/schema/config">
+  <cluster-name>dev</cluster-name>
+  <properties>
+    <property name="hazelcast.phone.home.enabled">false</property>
+    <property name="hazelcast.partition.count">271</property>
+    <property name="hazelcast.socket.bind.any">false</property>
+  </properties>
+  <network>
+    <port auto-increment="false">{port}</port>
+    <join><multicast enabled="false"/><auto-detection enabled="false"/></join>
+    <interfaces enabled="true"><interface>127.0.0.1</interface></interfaces>
+  </network>
+  <map name="default"><backup-count>0</backup-count></map>
+</hazelcast>
+"""
+
+
+def why_no_hazelcast() -> str:
+    """What is missing for a Hazelcast member; empty: nothing."""
+    if shutil.which("java") is None:
+        return "Java is not installed here"
+    return "" if JAR.is_file() else f"Hazelcast {HAZELCAST} is not here: `make java-clients` fetches it"
+
+
+@contextmanager
+def hazelcast(heap: str = "4g") -> Iterator[System]:
+    """A Hazelcast member on loopback and on the servers' core, with the defaults of its release but for the network."""
+    assert not why_no_hazelcast(), "ask why_no_hazelcast() first"
+    (port,) = free_ports(1)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-hazelcast-")))
+        (folder / "hazelcast.xml").write_text(HAZELCAST_CONFIG.format(port=port))
+        opens = ("java.base/java.lang", "java.base/sun.nio.ch", "java.management/sun.management")
+        command = ["java", f"-Xms{heap}", f"-Xmx{heap}", f"-Dhazelcast.config={folder / 'hazelcast.xml'}"]
+        command += [part for one in opens for part in ("--add-opens", f"{one}=ALL-UNNAMED")]
+        command += ["-cp", str(JAR), "com.hazelcast.core.server.HazelcastMemberStarter"]
+        log = stack.enter_context((folder / "log").open("wb"))
+        with server_core():
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
+        stack.callback(end, process)
+        # Until Java's compiler has seen enough.
+        system = System("Hazelcast", [process.pid], [(HOST, port)], [0] * 271, warm_up_s=5.0)
+        _wait_for_door(system, folder / "log")
+        yield system
+
+
+def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
+    """Until it lets a client in."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with system.connect(system.addresses[0]):
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{system.name} lets nobody in: {error}\n{log.read_text()[-2000:]}"
+                ) from error
+        time.sleep(0.2)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

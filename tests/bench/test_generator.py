@@ -117,16 +117,15 @@ def test_a_closed_connection_ends_the_run(command: tuple[str, ...], frame_file: 
 
 
 def test_all_requests_of_a_kind_have_the_length_that_is_announced(tmp_path: Path) -> None:
-    owners = [partition % 2 for partition in range(271)]
-    for kind, shape in (("set", frames.SET_SHAPE), ("get", frames.GET_SHAPE)):
-        files = frames.write_grid_frames(kind, list(range(100)), owners, tmp_path)
-        assert sum(file.stat().st_size for file in files) == 100 * shape.request_bytes
-    shapes = {"set": frames.REDIS_SET, "get": frames.REDIS_GET, "set+wait": frames.REDIS_SET_WAIT}
-    for kind, shape in shapes.items():
-        assert (
-            frames.write_redis_frames(kind, list(range(100)), tmp_path).stat().st_size
-            == 100 * shape.request_bytes
-        )
+    owners, numbers = [partition % 2 for partition in range(271)], list(range(100))
+    for size in (1, 100, 5000):
+        for kind in ("set", "get"):
+            files = frames.write_grid_frames(kind, numbers, owners, tmp_path, size)
+            whole = sum(file.stat().st_size for file in files)
+            assert whole == 100 * frames.grid_shape(kind, size).request_bytes
+        for kind in ("set", "get", "set+wait"):
+            file = frames.write_redis_frames(kind, numbers, tmp_path, size)
+            assert file.stat().st_size == 100 * frames.redis_shape(kind, size).request_bytes
 
 
 def test_requests_are_what_the_official_client_sends() -> None:
