@@ -17,7 +17,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ mutants: install ## Which small mistakes in the safety-critical modules do unit 
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
+
+growth: install java-clients ## Measure how rates grow with values, connections and entries; tables and a picture for docs/performance.md
+	@$(BIN)/python -m bench.growth $(ARGS)
 
 pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
 	@$(BIN)/python -m bench.pipeline $(ARGS)
