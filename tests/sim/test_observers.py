@@ -46,3 +46,11 @@ def test_spans_hold_as_long_as_nothing_else_was_seen() -> None:
     assert [spans.over(*span) for span in ((9, 20), (20, 40), (40, 50), (55, 65))] == [None] * 4
     spans.note(80, "b")
     assert spans.over(51, 80) == "b", "it has turned out to have been so"
+
+
+def test_what_changes_in_the_very_moment_is_not_sure() -> None:
+    """Seed 3208 with transactions: a member took office between a look and an answer of the same moment."""
+    spans: Spans[str] = Spans()
+    for now, what in ((10, "a"), (20, "a"), (20, "b"), (30, "b")):
+        spans.note(now, what)
+    assert [spans.over(*span) for span in ((10, 19), (10, 20), (20, 30), (21, 30))] == ["a", None, None, "b"]

@@ -29,10 +29,14 @@ class Spans(Generic[What]):
             self._seen[-1] = (self._seen[-1][0], now_ns, what)
 
     def over(self, start_ns: int, end_ns: int) -> What | None:
-        """What it was all the time; None if there was no such thing."""
-        for begin, end, what in self._seen:
+        """What it was all the time; None if there was no such thing, or if it became so, or ended, in the very moment
+        of the start or of the end: nobody can say then what came first.
+        """
+        for at, (begin, end, what) in enumerate(self._seen):
             if begin <= start_ns and end_ns <= end:
-                return what
+                came = at and self._seen[at - 1][1] == start_ns
+                went = at + 1 < len(self._seen) and self._seen[at + 1][0] == end_ns
+                return None if came or went else what
         return None
 
     def begun(self) -> list[tuple[int, What]]:
