@@ -7,6 +7,7 @@ import pytest
 from tests.sim.stage import Stage, change, settings, slots
 
 from holdfast.check import convergence
+from holdfast.config import MapSettings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, Intent
@@ -179,6 +180,28 @@ def test_a_frozen_cluster_is_not_safe_while_somebody_is_missing() -> None:
     change(stage, ClusterState.ACTIVE)
     stage.wait(5)
     assert stage.processes[0].driver.member.picture.why_cluster_unsafe() == ""
+
+
+def test_a_hole_counts_for_the_maps_whose_copies_would_be_there() -> None:
+    """Seed 3212 with transactions: an owner and a colder replica are two copies, but of maps with two backups only."""
+    chosen = settings(partitions={"rebalance_delay_ms": 20_000})
+    maps = {**chosen.maps, "deep": MapSettings(backups=2)}
+    stage = Stage(3, settings=msgspec.structs.replace(chosen, maps=maps))
+    hotter = next(p for p in stage.processes if p.driver.member.me == slots(stage.processes[0])[0][1])
+    stage.processes.remove(hotter)
+    hotter.crash()
+    stage.wait(8)
+    change(stage, ClusterState.PASSIVE)
+    stage.wait(2)
+    survivor = stage.processes[0]
+    rows = slots(survivor)
+    assert any(row[0] and not row[1] and row[2] for row in rows), "this is about holes"
+    assert all(sum(member is not None for member in row) == 2 for row in rows)
+    for process in stage.processes:
+        why = process.driver.member.picture.why_cluster_unsafe()
+        assert "has 1 of 2 copies" in why and "the cluster is passive" in why
+    change(stage, ClusterState.ACTIVE)
+    stage.rest()
 
 
 def test_an_order_is_known_by_all_only_when_each_has_said_so() -> None:

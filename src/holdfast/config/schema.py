@@ -746,6 +746,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         counts = [entry.backups for entry in self._all() if entry.backups]
         return 1 + min(counts, default=BACKUPS_MAX)
 
+    def depths(self) -> list[int]:
+        """How many copies there may be of a map, the owner's included: each number once, the smallest first."""
+        return sorted({entry.copies for entry in self._all()})
+
     def complete(self) -> int:
         """How many replicas of a partition, from the owner on, hold every map: also those without backups."""
         return 1 + min(entry.backups for entry in self._all())

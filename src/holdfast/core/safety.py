@@ -118,11 +118,13 @@ class Safety:
         expected = [*members, *self._membership.missing()]
         groups = {info.group or info.uuid for info in expected if self._membership.may_hold(info)}
         groups |= {one.group or one.consistent_id for one in self._membership.away()}
-        wanted = max(1, min(1 + self._settings.replica_backups(), len(groups)))
+        # A map has its copies in the hottest slots: a colder replica holds nothing of one with fewer backups.
+        depths = [(depth, max(1, min(depth, len(groups)))) for depth in self._settings.depths()]
         lacking = 0
         first = ""
         for partition, row in enumerate(self._table_replication.table.rows):
-            living = sum(member in present for member in row.holding if member is not None)
+            there = [member in present for member in row.holding]
+            living, wanted = min(((sum(there[:depth]), wanted) for depth, wanted in depths), key=_spare)
             if living < wanted or row.owner not in present:
                 lacking += 1
                 primary = "" if row.owner in present else ", and no primary"
@@ -156,3 +158,9 @@ class Safety:
         if not self._table_replication.settled:
             return "a table round is under way"
         return ""
+
+
+def _spare(copies: tuple[int, int]) -> int:
+    """How many there are beyond what is wanted."""
+    living, wanted = copies
+    return living - wanted

@@ -132,7 +132,8 @@ def _section(section: m.Section) -> str:
 
 
 def _record(record: Record) -> str:
-    value = f" {record.value.decode()}" if record.value else ""
+    # What services and transactions store is no text.
+    value = f" {record.value.decode(errors='backslashreplace')}" if record.value else ""
     return f"{record.counter} {record.change.name}{value}"
 
 
