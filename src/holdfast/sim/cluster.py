@@ -283,7 +283,8 @@ class Cluster:
         spare, holders = self._spare(), self.settings.holders()
         if spare <= 0:
             return
-        here = {other.me for other in self.members()} - self._lost
+        # Who was removed and is back counts as lost, and yet has a copy where a later row names it.
+        here = {other.me for other in self.members()} & {info.uuid for info in member.picture.members()}
         for partition, row in enumerate(member.picture.assignments):
             copies = len(here.intersection(row.replicas[:holders]))
             if row.version and copies <= spare:
