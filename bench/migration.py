@@ -18,15 +18,19 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 import click
 
 from bench.bulk import KEY_BYTES, fill_holdfast, same
+from bench.paced import Answered, Paced
 from bench.systems import process_cpu_seconds
 from holdfast.demo.local_cluster import HOST, LocalCluster
 
 WRITE_BYTES = 256 * 1024
+REST_S = 10.0
+"""For how long a paced client asks before anything moves."""
+ENOUGH = 100
 LINE = re.compile(r"^(\S+ \S+) \w+ rebalance (planned|finished) (.*)$", re.MULTILINE)
 MEGABYTE = 1_000_000
 
@@ -54,6 +58,8 @@ class Moved:
     seconds: float
     cpu_seconds: float = 0.0
     """Processor time of all members meanwhile, where it was measured."""
+    begun_s: float = 0.0
+    """When, in seconds of the epoch."""
 
     @property
     def per_second(self) -> float:
@@ -73,7 +79,9 @@ def moved(cluster: LocalCluster, before: dict[str, int]) -> Moved:
         raise click.ClickException("no log tells of a rebalance that has ended")
     times = [dt.datetime.fromisoformat(match[1]) for match in found]
     migrations, failed = (sum(int(end[key]) for end in ends) for key in ("completed", "failed"))
-    return Moved(migrations, failed, (max(times) - min(times)).total_seconds())
+    return Moved(
+        migrations, failed, (max(times) - min(times)).total_seconds(), begun_s=min(times).timestamp()
+    )
 
 
 def socket_copy(total: int) -> tuple[float, float]:
@@ -91,6 +99,40 @@ def socket_copy(total: int) -> tuple[float, float]:
             seconds = time.monotonic() - begun
         receiver.wait()
     return seconds, time.process_time() + _cpu_of_ended() - used
+
+
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """What a paced client has felt, in milliseconds."""
+
+    rest_p99: float
+    moving_p99: float
+    longest: float
+    """While entries moved."""
+
+
+def felt(answered: list[Answered], run: Moved) -> Felt:
+    """Of the operations that were due before the first plan, and of those that were due until the last end."""
+    ends_s = run.begun_s + run.seconds
+    rest = [late for due, late in answered if due < run.begun_s - REST_S / 5]
+    moving = [late for due, late in answered if run.begun_s <= due <= ends_s]
+    if len(rest) < ENOUGH or len(moving) < ENOUGH:
+        raise click.ClickException(f"{len(rest)} operations at rest and {len(moving)} while entries moved")
+    return Felt(quantiles(rest, n=100)[98], quantiles(moving, n=100)[98], max(moving))
+
+
+def felt_by_a_client(entries: int, value_bytes: int, config: str, rate: float) -> tuple[Moved, Felt]:
+    """The same as `full_partitions`, while a client asks so many times a second."""
+    with LocalCluster(1, config=f"{config}\n[maps.default]\nbackups = 0\n") as cluster:
+        first = cluster.members[0]
+        fill_holdfast([first.client_address], same(range(entries)), value_bytes)
+        with Paced(rate, [first.client_address]) as paced:
+            time.sleep(REST_S)
+            cluster.start_member()
+            cluster.drain(first, timeout=600)
+            time.sleep(1)
+            run = moved(cluster, {})
+            return run, felt(paced.end(), run)
 
 
 def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
@@ -132,9 +174,16 @@ def empty_partitions(partitions: int, config: str) -> Moved:
 @click.option("--rounds", default=3, show_default=True, help="How often; the medians are told.")
 @click.option("--partitions", default=5000, show_default=True, help="Empty partitions of which some move.")
 @click.option("--parallel", default=[10, 100], multiple=True, show_default=True, help="Migrations at a time.")
+@click.option("--paced", default=0.0, help="Also with a client that asks so many times a second.")
 @click.option("--set", "others", multiple=True, help="More lines for the section [partitions].")
 def main(
-    entries: int, value_bytes: int, rounds: int, partitions: int, parallel: list[int], others: list[str]
+    entries: int,
+    value_bytes: int,
+    rounds: int,
+    partitions: int,
+    parallel: list[int],
+    paced: float,
+    others: list[str],
 ) -> None:
     """Measure migrations, and print a table for docs/performance.md."""
     size = entries * (KEY_BYTES + value_bytes)
@@ -147,6 +196,11 @@ def main(
         speeds.append((size / full.seconds / MEGABYTE, size / seconds / MEGABYTE))
         costs.append((full.cpu_seconds, cpu_seconds))
         click.echo(f"round {turn + 1}: {full}, plain socket {seconds:.2f} s", err=True)
+    feelings: list[Felt] = []
+    for turn in range(rounds if paced and entries else 0):
+        run, feeling = felt_by_a_client(entries, value_bytes, f"[partitions]\n{config}", paced)
+        feelings.append(feeling)
+        click.echo(f"round {turn + 1}: {feeling}, {run}", err=True)
     empty: dict[int, list[Moved]] = {}
     for turn in range(rounds if partitions else 0):
         for at_once in parallel:
@@ -161,6 +215,11 @@ def main(
         _row("migration / plain socket", [migration / plain for migration, plain in speeds], "{:.2f}")
         _row("processor seconds, migration", [migration for migration, _ in costs], "{:.2f}")
         _row("processor seconds, plain socket", [plain for _, plain in costs], "{:.2f}")
+    if feelings:
+        _row("paced client: p99 at rest, ms", [one.rest_p99 for one in feelings], "{:.1f}")
+        _row("paced client: p99 while entries move, ms", [one.moving_p99 for one in feelings], "{:.1f}")
+        _row("the one / the other", [one.moving_p99 / one.rest_p99 for one in feelings], "{:.1f}")
+        _row("longest answer while entries move, ms", [one.longest for one in feelings], "{:.0f}")
     for at_once, runs in empty.items():
         _row(f"empty partitions /s, {at_once} at a time", [run.per_second for run in runs], "{:.0f}")
 
