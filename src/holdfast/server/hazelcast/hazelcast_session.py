@@ -41,6 +41,7 @@ from holdfast.server.hazelcast.refusals import (
     error,
 )
 from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
+from holdfast.server.plain import Plain
 from holdfast.wire.hazelcast_frames import (
     REQUEST,
     RESPONSE,
@@ -183,6 +184,25 @@ class HazelcastSession:
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
         at = self._serve_data(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
+        self._go_on_from(data, at)
+
+    def plain(self) -> Plain | None:
+        """What may serve the next buffer in place of `receive`, until this session is given anything else."""
+        talk, flow = self._talk, self._flow
+        if self._held or self._skip is not None or not talk.known or talk.gone or flow.rest or flow.works:
+            return None
+        return Plain(self._lane, self._names, self._longest, flow, self._losses, self._losses_seen)
+
+    def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
+        """The data lane was given a buffer that way, and has come so far."""
+        self._buffers += 1
+        self._talk.out += out
+        self._unsealed += unsealed
+        self._go_on_from(data, at)
+
+    def _go_on_from(self, data: bytes, at: int) -> None:
+        """The data lane has served a buffer so far."""
+        talk = self._talk
         if self._unsealed or at < len(data):
             talk.busy = True
             try:
@@ -342,7 +362,12 @@ class HazelcastSession:
 
     def _seal(self) -> None:
         """Hold back the answers to writes until these are safe."""
-        if self._unsealed:
+        if not self._unsealed:
+            return
+        if self._lane.settled:
+            self._talk.out += self._unsealed
+            self._unsealed.clear()
+        else:
             answers = bytes(self._unsealed)
             self._unsealed.clear()
             self._flow.held += len(answers)

@@ -44,6 +44,11 @@ class cython:  # noqa: N801  (it stands for the module of that name)
         raise NotImplementedError("only what is compiled has addresses")
 
     @staticmethod
+    def cclass(kind: type[T]) -> type[T]:
+        """A class whose attributes are those of C."""
+        return kind
+
+    @staticmethod
     def cfunc(function: F) -> F:
         """A function that only C calls."""
         return function
