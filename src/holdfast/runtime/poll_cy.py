@@ -71,6 +71,7 @@ class Wire:
     names: dict[bytes, str]
     longest: tuple[int, int]
     flow: Flow
+    most: cython.Py_ssize_t
     losses: LostPartitions
     losses_seen: cython.Py_ssize_t
 
@@ -246,6 +247,7 @@ class Poll:
     _come: cython.Py_ssize_t
     _wrote: cython.bint
     _busy: cython.bint
+    _past_sessions: cython.bint
 
     def __init__(self, door: Door, loop: Soon, serve: ServeEntries) -> None:
         self.descriptors = epoll()
@@ -271,6 +273,8 @@ class Poll:
         self._wrote = False
         """Whether the data lane has written something that the member was not told of."""
         self._busy = False
+        self._past_sessions = False
+        """Whether the door lets the data lane be asked before the sessions."""
 
     def fileno(self) -> int:
         """What the loop is to watch."""
@@ -325,10 +329,9 @@ class Poll:
     @cython.cfunc
     def _turn(self) -> cython.void:
         door = self._door
-        backlog = door.backlog
         door.new_turn()
         door.enter()
-        lane_only: cython.bint = not backlog.crowded or backlog.refusing
+        self._look_around()
         number: cython.int
         count: cython.int
         fd: cython.int
@@ -344,7 +347,7 @@ class Poll:
                 wire.push()
             if kinds & (IN | BROKEN):
                 if wire.reading:
-                    self._take(wire, lane_only)
+                    self._take(wire)
                 elif kinds & BROKEN:
                     if wire.fd >= 0:
                         wire.lose(errno.ECONNRESET)
@@ -356,7 +359,15 @@ class Poll:
             door.leave()
 
     @cython.cfunc
-    def _take(self, wire: Wire, lane_only: cython.bint) -> cython.void:
+    def _look_around(self) -> cython.void:
+        """Whether the door lets the data lane be asked. To be looked at again when anybody else has done something."""
+        door = self._door
+        backlog = door.backlog
+        held: cython.bint = backlog.crowded and not backlog.refusing
+        self._past_sessions = not held and not door.late and not door.pressure.crowded
+
+    @cython.cfunc
+    def _take(self, wire: Wire) -> cython.void:
         """Read what has come from one, and serve it."""
         size: cython.Py_ssize_t = receive(wire.fd, self._room)
         if size <= 0:
@@ -365,7 +376,7 @@ class Poll:
         data: bytes = taken(self._room, size)
         at: cython.Py_ssize_t = -1
         door = self._door
-        if wire.plain and lane_only and not wire.unsent and not door.late and not door.pressure.crowded:
+        if wire.plain and self._past_sessions and not wire.unsent:
             at = self._serve_plainly(wire, data)
             if at == size:
                 self._come += size
@@ -374,6 +385,7 @@ class Poll:
                     self._come = 0
                     door.look()
                     door.enter()
+                    self._look_around()
                 return
         if self._wrote:
             self._wrote = False
@@ -382,6 +394,7 @@ class Poll:
             wire.connection.data_received(data)
         if not wire.closing:
             self._look_at(wire)
+        self._look_around()
 
     @cython.cfunc
     def _serve_plainly(self, wire: Wire, data: bytes) -> cython.Py_ssize_t:
@@ -393,7 +406,9 @@ class Poll:
         losses: cython.Py_ssize_t = wire.losses.changes
         if gathered or losses != wire.losses_seen:
             return -1
-        room: cython.Py_ssize_t = flow.most - flow.held - flow.expected
+        held: cython.Py_ssize_t = flow.held
+        expected: cython.Py_ssize_t = flow.expected
+        room: cython.Py_ssize_t = wire.most - held - expected
         if room < 0:
             return -1
         out = self._out
@@ -417,9 +432,9 @@ class Poll:
             return at
         answers = bytes(out[begin:])
         del out[begin:]
-        held = bytes(unsealed)
+        kept = bytes(unsealed)
         unsealed.clear()
-        wire.connection.served(data, at, answers, held)
+        wire.connection.served(data, at, answers, kept)
         self._wrote = False
         return at if at < size else size - 1
 
@@ -433,6 +448,7 @@ class Poll:
             wire.names = plain.names
             wire.longest = plain.longest
             wire.flow = plain.flow
+            wire.most = plain.flow.most
             wire.losses = plain.losses
             wire.losses_seen = plain.losses_seen
 
@@ -449,14 +465,19 @@ class Poll:
     @cython.cfunc
     def _send_all(self) -> cython.void:
         """Send the answers of this call."""
+        wire: Wire
         for wire in self._answered:
             if wire.waits:
-                self.send_answers(wire)
+                self._send_answers(wire)
         self._answered.clear()
         self._out.clear()
 
     def send_answers(self, wire: Wire) -> None:
-        """Send those of one connection."""
+        """Send those of one connection now."""
+        self._send_answers(wire)
+
+    @cython.cfunc
+    def _send_answers(self, wire: Wire) -> cython.void:
         wire.waits = False
         gone: cython.Py_ssize_t = send(wire.fd, self._out, wire.begin, wire.end)
         size: cython.Py_ssize_t = wire.end - wire.begin
