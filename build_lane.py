@@ -13,9 +13,8 @@ import hashlib
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -27,8 +26,7 @@ SRC = ROOT / "src"
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": True}
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(NamedTuple):
     """One module that is compiled."""
 
     what: str

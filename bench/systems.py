@@ -25,6 +25,8 @@ from holdfast.demo.local_cluster import HOST, LocalCluster, free_ports
 
 CLUSTER_NAME = "dev"
 CONNECTIONS = 50
+MOST_CONNECTIONS = 1000
+"""As many as the generator takes, at about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,10 @@ class System:
         return frames.write_grid_frames(kind, numbers, self.owners, folder)
 
     @contextmanager
-    def targets(self, files: list[Path]) -> Iterator[list[Target]]:
-        """`CONNECTIONS` connections, shared out evenly among the files' addresses."""
+    def targets(self, files: list[Path], connections: int = CONNECTIONS) -> Iterator[list[Target]]:
+        """So many connections, shared out evenly among the files' addresses."""
         with ExitStack() as stack:
-            share = CONNECTIONS // len(files)
+            share = connections // len(files)
             found: list[Target] = []
             for address, file in zip(self.addresses, files, strict=False):
                 doors = [stack.enter_context(self._connect(address)) for _ in range(share)]
@@ -97,6 +99,7 @@ def holdfast(
     """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own."""
     config = f"[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
+    config += f"[limits]\nconnections_per_address = {MOST_CONNECTIONS}\n"
     with ExitStack() as stack:
         folder = None
         if journal != "off":

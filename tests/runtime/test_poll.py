@@ -455,6 +455,7 @@ def two(
     return pair
 
 
+@pytest.mark.rule("runtime/P-2")
 def test_who_is_closed_while_others_are_served_is_not_served(polled: Polled) -> None:
     ended: list[PolledConnection] = []
 
@@ -470,8 +471,9 @@ def test_who_is_closed_while_others_are_served_is_not_served(polled: Polled) -> 
         client.close()
 
 
+@pytest.mark.rule("runtime/P-2")
 def test_a_new_connection_with_the_number_of_an_old_one_has_its_own_bytes(polled: Polled) -> None:
-    """P-2: in the turn in which one is closed another gets its number, while the system has told of the first."""
+    """In the turn in which one is closed another gets its number, while the system has told of the first."""
     made: list[tuple[socket.socket, PolledConnection]] = []
     numbers: list[int] = []
 
@@ -518,8 +520,9 @@ def test_a_paused_connection_is_not_looked_at_again_and_again(polled: Polled) ->
     assert received(polled.client) != b""
 
 
+@pytest.mark.rule("server/D-3")
 def test_turns_have_an_end(polled: Polled) -> None:
-    """D-3: when clients have been served for long enough, what comes of others waits for the next turn."""
+    """When clients have been served for long enough, what comes of others waits for the next turn."""
     polled.desk.grid.lane.settled = True
     others = [polled.connect() for _ in range(4)]
     for client, _ in others:
@@ -550,6 +553,24 @@ def test_turns_have_an_end(polled: Polled) -> None:
     assert all(received(client) for client, _ in others if client not in served)
     for client, _ in others:
         client.close()
+
+
+@pytest.mark.rule("runtime/P-1")
+def test_one_read_of_each_in_a_call(polled: Polled) -> None:
+    """Who has sent more than a read takes goes on in the next call, after the others."""
+    polled.desk.grid.lane.settled = True
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            polled.client.send(ask(GET) * 100)
+    other, _ = polled.connect()
+    other.sendall(HELLO)
+    polled.turn()
+    assert received(other), "served in the same call"
+    first = len(received(polled.client))
+    assert first // 25 <= poll_cy.READ_BYTES // len(ask(GET)) + 1
+    other.close()
 
 
 # -- real members
