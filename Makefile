@@ -17,7 +17,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz example slow lock wheel clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ memory: install ## Fill members until they refuse, under RLIMIT_AS; and simulate
 
 mutants: install ## Which small mistakes in the safety-critical modules do unit tests not notice? (MODULES="agreement table_replication" ARGS="--sample 100")
 	@$(BIN)/python -m mutants $(MODULES) $(ARGS)
+
+wheel: install ## Build a wheel for this platform into dist, with the hot path compiled
+	@$(PIP) wheel -q --no-deps --no-build-isolation -w dist .
+	@ls dist/*.whl
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
@@ -99,14 +103,15 @@ clean: ## Remove what was built, measured or cached here
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target
 	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
-	find src -name 'entries_compiled*.so' -delete
+	find src \( -name 'entries_compiled*.so' -o -name 'poll_compiled*.so' \) -delete
 
 # -- what has to be there first --------------------------------------------------------------------------------------
 
 install: $(VENV)/.installed $(VENV)/.lane
 
-# The data lane, compiled into src; where that cannot be, this says why, and plain Python does the same.
-$(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py
+# The data lane and the clients' sockets, compiled into src; where that cannot be, this says why, and plain Python does the same.
+$(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py \
+		src/holdfast/runtime/poll_cy.py src/holdfast/runtime/system_calls.pxd
 	@$(BIN)/python build_lane.py
 	@touch $@
 

@@ -1,18 +1,20 @@
-"""Compiles the data lane (`holdfast.server.hazelcast.entries_cy`), where Cython and a C compiler are found.
+"""Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
+(`holdfast.server.hazelcast.entries_cy`), and the clients' sockets (`holdfast.runtime.poll_cy`).
 
     python build_lane.py       into src, for a checkout; `make install` does it
 
-Wheels get it by the hook at the end. Where something is missing this says so and nothing fails: plain Python does the
-same, slower. The one import of `uncompiled` is replaced by Cython's own names; all else is the same text.
+Wheels get them by the hook at the end. Where something is missing this says so and nothing fails: plain Python does the
+same, slower. Imports of what stands for C are replaced by C's own names; all else is the same text.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -20,50 +22,101 @@ except ImportError:  # for a checkout it is not needed
     BuildHookInterface = object  # type: ignore[assignment,misc]
 
 ROOT = Path(__file__).parent
-MODULE = "holdfast.server.hazelcast.entries_compiled"
-SOURCE = ROOT / "src" / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
-PLAIN = "from holdfast.server.hazelcast.uncompiled import cython, memcmp, memcpy, new_bytes\n"
-OF_C = (
-    "import cython; from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize as new_bytes; "
-    "from cython.cimports.libc.string import memcmp, memcpy\n"
-)
+SRC = ROOT / "src"
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": True}
 
 
-def text() -> str:
-    """What Cython is given. It carries the digest of what it was made from, so that an old build is not used."""
-    plain = SOURCE.read_text(encoding="utf-8")
-    if plain.count(PLAIN) != 1:
-        raise SystemExit(f"{SOURCE} does not import what stands for Cython as {PLAIN!r}")
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
-    return plain.replace(PLAIN, OF_C) + f'\n\nSOURCE = "{digest}"\n'
+class Module(NamedTuple):
+    """One module that is compiled."""
+
+    what: str
+    name: str
+    """Of the compiled module."""
+    source: Path
+    replaced: tuple[tuple[str, str], ...]
+    """Lines of the source that import what stands for C, and what is imported instead."""
+    names_of_c: tuple[Path, ...] = ()
+    """Declarations of what is C."""
+    only_on: str = ""
+    """The system that has what it calls; empty: all have."""
+
+    def text(self) -> str:
+        """What Cython is given. It carries the digest of what it was made from, so that an old build is not used."""
+        text = self.source.read_text(encoding="utf-8")
+        for plain, of_c in self.replaced:
+            if text.count(plain) != 1:
+                raise SystemExit(f"{self.source} does not import what stands for C as {plain!r}")
+            text = text.replace(plain, of_c)
+        made_of = b"".join(path.read_bytes() for path in (self.source, *self.names_of_c))
+        return text + f'\n\nSOURCE = "{hashlib.sha256(made_of).hexdigest()}"\n'
 
 
-def build(into: Path) -> tuple[Path | None, str]:
-    """Compile into this folder, which stands for `src`; answers the file, or None and the reason why there is none."""
+MODULES = (
+    Module(
+        "the data lane",
+        "holdfast.server.hazelcast.entries_compiled",
+        SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py",
+        (
+            (
+                "from holdfast.server.hazelcast.uncompiled import bytes_of, cython, memcmp, memcpy, resize\n",
+                (
+                    "import cython; from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING as bytes_of; "
+                    "from cython.cimports.cpython.bytearray import PyByteArray_Resize as resize; "
+                    "from cython.cimports.libc.string import memcmp, memcpy\n"
+                ),
+            ),
+        ),
+    ),
+    Module(
+        "the clients' sockets",
+        "holdfast.runtime.poll_compiled",
+        SRC / "holdfast" / "runtime" / "poll_cy.py",
+        (
+            ("from holdfast.server.hazelcast.uncompiled import cython\n", "import cython\n"),
+            ("from holdfast.runtime.system_calls import", "from cython.cimports.system_calls import"),
+        ),
+        (SRC / "holdfast" / "runtime" / "system_calls.pxd",),
+        only_on="linux",
+    ),
+)
+
+
+def wanted() -> list[Module]:
+    """What can be compiled on this system."""
+    return [module for module in MODULES if sys.platform.startswith(module.only_on)]
+
+
+def build(into: Path) -> tuple[list[Path], str]:
+    """Compile into this folder, which stands for `src`; answers the files, or the reason why there are none."""
     try:
         from Cython.Build import cythonize
         from setuptools import Distribution, Extension
         from setuptools.command.build_ext import build_ext
     except ImportError as missing:
-        return None, f"{missing.name} is not installed"
+        return [], f"{missing.name} is not installed"
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "entries_compiled.py"
-        copy.write_text(text(), encoding="utf-8")
+        extensions = []
+        for module in wanted():
+            copy = Path(folder) / (module.name.rpartition(".")[2] + ".py")
+            copy.write_text(module.text(), encoding="utf-8")
+            for path in module.names_of_c:
+                shutil.copy(path, folder)
+            extensions.append(Extension(module.name, [str(copy)], extra_compile_args=["-O2", "-g0"]))
         try:
-            modules = cythonize(
-                [Extension(MODULE, [str(copy)], extra_compile_args=["-O2", "-g0"])],
+            made = cythonize(
+                extensions,
                 build_dir=folder,
+                include_path=[folder],
                 compiler_directives=DIRECTIVES,
                 quiet=True,
             )
-            command = build_ext(Distribution({"name": "holdfast-lane", "ext_modules": modules}))
+            command = build_ext(Distribution({"name": "holdfast-lane", "ext_modules": made}))
             command.build_lib, command.build_temp = str(into), folder
             command.ensure_finalized()
             command.run()
         except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever it is: plain Python does without)
-            return None, f"it could not be compiled ({error}): a C compiler and Python's headers are needed"
-        return into / command.get_ext_filename(MODULE), ""
+            return [], f"it could not be compiled ({error}): a C compiler and Python's headers are needed"
+        return [into / command.get_ext_filename(module.name) for module in wanted()], ""
 
 
 class LaneHook(BuildHookInterface):  # type: ignore[misc,valid-type]
@@ -77,10 +130,11 @@ class LaneHook(BuildHookInterface):  # type: ignore[misc,valid-type]
             return
         self._folder = tempfile.TemporaryDirectory()
         made, why = build(Path(self._folder.name))
-        if made is None:
-            self.app.display_warning(f"the wheel has the data lane in plain Python only: {why}")
+        if not made:
+            self.app.display_warning(f"the wheel has the hot path in plain Python only: {why}")
             return
-        build_data["force_include"][str(made)] = made.relative_to(self._folder.name).as_posix()
+        for path in made:
+            build_data["force_include"][str(path)] = path.relative_to(self._folder.name).as_posix()
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
@@ -91,8 +145,8 @@ class LaneHook(BuildHookInterface):  # type: ignore[misc,valid-type]
 
 
 if __name__ == "__main__":
-    found, reason = build(ROOT / "src")
-    if found is None:
-        sys.stdout.write(f"the data lane stays plain Python: {reason}\n")
-    else:
-        sys.stdout.write(f"the data lane is compiled: {found.relative_to(ROOT)}\n")
+    found, reason = build(SRC)
+    for each, path in zip(wanted(), found, strict=False):
+        sys.stdout.write(f"compiled: {each.what}, {path.relative_to(ROOT)}\n")
+    if not found:
+        sys.stdout.write(f"the data lane and the clients' sockets stay plain Python: {reason}\n")

@@ -30,7 +30,6 @@ FRAME_BYTES = 64_000_000
 """What the requests of one file may take together."""
 FRAMES_MOST = 96_000
 FILL_AT_ONCE = 500_000
-CONFIG = "[limits]\nconnections = 16000\nconnections_per_address = 16000\nhalf_open_connections = 16000\n"
 KINDS = ("get", "set")
 
 METHOD = """
@@ -125,7 +124,7 @@ def shape(system: System, kind: str, value_bytes: int = frames.VALUE_BYTES) -> S
 def all_systems() -> Iterator[list[System]]:
     """One of each that is installed."""
     with ExitStack() as stack:
-        running = [stack.enter_context(systems.holdfast(1, 0, config=CONFIG))]
+        running = [stack.enter_context(systems.holdfast(1, 0))]
         if systems.redis_program():
             running.append(stack.enter_context(systems.redis()))
         if not systems.why_no_hazelcast():

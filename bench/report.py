@@ -17,6 +17,7 @@ from bench import systems
 from bench.load import cores
 from holdfast.config import load as load_settings
 from holdfast.runtime.data_lane import data_lane
+from holdfast.runtime.sockets import sockets_way
 
 if TYPE_CHECKING:
     from bench.run import Measured, Results
@@ -54,7 +55,7 @@ What one member does per second beside Redis on the same machine, measured in on
 """
 
 METHOD = """
-How it is measured. The generator (`bench/generator.c`) sends requests that were encoded ahead over 50 open
+How it is measured. The generator (`bench/generator.c`) sends requests that were encoded ahead over {connections} open
 connections and counts answers, of which it checks the beginning; it speaks to both systems alike, in the Open
 Binary Client Protocol to one and in RESP to the other. Keys have 16 and values 100 characters. "One in
 flight" means one request at a time on each connection; "32 in flight" means that 32 are sent in one piece and
@@ -80,6 +81,7 @@ class Page:
     entries: int
     rounds: int
     seconds: float
+    connections: int
     command: str
 
     def rows(self) -> list[list[str]]:
@@ -150,7 +152,7 @@ class Page:
         effort = f"{self.rounds} rounds of {self.seconds:g} s; memory with {self.entries:,} entries"
         where = f"servers on core {cores().server}, generator on core {cores().generator}"
         today = datetime.now(UTC).date().isoformat()
-        python = f"Python {platform.python_version()}, data lane: {lane()}"
+        python = f"Python {platform.python_version()}, data lane: {lane()}, sockets: {sockets()}"
         found = [f"{machine}, {python}, {redis}; {where}; {effort}; {today}."]
         limit = [
             f"{title} on {name} ({measured.generator_busy:.0%} of its core)"
@@ -208,7 +210,7 @@ class Page:
             f"Made by `{self.command}` (`make bench`).\n\n"
             + table(HEAD, self.rows())
             + (f"\n\n{table(BESIDE_HAZELCAST, beside)}" if (beside := self.beside_hazelcast()) else "")
-            + f"\n\n{remarks}\n{METHOD}"
+            + f"\n\n{remarks}\n{METHOD.format(connections=self.connections)}"
         )
         write_part(target, PART, text, "make bench")
 
@@ -251,10 +253,16 @@ def lane() -> str:
     return data_lane(load_settings(None, os.environ).member.lane).kind
 
 
+def sockets() -> str:
+    """And which sockets their clients have."""
+    chosen = load_settings(None, os.environ).member
+    return sockets_way(chosen.sockets, chosen.lane).kind
+
+
 def machine(load: float) -> str:
     """On what, with what and when figures were made. `load`: the machine's before the run, which others made."""
     found = [f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"]
-    found.append(f"Python {platform.python_version()}, data lane: {lane()}")
+    found.append(f"Python {platform.python_version()}, data lane: {lane()}, sockets: {sockets()}")
     if systems.redis_program():
         found.append(f"Redis {systems.redis_version()}")
     today = datetime.now(UTC).date().isoformat()

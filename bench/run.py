@@ -109,8 +109,9 @@ Results = dict[tuple[str, str], Measured]
 class Bench:
     """One run: the generator, a folder for the frames, and how much effort to spend."""
 
-    def __init__(self, folder: Path, effort: Effort) -> None:
+    def __init__(self, folder: Path, effort: Effort, connections: int = systems.CONNECTIONS) -> None:
         self.folder = folder
+        self.connections = connections
         self.effort = effort
         self.command = generator_command(folder / "build")
         self.numbers = frames.shuffled(BATCH)
@@ -131,7 +132,7 @@ class Bench:
                     _progress(f"{case.title}: {system.name}, round {turn + 1} of {self.effort.rounds}")
                     shape = shape_of(_kind(case, system), system)
                     cpu, core, begun = system.cpu_seconds(), core_seconds(cores().server), time.monotonic()
-                    with system.targets(files[case.kind, system.name]) as targets:
+                    with system.targets(files[case.kind, system.name], self.connections) as targets:
                         seconds = self.effort.seconds if turn >= 0 else system.warm_up_s
                         sample = generate(self.command, targets, shape, depth=case.depth, seconds=seconds)
                     if turn >= 0:
@@ -220,13 +221,21 @@ def redis_benchmark(system: System) -> dict[tuple[str, int], float]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
+@click.option(
+    "--connections",
+    type=click.IntRange(1, systems.MOST_CONNECTIONS),
+    default=systems.CONNECTIONS,
+    show_default=True,
+    help="Connections of the generator; another number writes out/performance.md.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Where the report goes (Markdown).")
-def main(quick: bool, out: Path | None) -> None:
+def main(quick: bool, connections: int, out: Path | None) -> None:
     """Measure Holdfast beside Redis and Hazelcast on this machine."""
     effort = QUICK if quick else FULL
-    target = out or ROOT / ("out" if quick else "docs") / "performance.md"
+    usual = not quick and connections == systems.CONNECTIONS
+    target = out or ROOT / ("docs" if usual else "out") / "performance.md"
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
-        bench = Bench(Path(name), effort)
+        bench = Bench(Path(name), effort, connections)
         memory: dict[str, float] = {}
         with _systems(members=1, backups=0) as running:
             for system in running[:2]:  # the heap of Java is as large as it is told to be
@@ -245,7 +254,10 @@ def main(quick: bool, out: Path | None) -> None:
         entries=effort.entries,
         rounds=effort.rounds,
         seconds=effort.seconds,
-        command="python -m bench" + (" --quick" if quick else ""),
+        connections=connections,
+        command="python -m bench"
+        + (" --quick" if quick else "")
+        + ("" if connections == systems.CONNECTIONS else f" --connections {connections}"),
     )
     page.show()
     page.write(target)

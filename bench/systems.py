@@ -26,6 +26,8 @@ from holdfast.demo.local_cluster import HOST, LocalCluster, free_ports
 ROOT = Path(__file__).parent.parent
 CLUSTER_NAME = "dev"
 CONNECTIONS = 50
+MOST_CONNECTIONS = 16_000
+"""As many as the generator takes, at about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +105,12 @@ def holdfast(
     journal: str = "off",
     name: str = "Holdfast",
     partitions: int = 271,
-    config: str = "",
 ) -> Iterator[System]:
-    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own.
-
-    `config`: more of their settings, as TOML.
-    """
-    config += f"\n[partitions]\ncount = {partitions}\n"
+    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own."""
+    config = f"[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
+    config += f"[limits]\nconnections = {MOST_CONNECTIONS}\nconnections_per_address = {MOST_CONNECTIONS}\n"
+    config += f"half_open_connections = {MOST_CONNECTIONS}\n"
     with ExitStack() as stack:
         folder = None
         if journal != "off":

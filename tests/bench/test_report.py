@@ -28,7 +28,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> report.Page:
     monkeypatch.setattr(systems, "redis_version", lambda: "7")
     results = {(TITLE, "Holdfast"): measured(40_000), (TITLE, "Redis"): measured(100_000)}
     memory = {"Holdfast": 300.0, "Redis": 200.0}
-    return report.Page([TITLE], results, memory, {}, 1000, 3, 1.0, "python -m bench")
+    return report.Page([TITLE], results, memory, {}, 1000, 3, 1.0, 50, "python -m bench")
 
 
 def test_rates_are_medians_and_ratios_name_what_is_required(page: report.Page) -> None:

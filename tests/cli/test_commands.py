@@ -489,6 +489,21 @@ def test_status_names_who_kept_everybody_waiting(monkeypatch: pytest.MonkeyPatch
     assert "name of b served" not in told
 
 
+def test_status_names_who_does_without_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = {"lane": "compiled", "why_not_compiled": "", "sockets": "poll", "why_these_sockets": ""}
+    slow = {"lane": "python", "why_not_compiled": "x", "sockets": "loop", "why_these_sockets": "y"}
+    plain = fast | {"why_these_sockets": "z"}
+    members = {"127.0.0.1:5701": own("a", **fast), "127.0.0.1:5702": own("b", **slow)}
+    answering(monkeypatch, members)
+    told = " ".join(run("status").output.split())
+    assert "name of b has its data lane in plain Python: x" in told
+    assert "name of b serves sockets by the event loop: y" in told
+    assert "name of a has" not in told
+    assert "name of a serves" not in told
+    answering(monkeypatch, members | {"127.0.0.1:5701": own("a", **plain)})
+    assert "name of a serves sockets by a poll in plain Python: z" in " ".join(run("status").output.split())
+
+
 def test_status_shows_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     process = {"planned": 90, "completed": 12, "failed": 1, "remaining": 77, "elapsed_ms": 2500}
     seen = own(

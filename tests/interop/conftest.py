@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,14 @@ username = "ada"
 password = "a long enough secret"
 token = "an opaque token"
 """
+
+
+@pytest.fixture(scope="module", params=["poll", "loop"])
+def sockets(request: pytest.FixtureRequest) -> str:
+    """How clients' bytes come and go (`member.sockets`), as a part of a member's file."""
+    if request.param == "poll" and not hasattr(select, "epoll"):
+        pytest.skip("this system has no epoll")
+    return f'[member]\nsockets = "{request.param}"\n'
 
 
 @pytest.fixture(scope="session")

@@ -35,8 +35,8 @@ backlog_bytes = {LIMIT}
 WRITES = 3000
 
 
-def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount() -> None:
-    with LocalCluster(2, CONFIG) as cluster:
+def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount(sockets: str) -> None:
+    with LocalCluster(2, CONFIG + sockets) as cluster:
         cluster.wait_settled()
         first = cluster.members[0]
         key = key_at(cluster)

@@ -35,9 +35,9 @@ WRITES = 2000
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one backup", "two backups"])
-def members(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+def members(request: pytest.FixtureRequest, sockets: str) -> Iterator[LocalCluster]:
     backups = f"[maps.default]\nbackups = {request.param}\n"
-    with LocalCluster(1 + request.param, CONFIG + backups) as running:
+    with LocalCluster(1 + request.param, CONFIG + backups + sockets) as running:
         running.wait_settled()
         yield running
 

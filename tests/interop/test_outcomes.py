@@ -52,8 +52,8 @@ node_packages = packages
 
 
 @pytest.fixture(scope="module")
-def members() -> Iterator[LocalCluster]:
-    with LocalCluster(2, CONFIG) as running:
+def members(sockets: str) -> Iterator[LocalCluster]:
+    with LocalCluster(2, CONFIG + sockets) as running:
         running.wait_settled()
         yield running
 

@@ -40,6 +40,14 @@ def connected(cluster: LocalCluster, **options: Any) -> Iterator[hazelcast.Hazel
         client.shutdown()
 
 
+@pytest.fixture(scope="module")
+def cluster(sockets: str) -> Iterator[LocalCluster]:
+    """Three members that no test may harm, with either kind of sockets."""
+    with LocalCluster(3, sockets) as running:
+        running.wait_settled()
+        yield running
+
+
 @pytest.fixture(scope="module", params=["smart", "unisocket"])
 def client(request: pytest.FixtureRequest, cluster: LocalCluster) -> Iterator[hazelcast.HazelcastClient]:
     """Once talking to all members at the same time, once to a single one which must forward."""

@@ -234,6 +234,7 @@ def _under_way(report: Report) -> Iterator[str]:
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
     yield from of_stalls(report)
+    yield from of_ways(report)
     yield from _agreed(report)
     yield from _files(report)
     yield from _shipped(report)
@@ -252,6 +253,19 @@ def of_stalls(report: Report) -> Iterator[str]:
                 f"{member['name']} served nobody for {stalls['longest_in_last_minute_ms']:.0f} ms in one go within the "
                 f"last minute (the longest since its start: {stalls['longest_ms']:.0f} ms)"
             )
+
+
+def of_ways(report: Report) -> Iterator[str]:
+    """Who does without what could be faster, and why."""
+    for member in report.seen["members"]:
+        own = report.own.get(member["uuid"], {})
+        if own.get("lane") == "python":
+            yield f"{member['name']} has its data lane in plain Python: {own['why_not_compiled']}"
+        if own.get("sockets") == "loop" or own.get("why_these_sockets"):
+            yield f"{member['name']} serves sockets by {_WAYS[own['sockets']]}: {own['why_these_sockets']}"
+
+
+_WAYS = {"loop": "the event loop", "poll": "a poll in plain Python"}
 
 
 def _transactions(report: Report) -> Iterator[str]:

@@ -40,6 +40,7 @@ LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
 Placement = Literal["even", "rendezvous"]
 LaneChoice = Literal["auto", "python"]
+SocketsChoice = Literal["auto", "poll", "loop"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,6 +154,13 @@ class MemberSettings(Section, frozen=True, kw_only=True):
         LaneChoice,
         Meta(
             description="How single entries are read and written: auto: by compiled code, if there is some; or python."
+        ),
+    ] = "auto"
+    sockets: Annotated[
+        SocketsChoice,
+        Meta(
+            description="How clients' bytes come and go: poll: many connections in one call, where there is epoll; "
+            "loop: each by a call of the event loop; auto: poll, if it is compiled."
         ),
     ] = "auto"
 

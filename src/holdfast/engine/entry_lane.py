@@ -55,6 +55,12 @@ class EntryLane(Protocol):
     def lifetimes(self, name: str) -> tuple[int, int]:
         """The map's own time to live and maximum idle time, in ms."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether `close_batch` would have nothing to wait for, and need not be called: what was written since the last
+        one is held nowhere else.
+        """
+
     def close_batch(self, done: Callable[[bool], None]) -> None:
         """End the batch begun by the writes since the last one."""
 

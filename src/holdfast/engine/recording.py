@@ -478,6 +478,8 @@ class RecordedLane:
         self.lifetimes = lane.lifetimes
         self.open_records: None = None
         """Each write is a call that is written down."""
+        self.settled = False
+        """And each end of a batch."""
 
     @property
     def acks(self) -> int:

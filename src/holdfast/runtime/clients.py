@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from holdfast.config import LimitSettings
 from holdfast.core.member_picture import ReplicationBacklog
@@ -15,6 +15,9 @@ from holdfast.server import door
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.runtime.poll_cy import Wire
 
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -69,14 +72,12 @@ class Door(door.Door):
             connection.abort()
 
 
-def keep_alive(transport: asyncio.Transport) -> None:
+def keep_alive(sock: socket.socket) -> None:
     """Let the system find out when the other host is gone."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEP_ALIVE.items():
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Connection(door.ClientConnection, asyncio.Protocol):
@@ -87,4 +88,23 @@ class Connection(door.ClientConnection, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         self.begin(transport, str((transport.get_extra_info("peername") or ("an unknown address",))[0]))
-        keep_alive(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            keep_alive(sock)
+
+
+class PolledConnection(door.ClientConnection):
+    """One client, on a `poll_cy.Wire`."""
+
+    __slots__ = ("_wire",)
+
+    def attach(self, wire: Wire, peer: str) -> None:
+        """The connection is there."""
+        self._wire = wire
+        self.begin(wire, peer)
+
+    def _look(self) -> None:
+        if self._wire.heard():
+            # The session was not told of that, and knows how long its client has been silent.
+            self._receive(b"")
+        super()._look()

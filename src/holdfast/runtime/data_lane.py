@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
 from holdfast.config.schema import LaneChoice
+from holdfast.runtime.compiled import compiled_from
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 
@@ -29,11 +28,8 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
     """The compiled one, if it is there, was made of this very source, and is not refused (`member.lane`)."""
     if choice == "python":
         return DataLane("python", serve_entries, "member.lane = 'python'")
-    try:
-        compiled = import_module(COMPILED)
-    except ImportError:
-        return DataLane("python", serve_entries, "it was not compiled when this Holdfast was installed")
-    if hashlib.sha256(Path(entries_cy.__file__).read_bytes()).hexdigest() != compiled.SOURCE:
-        return DataLane("python", serve_entries, "what was compiled is of another source: make install")
+    compiled, why = compiled_from(COMPILED, Path(entries_cy.__file__))
+    if compiled is None:
+        return DataLane("python", serve_entries, why)
     serve: ServeEntries = compiled.serve_entries
     return DataLane("compiled", serve)

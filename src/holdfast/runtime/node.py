@@ -7,8 +7,10 @@ import logging
 import random
 import time
 import uuid as uuids
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -32,6 +34,7 @@ from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.runtime.real_disk import RealDisk, uncollected
+from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound, sockets_way
 from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.server.member_grid import MemberGrid
@@ -40,6 +43,7 @@ from holdfast.wire import own
 log = logging.getLogger("holdfast")
 
 PORTS_TRIED = 100
+Server = TypeVar("Server", asyncio.Server, PolledDoor)
 NOTED_MAX = 2000
 """Characters of one field of a note in the log: others have a say in many."""
 KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
@@ -58,13 +62,12 @@ TOO_MUCH = (
 
 
 async def _listen(
-    make: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, given: bool, key: str
-) -> tuple[asyncio.Server, int]:
+    make: Callable[[str, int], Awaitable[Server]], host: str, port: int, *, given: bool, key: str
+) -> tuple[Server, int]:
     """Take the port, or, if it was not set by anyone and is taken, the next free one; `start_serving` opens it."""
-    loop = asyncio.get_running_loop()
     for candidate in range(port, port + (1 if given or port == 0 else PORTS_TRIED)):
         try:
-            server = await loop.create_server(make, host, candidate, backlog=1024, start_serving=False)
+            server = await make(host, candidate)
         except OSError as error:
             if given or port == 0:
                 raise ConfigError(
@@ -73,6 +76,17 @@ async def _listen(
             continue
         return server, int(server.sockets[0].getsockname()[1])
     raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
+
+
+async def _loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
+    """Whose connections are the loop's own. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
+
+
+async def _polled_door(host: str, port: int) -> PolledDoor:
+    """Whose connections are served by `poll_cy`. Raises OSError."""
+    return PolledDoor(await bound(host, port))
 
 
 class Node(MemberGrid):
@@ -109,7 +123,7 @@ class Node(MemberGrid):
         self._journal: Journal | None = None
         self._network: Network
         self._door: Door
-        self._client_server: asyncio.Server | None = None
+        self._client_server: asyncio.Server | PolledDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
@@ -125,9 +139,10 @@ class Node(MemberGrid):
         self.loop = asyncio.get_running_loop()
         settings = self.settings
         chosen = settings.member
+        self.sockets = sockets_way(chosen.sockets, chosen.lane)
         network = self._network = Network(settings, self.member_uuid, Address(chosen.host, 0), self.strangers)
         member_server, member_port = await _listen(
-            lambda: Incoming(network),
+            partial(_loop_server, lambda: Incoming(network)),
             chosen.host,
             chosen.member_port,
             given=settings.is_given("member.member_port"),
@@ -135,16 +150,11 @@ class Node(MemberGrid):
         )
         await network.listen(member_server)
         try:
-            self._client_server, client_port = await _listen(
-                lambda: Connection(self._door),
-                chosen.host,
-                chosen.client_port,
-                given=settings.is_given("member.client_port"),
-                key="member.client_port",
-            )
+            server, client_port = await self._open_client_door()
         except ConfigError:
             await network.stop()
             raise
+        self._client_server = server
         public = chosen.public_host or chosen.host
         network.address = Address(public, member_port)
         self.client_address = Address(public, client_port)
@@ -152,7 +162,7 @@ class Node(MemberGrid):
         try:
             self.driver = await self._open(identity)
         except BaseException:
-            self._client_server.close()
+            server.close()
             await network.stop()
             raise
         self.member = self.driver.member
@@ -164,6 +174,9 @@ class Node(MemberGrid):
         self.data_lane = data_lane(chosen.lane)
         log.info(
             "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
+        )
+        log.info(
+            "clients' sockets: %s", " because ".join(filter(None, (self.sockets.kind, self.sockets.why)))
         )
         self._door = Door(
             self,
@@ -178,10 +191,13 @@ class Node(MemberGrid):
             came=self.came,
             serve=self.data_lane.serve,
         )
+        if isinstance(server, PolledDoor):
+            assert self.sockets.module is not None, "there is a poll"
+            server.serve(self._door, self.sockets.module, self.data_lane.serve)
         self.driver.callers.backpressure_changed = self._door.backlog_changed
         self.started = True
         await member_server.start_serving()
-        await self._client_server.start_serving()
+        await server.start_serving()
         self.driver.start()
         log.info(
             "memory: %d MB may be taken (%s), %d MB are",
@@ -191,6 +207,15 @@ class Node(MemberGrid):
         )
         self._measure_again()
         self._stalls = StallGauge(self.loop)
+
+    async def _open_client_door(self) -> tuple[asyncio.Server | PolledDoor, int]:
+        """Take the port for clients, and tell which it is. Raises ConfigError."""
+        chosen = self.settings.member
+        given, key = self.settings.is_given("member.client_port"), "member.client_port"
+        if self.sockets.kind == "poll":
+            return await _listen(_polled_door, chosen.host, chosen.client_port, given=given, key=key)
+        make = partial(_loop_server, lambda: Connection(self._door))
+        return await _listen(make, chosen.host, chosen.client_port, given=given, key=key)
 
     async def _open(self, identity: Identity) -> Driver:
         """The member, with what its files hold; returns when it may act."""
@@ -308,6 +333,8 @@ class Node(MemberGrid):
                 call.set_exception(Unknown("this member has stopped before the answer came"))
         await self._network.stop()
         await self._door.close_all()
+        if isinstance(self._client_server, PolledDoor):
+            self._client_server.end()
         if self._disk is not None and self.driver.journal is not None:
             # What was acknowledged is durable; the rest is worth a moment.
             self.driver.journal.close()
@@ -474,6 +501,8 @@ class Node(MemberGrid):
             "stalls": self._stalls.figures() if self._stalls is not None else None,
             "lane": self.data_lane.kind,
             "why_not_compiled": self.data_lane.why,
+            "sockets": self.sockets.kind,
+            "why_these_sockets": self.sockets.why,
         }
 
     @property

@@ -27,6 +27,7 @@ from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 from holdfast.server.own_session import OwnSession
+from holdfast.server.plain import Plain
 from holdfast.server.quota import Quota
 from holdfast.wire import doors
 
@@ -113,6 +114,14 @@ class Session(Protocol):
 
     def receive(self, data: bytes) -> None:
         """A read buffer has come."""
+
+    def plain(self) -> Plain | None:
+        """What serves the next read buffer in place of `receive`; None: nothing does."""
+
+    def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
+        """The data lane was given a read buffer that way, and came as far as `at`. The answers are not written yet, and
+        those to writes (`unsealed`) wait for backups.
+        """
 
     def go_on(self) -> None:
         """Do some more of what was left when the session stopped, as its flow says."""
@@ -265,7 +274,8 @@ class Door:
             self._turn_ends_ns = now_ns + TURN_NS
         self.late = now_ns > self._turn_ends_ns
 
-    def _new_turn(self) -> None:
+    def new_turn(self) -> None:
+        """The loop has done something else: clients may be served for some ms again."""
         self._turn_ends_ns = 0
         self.late = self._recounted = False
 
@@ -280,7 +290,7 @@ class Door:
         self._unwritten.append(connection)
 
     def _write(self) -> None:
-        self._new_turn()
+        self.new_turn()
         connections, self._unwritten = self._unwritten, []
         for connection in connections:
             connection.write()
@@ -347,7 +357,7 @@ class Door:
     def _go_on(self) -> None:
         """Let each connection make one slice, for some ms; who had none is the first in the next turn."""
         self._woken = False
-        self._new_turn()
+        self.new_turn()
         waiting = self._waiting
         ends_ns = self._clock() + SLICES_NS
         for _ in range(len(waiting)):
@@ -489,6 +499,24 @@ class ClientConnection:
             self._wake()
         else:
             self._serve(self._receive, data)
+
+    def plain(self) -> Plain | None:
+        """What serves what comes next, if neither this connection nor its session is needed for it. Good until reading
+        is paused or resumed, or this connection is given something.
+        """
+        if self._queued or self._stuck or self._early or self._held or self._unread or self._session is None:
+            return None
+        return self._session.plain()
+
+    def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
+        """Something has come and was served in that way as far as `at` (`Session.served`)."""
+        session = self._session
+        assert session is not None, "there was somebody whom it was plain to"
+        self._serve(lambda data: session.served(data, at, out, unsealed), data)
+
+    def recount(self) -> None:
+        """What this connection keeps has changed without it."""
+        self._door.counted(-self.unread + self.count())
 
     def _serve(self, deed: Callable[[bytes], None], data: bytes) -> None:
         """Let the session work."""

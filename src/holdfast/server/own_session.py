@@ -131,6 +131,13 @@ class OwnSession:
         self._begun: set[TransactionId] = set()
         """Transactions of this connection that have not ended."""
 
+    def plain(self) -> None:
+        """Nothing but this session knows its protocol."""
+
+    def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
+        """Nothing is served past this session."""
+        raise InvariantBroken("the data lane speaks another protocol")
+
     def receive(self, data: bytes) -> None:
         """Take one read buffer. Never raises for what is in it."""
         if self._gone:

@@ -59,6 +59,7 @@ class OneLane:
         self.confirms_reads = False
         self.locks_entries = False
         self.open_records: None = None
+        self.settled = False
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         return False

@@ -358,6 +358,11 @@ class Lane:
 
     # -- batches: what leaves this lane, and what is known of it (`acknowledgement`)
 
+    @property
+    def settled(self) -> bool:
+        """Whether the open buffer has nothing to be sent, written down or confirmed."""
+        return not self.open_records and not self._resting
+
     def close_batch(self, done: Completion) -> None:
         """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
         has confirmed what the other answers rest on.

@@ -1,0 +1,492 @@
+"""Client connections without a call of the loop for each: their descriptors are in a set of their own, and the loop
+watches the set (epoll). One call serves all that are ready.
+
+What is for the data lane goes from the socket to `serve_entries` and back, as long as nothing of the connection has to
+be looked at (`server.door.ClientConnection.plain`). All else goes to the connection, which knows every rule, in its
+order; for it a `Wire` is a transport as any other. Answers leave at the end of the call: a client is woken once for
+several of them.
+
+One source, two ways, like `entries_cy`: plain Python, and the same compiled, which makes the system calls itself.
+
+- runtime/P-1: A connection has one read of so many bytes in a call, however much has come. The system tells of what is
+  left again, after the others.
+- runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
+  one may have its number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
+from typing import Any, Protocol
+
+from holdfast.core.routing.lost_partitions import LostPartitions
+from holdfast.runtime.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
+from holdfast.server.door import LOOK_BYTES, ClientConnection, Door
+from holdfast.server.flow import Flow
+from holdfast.server.grid import EntryLane
+from holdfast.server.hazelcast.entries_cy import ServeEntries
+from holdfast.server.hazelcast.uncompiled import cython
+
+READ_BYTES = cython.declare(cython.int, 256 * 1024)
+"""What is read from one connection in one call, at most."""
+MOST = cython.declare(cython.int, 256)
+"""Connections that one call serves, at most."""
+IN = cython.declare(cython.uint, EPOLLIN)
+OUT = cython.declare(cython.uint, EPOLLOUT)
+BROKEN = cython.declare(cython.uint, EPOLLERR | EPOLLHUP)
+LATER = cython.declare(cython.Py_ssize_t, -errno.EAGAIN)
+INTERRUPTED = cython.declare(cython.Py_ssize_t, -errno.EINTR)
+
+
+class Soon(Protocol):
+    """As much of the loop as is used here."""
+
+    def call_soon(self, deed: Callable[[], object], /) -> object:
+        """Call this when everything that has arrived by now has been looked at."""
+
+
+@cython.cclass
+class Wire:
+    """The socket of one client, as its connection sees it: a `server.door.Transport`."""
+
+    fd: cython.int
+    poll: Poll
+    connection: ClientConnection
+    reading: cython.bint
+    closing: cython.bint
+    told: cython.bint
+    took: cython.bint
+    waits: cython.bint
+    watched: cython.uint
+    high: cython.Py_ssize_t
+    unsent: bytearray
+    sent: cython.Py_ssize_t
+    begin: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    plain: cython.bint
+    lane: EntryLane
+    names: dict[bytes, str]
+    longest: tuple[int, int]
+    flow: Flow
+    most: cython.Py_ssize_t
+    losses: LostPartitions
+    losses_seen: cython.Py_ssize_t
+
+    def __init__(self, poll: Poll, fd: int, connection: ClientConnection) -> None:
+        self.poll = poll
+        self.fd = fd
+        self.connection = connection
+        self.reading = True
+        self.closing = False
+        self.told = False
+        """Whether the connection knows that its client does not read."""
+        self.took = False
+        """Whether something has come that the connection was not told of."""
+        self.waits = False
+        """Whether answers of this connection are among those that leave at the end of the call,"""
+        self.begin = self.end = 0
+        """and where."""
+        self.watched = IN
+        """What the system tells of."""
+        self.high = 0
+        """From how many bytes that have not left the connection is told."""
+        self.unsent = bytearray()
+        """What has not left, after the first `sent` bytes of it."""
+        self.sent = 0
+        self.plain = False
+        """Whether what comes next may go to the data lane."""
+
+    # -- as a transport
+
+    def write(self, data: bytes) -> None:
+        if self.waits:
+            self.poll.send_answers(self)
+        if self.fd < 0:
+            return
+        size: cython.Py_ssize_t = len(data)
+        gone: cython.Py_ssize_t = 0
+        if not self.unsent:
+            gone = send(self.fd, data, 0, size)
+            if gone < 0:
+                if gone != LATER and gone != INTERRUPTED:
+                    self.lose(-gone)
+                    return
+                gone = 0
+        if gone < size:
+            self.keep(data, gone)
+
+    def keep(self, data: bytes | bytearray, gone: int) -> None:
+        """Send what is left of this when there is room for it."""
+        self.unsent += data[gone:] if gone else data
+        self.watch()
+        if not self.told and self.get_write_buffer_size() > self.high:
+            self.told = True
+            self.connection.pause_writing()
+
+    def push(self) -> None:
+        """There is room: send some of what is left."""
+        gone = send(self.fd, self.unsent, self.sent, len(self.unsent))
+        if gone < 0:
+            if gone != LATER and gone != INTERRUPTED:
+                self.lose(-gone)
+            return
+        self.sent += gone
+        left = len(self.unsent) - self.sent
+        if not left:
+            self.unsent = bytearray()
+            self.sent = 0
+            if self.closing:
+                self.lose(0)
+                return
+            self.watch()
+        elif self.sent > len(self.unsent) // 2:
+            del self.unsent[: self.sent]
+            self.sent = 0
+        if self.told and left <= self.high // 4:
+            self.told = False
+            self.connection.resume_writing()
+
+    def close(self) -> None:
+        if self.closing:
+            return
+        if self.waits:
+            self.poll.send_answers(self)
+        self.closing = True
+        self.reading = False
+        if self.fd >= 0:
+            if self.unsent:
+                self.watch()
+            else:
+                self.lose(0)
+
+    def abort(self) -> None:
+        self.closing = True
+        self.reading = False
+        self.waits = False
+        if self.fd >= 0:
+            self.lose(0)
+
+    def is_closing(self) -> bool:
+        return bool(self.closing)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+        self.plain = False
+
+    def resume_reading(self) -> None:
+        self.plain = False
+        if not self.reading and not self.closing:
+            self.reading = True
+            self.watch()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent) - self.sent + (self.end - self.begin if self.waits else 0)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def heard(self) -> bool:
+        """Whether something has come since this was asked that the connection was not told of."""
+        took = bool(self.took)
+        self.took = False
+        return took
+
+    # -- the rest
+
+    def watch(self) -> None:
+        """Have the system tell of what is of use. Reading is stopped there only when something comes all the same
+        (`Poll`): most pauses are short.
+        """
+        wanted = (self.watched & IN) | (OUT if self.unsent else 0)
+        if self.reading:
+            wanted |= IN
+        elif self.closing:
+            wanted &= OUT
+        self.change(wanted)
+
+    def change(self, wanted: int) -> None:
+        """Have the system tell of this."""
+        if self.fd >= 0 and wanted != self.watched:
+            self.watched = wanted
+            self.poll.descriptors.modify(self.fd, wanted)
+
+    def lose(self, number: int) -> None:
+        """The connection is over; number: the error, if there was one."""
+        self.closing = True
+        self.reading = self.plain = self.waits = False
+        self.unsent = bytearray()
+        self.sent = 0
+        fd = self.fd
+        self.fd = -1
+        self.poll.close_descriptor(fd)
+        self.poll.lost.append((self, number))
+        if len(self.poll.lost) == 1:
+            self.poll.loop.call_soon(self.poll.tell_lost)
+
+
+@cython.cclass
+class Poll:
+    """The connections of one door."""
+
+    descriptors: epoll
+    fd: cython.int
+    loop: Soon
+    lost: list[tuple[Wire, int]]
+    _door: Door
+    _serve: ServeEntries
+    _wires: list[Wire | None]
+    _set: Any
+    _ready: Any
+    _room: bytearray
+    _out: bytearray
+    _unsealed: bytearray
+    _answered: list[Wire]
+    _come: cython.Py_ssize_t
+    _wrote: cython.bint
+    _busy: cython.bint
+    _past_sessions: cython.bint
+
+    def __init__(self, door: Door, loop: Soon, serve: ServeEntries) -> None:
+        self.descriptors = epoll()
+        self.fd = self.descriptors.fileno()
+        self.loop = loop
+        self.lost = []
+        """Connections that are over and do not know it yet, with the error."""
+        self._door = door
+        self._serve = serve
+        self._wires = []
+        """By descriptor."""
+        self._set = self.fd if cython.compiled else self.descriptors
+        self._ready = bytearray(MOST * READY_BYTES) if cython.compiled else []
+        """What `wait` says, and of whom."""
+        self._room = bytearray(READ_BYTES)
+        self._out = bytearray()
+        """Answers that leave at the end of this call."""
+        self._unsealed = bytearray()
+        self._answered = []
+        """Whose these are."""
+        self._come = 0
+        """Bytes of which the door does not know yet."""
+        self._wrote = False
+        """Whether the data lane has written something that the member was not told of."""
+        self._busy = False
+        self._past_sessions = False
+        """Whether the door lets the data lane be asked before the sessions."""
+
+    def fileno(self) -> int:
+        """What the loop is to watch."""
+        return self.fd
+
+    def add(self, fd: int, connection: ClientConnection) -> Wire:
+        """A connection was made; its descriptor belongs to this from now on."""
+        wire = Wire(self, fd, connection)
+        while fd >= len(self._wires):
+            self._wires.append(None)
+        assert self._wires[fd] is None, "a descriptor is closed by who has it"
+        self.descriptors.register(fd, IN)
+        self._wires[fd] = wire
+        return wire
+
+    def close(self) -> None:
+        """Nothing is watched any more."""
+        for wire in self._wires:
+            if wire is not None:
+                wire.abort()
+        self.tell_lost()
+        self.descriptors.close()
+
+    def close_descriptor(self, fd: int) -> None:
+        """This connection is over (runtime/P-2)."""
+        self._wires[fd] = None
+        self.descriptors.unregister(fd)
+        os.close(fd)
+
+    def tell_lost(self) -> None:
+        """Connections are over: they are told when nothing else is being done."""
+        lost = self.lost
+        self.lost = []
+        for wire, number in lost:
+            connection = wire.connection
+            # Without a circle both go when the last answer is in.
+            wire.connection = wire.flow = None  # type: ignore[assignment]
+            connection.connection_lost(OSError(number, os.strerror(number)) if number else None)
+
+    def ready(self) -> None:
+        """Serve all that are ready."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+            self._door.failed(error)
+        finally:
+            self._busy = False
+
+    @cython.cfunc
+    def _turn(self) -> cython.void:
+        door = self._door
+        door.new_turn()
+        door.enter()
+        self._look_around()
+        number: cython.int
+        count: cython.int
+        fd: cython.int
+        kinds: cython.uint
+        count = wait(self._set, self._ready, MOST)
+        for number in range(count):
+            fd = ready_fd(self._ready, number)
+            kinds = ready_kinds(self._ready, number)
+            wire: Wire | None = self._wires[fd]
+            if wire is None:
+                continue
+            if kinds & OUT and wire.unsent:
+                wire.push()
+            if kinds & (IN | BROKEN):
+                if wire.reading:
+                    self._take(wire)
+                elif kinds & BROKEN:
+                    if wire.fd >= 0:
+                        wire.lose(errno.ECONNRESET)
+                else:
+                    wire.change(wire.watched & OUT)
+        self._send_all()
+        if self._wrote:
+            self._wrote = False
+            door.leave()
+
+    @cython.cfunc
+    def _look_around(self) -> cython.void:
+        """Whether the door lets the data lane be asked. To be looked at again when anybody else has done something."""
+        door = self._door
+        backlog = door.backlog
+        held: cython.bint = backlog.crowded and not backlog.refusing
+        self._past_sessions = not held and not door.late and not door.pressure.crowded
+
+    @cython.cfunc
+    def _take(self, wire: Wire) -> cython.void:
+        """Read what has come from one, and serve it."""
+        size: cython.Py_ssize_t = receive(wire.fd, self._room)
+        if size <= 0:
+            self._end(wire, size)
+            return
+        data: bytes = taken(self._room, size)
+        at: cython.Py_ssize_t = -1
+        door = self._door
+        if wire.plain and self._past_sessions and not wire.unsent:
+            at = self._serve_plainly(wire, data)
+            if at == size:
+                self._come += size
+                if self._come > LOOK_BYTES:
+                    door.come += self._come
+                    self._come = 0
+                    door.look()
+                    door.enter()
+                    self._look_around()
+                return
+        if self._wrote:
+            self._wrote = False
+            door.leave()
+        if at < 0:
+            wire.connection.data_received(data)
+        if not wire.closing:
+            self._look_at(wire)
+        self._look_around()
+
+    @cython.cfunc
+    def _serve_plainly(self, wire: Wire, data: bytes) -> cython.Py_ssize_t:
+        """Let the data lane serve this: answers how far it came, or -1 when it was not asked. What is not for it, or
+        waits for backups, was given to the connection.
+        """
+        flow = wire.flow
+        gathered: cython.Py_ssize_t = flow.gathered
+        losses: cython.Py_ssize_t = wire.losses.changes
+        if gathered or losses != wire.losses_seen:
+            return -1
+        held: cython.Py_ssize_t = flow.held
+        expected: cython.Py_ssize_t = flow.expected
+        room: cython.Py_ssize_t = wire.most - held - expected
+        if room < 0:
+            return -1
+        out = self._out
+        unsealed = self._unsealed
+        begin: cython.Py_ssize_t = len(out)
+        size: cython.Py_ssize_t = len(data)
+        at: cython.Py_ssize_t = self._serve(data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room)
+        wire.took = True
+        settled: cython.bint = True
+        if unsealed:
+            self._wrote = True
+            settled = wire.lane.settled
+            if settled:
+                out += unsealed
+                unsealed.clear()
+        if settled and at == size:
+            wire.begin = begin
+            wire.end = len(out)
+            wire.waits = True
+            self._answered.append(wire)
+            return at
+        answers = bytes(out[begin:])
+        del out[begin:]
+        kept = bytes(unsealed)
+        unsealed.clear()
+        wire.connection.served(data, at, answers, kept)
+        self._wrote = False
+        return at if at < size else size - 1
+
+    @cython.cfunc
+    def _look_at(self, wire: Wire) -> cython.void:
+        """Whether what comes next from this one may go to the data lane."""
+        plain = wire.connection.plain()
+        wire.plain = plain is not None
+        if plain is not None:
+            wire.lane = plain.lane
+            wire.names = plain.names
+            wire.longest = plain.longest
+            wire.flow = plain.flow
+            wire.most = plain.flow.most
+            wire.losses = plain.losses
+            wire.losses_seen = plain.losses_seen
+
+    @cython.cfunc
+    def _end(self, wire: Wire, size: cython.Py_ssize_t) -> cython.void:
+        """Nothing has come."""
+        if size == 0:
+            # What was answered is written, as far as it has not waited for others.
+            wire.connection.write()
+            wire.close()
+        elif size != LATER and size != INTERRUPTED:
+            wire.lose(-size)
+
+    @cython.cfunc
+    def _send_all(self) -> cython.void:
+        """Send the answers of this call."""
+        wire: Wire
+        for wire in self._answered:
+            if wire.waits:
+                self._send_answers(wire)
+        self._answered.clear()
+        self._out.clear()
+
+    def send_answers(self, wire: Wire) -> None:
+        """Send those of one connection now."""
+        self._send_answers(wire)
+
+    @cython.cfunc
+    def _send_answers(self, wire: Wire) -> cython.void:
+        wire.waits = False
+        gone: cython.Py_ssize_t = send(wire.fd, self._out, wire.begin, wire.end)
+        size: cython.Py_ssize_t = wire.end - wire.begin
+        if gone == size:
+            return
+        if gone < 0:
+            if gone != LATER and gone != INTERRUPTED:
+                wire.lose(-gone)
+                return
+            gone = 0
+        wire.keep(bytes(self._out[wire.begin : wire.end]), gone)
+        wire.connection.recount()

@@ -1,0 +1,161 @@
+"""Which of the two ways do clients' bytes go: through the loop's own transports, or through `poll_cy`? And the door of
+the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.config.schema import LaneChoice, SocketsChoice
+from holdfast.runtime.clients import Door, PolledConnection, keep_alive
+from holdfast.runtime.compiled import compiled_from
+from holdfast.server.hazelcast.entries_cy import ServeEntries
+
+if TYPE_CHECKING:
+    from holdfast.runtime.poll_cy import Poll
+
+COMPILED = "holdfast.runtime.poll_compiled"
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("poll_cy.py", "system_calls.pxd"))
+BACKLOG = 1024
+"""Connections that the system keeps until they are taken."""
+AT_ONCE = 64
+"""Connections that are taken in one call."""
+FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+FULL_S = 0.2
+"""How long nobody is let in when there is no descriptor left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """The way that was chosen."""
+
+    kind: Literal["poll", "loop"]
+    module: ModuleType | None = None
+    """Where `Poll` is; None: nowhere."""
+    why: str = ""
+    """Why it is the loop, or why the poll is not compiled."""
+
+
+def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto") -> Sockets:
+    """The poll where it is compiled, or where it is wanted and there is epoll (`member.sockets`)."""
+    if choice == "loop":
+        return Sockets("loop", None, "member.sockets = 'loop'")
+    if not sys.platform.startswith("linux"):
+        return Sockets("loop", None, "this system has no epoll")
+    module, why = compiled_from(COMPILED, *SOURCES) if lane == "auto" else (None, f"member.lane = {lane!r}")
+    if module is not None:
+        return Sockets("poll", module)
+    if choice == "auto":
+        return Sockets("loop", None, why)
+    from holdfast.runtime import poll_cy
+
+    return Sockets("poll", poll_cy, why)
+
+
+class PolledDoor:
+    """Takes connections, and has `poll_cy` serve them. What of `asyncio.Server` is used, for it."""
+
+    def __init__(self, listening: list[socket.socket]) -> None:
+        """`listening`: sockets that are bound."""
+        self.sockets = listening
+        self._loop = asyncio.get_running_loop()
+        self._door: Door | None = None
+        self._poll: Poll | None = None
+        self._pausing: asyncio.TimerHandle | None = None
+
+    def serve(self, door: Door, module: ModuleType, serve: ServeEntries) -> None:
+        """This is the door that they come to; to be said before `start_serving`."""
+        self._door = door
+        self._poll = module.Poll(door, self._loop, serve)
+        self._loop.add_reader(self._poll.fileno(), self._poll.ready)
+
+    async def start_serving(self) -> None:
+        """Let clients in."""
+        for each in self.sockets:
+            each.listen(BACKLOG)
+        self._watch()
+
+    def _watch(self) -> None:
+        for each in self.sockets:
+            self._loop.add_reader(each.fileno(), self._take, each)
+
+    def _take(self, listening: socket.socket) -> None:
+        """Somebody has come."""
+        for _ in range(AT_ONCE):
+            try:
+                taken, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                self._pause(error)
+                return
+            self._begin(taken, str(address[0]))
+
+    def _begin(self, taken: socket.socket, peer: str) -> None:
+        assert self._door is not None and self._poll is not None, "served before anybody was let in"
+        taken.setblocking(False)
+        try:
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(taken)
+        except OSError:
+            taken.close()  # It has gone already.
+            return
+        connection = PolledConnection(self._door)
+        connection.attach(self._poll.add(taken.detach(), connection), peer)
+
+    def _pause(self, error: OSError) -> None:
+        """There is no descriptor left: those who wait outside are taken when there is one."""
+        for each in self.sockets:
+            self._loop.remove_reader(each.fileno())
+        if self._door is not None:
+            self._door.strangers.tell("no descriptor was left", "no client can be let in: %s", error)
+        self._pausing = self._loop.call_later(FULL_S, self._watch)
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+        for each in self.sockets:
+            if each.fileno() >= 0:
+                self._loop.remove_reader(each.fileno())
+                each.close()
+
+    def end(self) -> None:
+        """End what is still connected, and serve nothing any more."""
+        if self._poll is not None:
+            self._loop.remove_reader(self._poll.fileno())
+            self._poll.close()
+            self._poll = None
+
+
+async def bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets at all addresses of this host, as `loop.create_server` binds them. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets
+
+
+__all__ = ["PolledDoor", "Sockets", "bound", "sockets_way"]

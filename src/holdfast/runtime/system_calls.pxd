@@ -1,0 +1,49 @@
+# What `system_calls.py` says, for C. The room for events is a bytearray here, and the set of descriptors its number.
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <string.h>
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+
+    static Py_ssize_t holdfast_receive(int fd, PyObject *room) {
+        Py_ssize_t count = recv(fd, PyByteArray_AS_STRING(room), (size_t)PyByteArray_GET_SIZE(room), MSG_DONTWAIT);
+        return count < 0 ? -(Py_ssize_t)errno : count;
+    }
+
+    static PyObject *holdfast_taken(PyObject *room, Py_ssize_t size) {
+        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(room), size);
+    }
+
+    static Py_ssize_t holdfast_send(int fd, PyObject *data, Py_ssize_t start, Py_ssize_t end) {
+        const char *from = PyBytes_Check(data) ? PyBytes_AS_STRING(data) : PyByteArray_AS_STRING(data);
+        Py_ssize_t count = send(fd, from + start, (size_t)(end - start), MSG_DONTWAIT | MSG_NOSIGNAL);
+        return count < 0 ? -(Py_ssize_t)errno : count;
+    }
+
+    static int holdfast_wait(int fd, PyObject *room, int most) {
+        int count = epoll_wait(fd, (struct epoll_event *)PyByteArray_AS_STRING(room), most, 0);
+        return count < 0 ? -errno : count;
+    }
+
+    static int holdfast_ready_fd(PyObject *room, int number) {
+        struct epoll_event one;
+        memcpy(&one, PyByteArray_AS_STRING(room) + number * sizeof one, sizeof one);
+        return one.data.fd;
+    }
+
+    static unsigned int holdfast_ready_kinds(PyObject *room, int number) {
+        struct epoll_event one;
+        memcpy(&one, PyByteArray_AS_STRING(room) + number * sizeof one, sizeof one);
+        return one.events;
+    }
+    #define HOLDFAST_READY_BYTES ((int)sizeof(struct epoll_event))
+    """
+    Py_ssize_t receive "holdfast_receive"(int fd, bytearray room)
+    bytes taken "holdfast_taken"(bytearray room, Py_ssize_t size)
+    Py_ssize_t send "holdfast_send"(int fd, object data, Py_ssize_t start, Py_ssize_t end)
+    int wait "holdfast_wait"(int fd, bytearray room, int most)
+    int ready_fd "holdfast_ready_fd"(bytearray room, int number)
+    unsigned int ready_kinds "holdfast_ready_kinds"(bytearray room, int number)
+    int READY_BYTES "HOLDFAST_READY_BYTES"

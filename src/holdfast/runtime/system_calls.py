@@ -1,0 +1,52 @@
+"""The system calls of `poll_cy`, in plain Python. `system_calls.pxd` has the same for C, which the build puts in the
+place of this module's import.
+
+An error is its number, negative.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+READY_BYTES = 12
+"""What one event takes in the room that `wait` is given."""
+
+
+def receive(fd: int, room: bytearray) -> int:
+    """Read what has come, up to the size of the room: how much it was; 0: nothing more will come."""
+    try:
+        return os.readv(fd, [room])
+    except OSError as error:
+        return -(error.errno or 1)
+
+
+def taken(room: bytearray, size: int) -> bytes:
+    """The first bytes of the room."""
+    with memoryview(room) as view, view[:size] as part:
+        return bytes(part)
+
+
+def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
+    """Send this part of the data, or the beginning of it: how much it was."""
+    try:
+        with memoryview(data) as view, view[start:end] as part:
+            return os.write(fd, part)
+    except OSError as error:
+        return -(error.errno or 1)
+
+
+def wait(descriptors: Any, room: Any, most: int) -> int:
+    """What is ready now, up to so many: put into the room; how many these are."""
+    room[:] = descriptors.poll(0, most)
+    return len(room)
+
+
+def ready_fd(room: Any, number: int) -> int:
+    """The descriptor of one of these."""
+    return int(room[number][0])
+
+
+def ready_kinds(room: Any, number: int) -> int:
+    """And the kinds of event, as bits."""
+    return int(room[number][1])
