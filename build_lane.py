@@ -22,9 +22,10 @@ except ImportError:  # for a checkout it is not needed
 ROOT = Path(__file__).parent
 MODULE = "holdfast.server.hazelcast.entries_compiled"
 SOURCE = ROOT / "src" / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
-PLAIN = "from holdfast.server.hazelcast.uncompiled import cython, memcmp, memcpy, new_bytes\n"
+PLAIN = "from holdfast.server.hazelcast.uncompiled import bytes_of, cython, memcmp, memcpy, resize\n"
 OF_C = (
-    "import cython; from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize as new_bytes; "
+    "import cython; from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING as bytes_of; "
+    "from cython.cimports.cpython.bytearray import PyByteArray_Resize as resize; "
     "from cython.cimports.libc.string import memcmp, memcpy\n"
 )
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": True}

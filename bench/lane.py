@@ -51,8 +51,7 @@ class Primary:
         spent = 0
         clock = time.perf_counter_ns
         for buffer in buffers:
-            out: list[bytes] = []
-            unsealed: list[bytes] = []
+            out, unsealed = bytearray(), bytearray()
             began = clock()
             end = serve(buffer, 0, lane, names, out, unsealed, longest, 1 << 30)
             spent += clock() - began

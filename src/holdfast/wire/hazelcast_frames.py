@@ -92,6 +92,17 @@ class Scan:
                 return frame_end
 
 
+def messages_in(data: bytes) -> Iterator[bytes]:
+    """Each of these messages, which are whole and were made here."""
+    start = at = 0
+    while at < len(data):
+        length, flags = FRAME.unpack_from(data, at)
+        at += length
+        if flags & IS_FINAL:
+            yield data[start:at]
+            start = at
+
+
 class Skip:
     """Steps over the rest of a message, frame by frame, as it arrives, and keeps nothing of it."""
 

@@ -125,8 +125,7 @@ class Primary:
 
     def serve(self, way: ServeEntries, data: bytes, room: int) -> object:
         """What a session sees of it."""
-        out: list[bytes] = []
-        unsealed: list[bytes] = []
+        out, unsealed = bytearray(b"before"), bytearray()
         at = way(data, 0, self.lane, KNOWN, out, unsealed, LONGEST, room)
         return at, out, unsealed
 
@@ -245,7 +244,7 @@ def test_a_lane_whose_calls_are_written_down_is_called() -> None:
     """Of a lane without open records every write is a call: the recorder's, that of the tests here."""
     grid = OneMemberGrid(3)
     whole = request(SET, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
-    assert flat(whole, 0, grid.lane, KNOWN, [], [], LONGEST, 1 << 30) == len(whole)
+    assert flat(whole, 0, grid.lane, KNOWN, bytearray(), bytearray(), LONGEST, 1 << 30) == len(whole)
     assert grid.copies[0].maps["m"].state.entries == {KEYS[0]: VALUES[1]}
 
 

@@ -33,6 +33,9 @@ WAITING_MAX = 100_000
 """Requests of one connection that may wait for their answer at the same time."""
 WAITING = "requests of this connection wait already"
 
+ALONE_BYTES = 32 * 1024
+"""A longer answer is sent as it is; to put it together with others would copy it."""
+
 _EXPECTED = {
     **dict.fromkeys((Op.GET, Op.ENTRY_VIEW, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE), EXPECTED_SHARE),
     **dict.fromkeys((Op.GET_ALL, Op.KEYS, Op.VALUES, Op.ENTRIES), EXPECTED_LIST_SHARE),
@@ -71,7 +74,7 @@ class Conversation:
         self.collects = False
         """Whether the client waits for backups itself: it has registered for what they tell, and that is allowed."""
         self.gone = False
-        self.out: list[bytes] = []
+        self.out = bytearray()
         """Answers that leave together when the buffer that is being worked on is done."""
         self.busy = False
         """Whether a buffer is being worked on."""
@@ -89,7 +92,11 @@ class Conversation:
     def say(self, answer: bytes) -> None:
         """Send one message, together with the others of the same buffer."""
         if not self.gone:
-            self.out.append(answer)
+            if len(answer) > ALONE_BYTES or not (self.busy or self.out):
+                self.flush()
+                self._send(answer)
+                return
+            self.out += answer
             if not self.busy:
                 self.flush()
 
@@ -97,7 +104,7 @@ class Conversation:
         """Send what has gathered, in one piece."""
         out = self.out
         if out and not self.gone:
-            whole = out[0] if len(out) == 1 else b"".join(out)
+            whole = bytes(out)
             out.clear()
             self._send(whole)
 

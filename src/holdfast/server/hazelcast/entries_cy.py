@@ -19,10 +19,10 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Written
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.uncompiled import cython, memcmp, memcpy, new_bytes
+from holdfast.server.hazelcast.uncompiled import bytes_of, cython, memcmp, memcpy, resize
 
 ServeEntries = Callable[
-    [bytes, int, EntryLane, dict[bytes, str], list[bytes], list[bytes], tuple[int, int], int], int
+    [bytes, int, EntryLane, dict[bytes, str], bytearray, bytearray, tuple[int, int], int], int
 ]
 """What `serve_entries` is, plain or compiled."""
 
@@ -125,26 +125,36 @@ def _word(raw: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
 
 @cython.cfunc
 @cython.inline
-def _answer(whole: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t) -> bytes:
-    """This answer to the request at `at`."""
-    size: cython.Py_ssize_t = len(whole)
-    form: cython.p_uchar = whole
-    made: bytes = form[:size]
-    to: cython.p_uchar = made
-    memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
-    return made
+def _room(out: bytearray, size: cython.Py_ssize_t) -> cython.p_uchar:
+    """Make the bytes longer by so many; answers where these begin."""
+    end: cython.Py_ssize_t = len(out)
+    resize(out, end + size)
+    begin: cython.p_uchar = cython.cast(cython.p_uchar, bytes_of(out))
+    return cython.address(begin[end])
 
 
 @cython.cfunc
 @cython.inline
-def _answer_with(head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, value: bytes) -> bytes:
-    """This answer with a value to the request at `at`."""
+def _answer(out: bytearray, whole: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t) -> cython.void:
+    """Add this answer to the request at `at`."""
+    size: cython.Py_ssize_t = len(whole)
+    form: cython.p_uchar = whole
+    to: cython.p_uchar = _room(out, size)
+    memcpy(to, form, size)
+    memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
+
+
+@cython.cfunc
+@cython.inline
+def _answer_with(
+    out: bytearray, head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, value: bytes
+) -> cython.void:
+    """Add this answer with a value to the request at `at`."""
     count: cython.Py_ssize_t = len(value)
     size: cython.uint = count + 10
     form: cython.p_uchar = head
     content: cython.p_uchar = value
-    made: bytes = new_bytes(cython.NULL, VALUE_AT + count)
-    to: cython.p_uchar = made
+    to: cython.p_uchar = _room(out, VALUE_AT + count)
     memcpy(to, form, VALUE_AT)
     memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
     to[SIZE_AT] = size & 0xFF
@@ -152,33 +162,34 @@ def _answer_with(head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, value:
     to[SIZE_AT + 2] = (size >> 16) & 0xFF
     to[SIZE_AT + 3] = (size >> 24) & 0xFF
     memcpy(cython.address(to[VALUE_AT]), content, count)
-    return made
 
 
 @cython.cfunc
 @cython.inline
 def _answer_without(
-    kind: cython.int, found: cython.bint, raw: cython.p_uchar, at: cython.Py_ssize_t
-) -> bytes:
-    """What the request at `at` to read is answered with, when that is no value."""
+    out: bytearray, kind: cython.int, found: cython.bint, raw: cython.p_uchar, at: cython.Py_ssize_t
+) -> cython.void:
+    """Add what the request at `at` to read is answered with, when that is no value."""
     if kind == GET:
-        return _answer(_GOT_NULL, raw, at)
-    return _answer(_CONTAINED if found else _NOT_CONTAINED, raw, at)
+        _answer(out, _GOT_NULL, raw, at)
+    else:
+        _answer(out, _CONTAINED if found else _NOT_CONTAINED, raw, at)
 
 
 @cython.cfunc
 @cython.inline
 def _answer_to_write(
-    kind: cython.int, old: bytes | None, raw: cython.p_uchar, at: cython.Py_ssize_t
-) -> bytes:
+    out: bytearray, kind: cython.int, old: bytes | None, raw: cython.p_uchar, at: cython.Py_ssize_t
+) -> cython.void:
     """The same to a write that has found this value (`answer_write`)."""
     if kind == SET:
-        return _answer(_SET_ANSWER, raw, at)
-    if kind == DELETE:
-        return _answer(_WAS_DELETED if old is not None else _NOT_DELETED, raw, at)
-    if old is None:
-        return _answer(_PUT_NULL if kind == PUT else _REMOVED_NULL, raw, at)
-    return _answer_with(_PUT_VALUE if kind == PUT else _REMOVED_VALUE, raw, at, old)
+        _answer(out, _SET_ANSWER, raw, at)
+    elif kind == DELETE:
+        _answer(out, _WAS_DELETED if old is not None else _NOT_DELETED, raw, at)
+    elif old is None:
+        _answer(out, _PUT_NULL if kind == PUT else _REMOVED_NULL, raw, at)
+    else:
+        _answer_with(out, _PUT_VALUE if kind == PUT else _REMOVED_VALUE, raw, at, old)
 
 
 @cython.cfunc
@@ -237,15 +248,15 @@ def serve_entries(
     at: cython.Py_ssize_t,
     lane: EntryLane,
     names: dict[bytes, str],
-    out: list[bytes],
-    unsealed: list[bytes],
+    out: bytearray,
+    unsealed: bytearray,
     longest: tuple[int, int],
     room: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
     more than `room` bytes; answers where the next one begins.
 
-    Answers to reads go to `out`; those to writes go to `unsealed`, which the caller holds back until the
+    Answers to reads are added to `out`; those to writes to `unsealed`, which the caller holds back until the
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
     encoding.
     """
@@ -274,6 +285,7 @@ def serve_entries(
     writes: cython.bint
     size: cython.Py_ssize_t
     key: bytes
+    answers: bytearray
     serving: list[PartitionCopy | None] = lane.serving
     partitions: cython.Py_ssize_t = len(serving)
     confirms_reads: cython.bint = lane.confirms_reads
@@ -374,20 +386,20 @@ def serve_entries(
                 if found is not None and kind == GET:
                     size = len(found) + 10
                     if compiled:
-                        answers.append(_answer_with(_GOT_VALUE, raw, at, found))
+                        _answer_with(answers, _GOT_VALUE, raw, at, found)
                     else:
-                        answers.append(value_answer(GOT, correlation, size, VALUE) + found)
+                        answers += value_answer(GOT, correlation, size, VALUE) + found
                     if size > SMALL:
                         room -= size
                         if room < 0:
                             at = key_end
                             break
                 elif compiled:
-                    answers.append(_answer_without(kind, found is not None, raw, at))
+                    _answer_without(answers, kind, found is not None, raw, at)
                 elif kind == GET:
-                    answers.append(null_answer(GOT, correlation, NULL))
+                    answers += null_answer(GOT, correlation, NULL)
                 else:
-                    answers.append(truth_answer(CONTAINED, correlation, found is not None))
+                    answers += truth_answer(CONTAINED, correlation, found is not None)
             elif kind == REMOVE or kind == DELETE:
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     return at
@@ -396,13 +408,13 @@ def serve_entries(
                 else:
                     old = lane.remove(copy, name, key)
                 if compiled:
-                    unsealed.append(_answer_to_write(kind, old, raw, at))
+                    _answer_to_write(unsealed, kind, old, raw, at)
                 elif kind == DELETE:
-                    unsealed.append(truth_answer(_DELETED, correlation, old is not None))
+                    unsealed += truth_answer(_DELETED, correlation, old is not None)
                 elif old is None:
-                    unsealed.append(null_answer(_REMOVED, correlation, NULL))
+                    unsealed += null_answer(_REMOVED, correlation, NULL)
                 else:
-                    unsealed.append(value_answer(_REMOVED, correlation, len(old) + 10, VALUE) + old)
+                    unsealed += value_answer(_REMOVED, correlation, len(old) + 10, VALUE) + old
                 if kind == REMOVE and old is not None and (size := len(old) + 10) > SMALL:
                     room -= size
                     if room < 0:
@@ -446,13 +458,13 @@ def serve_entries(
         else:
             old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
         if compiled:
-            unsealed.append(_answer_to_write(kind, old, raw, at))
+            _answer_to_write(unsealed, kind, old, raw, at)
         elif kind == SET:
-            unsealed.append(nothing_answer(_SET_DONE, correlation))
+            unsealed += nothing_answer(_SET_DONE, correlation)
         elif old is None:
-            unsealed.append(null_answer(_PUT_DONE, correlation, NULL))
+            unsealed += null_answer(_PUT_DONE, correlation, NULL)
         else:
-            unsealed.append(value_answer(_PUT_DONE, correlation, len(old) + 10, VALUE) + old)
+            unsealed += value_answer(_PUT_DONE, correlation, len(old) + 10, VALUE) + old
         at = value_end
         if kind == PUT and old is not None and (size := len(old) + 10) > SMALL:
             room -= size

@@ -49,13 +49,14 @@ from holdfast.wire.hazelcast_frames import (
     backup_event,
     expecting,
     message,
+    messages_in,
     response,
 )
 
 _MOST_NAMES = 1000
 """Map names of one connection that the data lane remembers."""
-_GATHERED_MAX = 64
-"""Answers that are kept together while the next request of a buffer is looked at."""
+_GATHERED_MAX = 8 * 1024
+"""Bytes of answers that are kept together while the next request of a buffer is looked at."""
 _LONG_BYTES = SLICE_BYTES // 16
 """A message from this size on is worked on in slices."""
 
@@ -155,7 +156,7 @@ class HazelcastSession:
         """`_names` has no map of which partitions are lost, as of so many changes of these."""
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps that live in zones, which the data lane remembers."""
-        self._unsealed: list[bytes] = []
+        self._unsealed = bytearray()
         self._held = bytearray()
         """The beginning of a message that has not arrived whole."""
         self._rest = (b"", 0)
@@ -215,7 +216,7 @@ class HazelcastSession:
         talk, flow = self._talk, self._flow
         if len(talk.out) > _GATHERED_MAX:
             talk.flush()
-        if flow.must_halt or flow.left < sum(map(len, talk.out)):
+        if flow.must_halt or flow.left < len(talk.out):
             self._rest, flow.rest = (data, at), True
         return flow.rest
 
@@ -329,10 +330,10 @@ class HazelcastSession:
         assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:
             return
-        talk.out += buffer.answers(done)
+        talk.out += b"".join(buffer.answers(done))
         if done.failed or done.unconfirmed is not None:
             refused, again = buffer.rest(done)
-            talk.out += refused
+            talk.out += b"".join(refused)
             for start, end in again:
                 if not talk.gone:
                     self._answer(buffer.data, start, end)
@@ -341,32 +342,33 @@ class HazelcastSession:
 
     def _seal(self) -> None:
         """Hold back the answers to writes until these are safe."""
-        answers = self._unsealed
-        if answers:
-            self._unsealed = []
-            size = sum(map(len, answers))
-            self._flow.held += size
-            told = partial(self._settle, answers, size)
+        if self._unsealed:
+            answers = bytes(self._unsealed)
+            self._unsealed.clear()
+            self._flow.held += len(answers)
+            told = partial(self._settle, answers)
             if self._talk.collects:
-                correlations = [RESPONSE.unpack_from(answer)[3] for answer in answers]
+                correlations = [RESPONSE.unpack_from(answer)[3] for answer in messages_in(answers)]
                 self._lane.close_batch_for(told, self._talk.client, correlations)
             else:
                 self._lane.close_batch(told)
 
-    def _settle(self, answers: list[bytes], size: int, safe: bool) -> None:
+    def _settle(self, answers: bytes, safe: bool) -> None:
         """The batch is on every sync backup, or nobody will ever know."""
         talk = self._talk
-        self._flow.held -= size
+        self._flow.held -= len(answers)
         assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:
             return
         if safe and talk.collects and self._lane.acks:
-            talk.out += [expecting(answer, self._lane.acks) for answer in answers]
+            for answer in messages_in(answers):
+                talk.out += expecting(answer, self._lane.acks)
         elif safe:
             talk.out += answers
         else:
             why = self._lane.unknown_because
-            talk.out += [_unknown(answer, why) for answer in answers]
+            for answer in messages_in(answers):
+                talk.out += _unknown(answer, why)
         if not talk.busy:
             talk.flush()
 

@@ -26,6 +26,7 @@ class cython:  # noqa: N801  (it stands for the module of that name)
     bint: TypeAlias = bool
     Py_ssize_t: TypeAlias = _Whole
     p_uchar: TypeAlias = Any
+    void: TypeAlias = None
 
     @staticmethod
     def declare(kind: type[T], value: T) -> T:
@@ -63,6 +64,11 @@ def memcmp(one: object, other: object, count: int) -> int:
     raise NotImplementedError("only what is compiled has addresses")
 
 
-def new_bytes(content: None, count: int) -> bytes:
-    """So many bytes, to be filled in before anybody sees them."""
+def resize(content: bytearray, count: int) -> int:
+    """Give it so many bytes; new ones are to be filled in before anybody sees them."""
+    raise NotImplementedError("only what is compiled has addresses")
+
+
+def bytes_of(content: bytearray) -> Any:
+    """Where its bytes are in memory, until it is resized."""
     raise NotImplementedError("only what is compiled has addresses")

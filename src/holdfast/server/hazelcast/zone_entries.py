@@ -129,7 +129,7 @@ def serve_zone_entries(
     data: bytes,
     at: int,
     maps: dict[bytes, ZoneMap],
-    out: list[bytes],
+    out: bytearray,
     longest: tuple[int, int],
     room: int,
 ) -> tuple[int, ZoneBuffer | None]:
@@ -200,7 +200,7 @@ def serve_zone_entries(
                 if size > SMALL:
                     room -= size
             if local:
-                out.append(answer)
+                out += answer
             else:
                 found_here.append(answer)
                 buffer.read[partition] = None
