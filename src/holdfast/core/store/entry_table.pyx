@@ -263,7 +263,9 @@ cdef class EntryTable:
         if not self._count:
             return NULL
         slot = self._find(key, key_size, self._hash(key, key_size))
-        return NULL if slot is NULL else value_in(block_of(slot[0]), value_size)
+        if slot is NULL:
+            return NULL
+        return value_in(block_of(slot[0]), value_size)
 
     cdef int put(
         self,
