@@ -25,7 +25,15 @@ MODULE = "holdfast.server.hazelcast.entries_compiled"
 SOURCE = ROOT / "src" / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
 TABLE_MODULE = "holdfast.core.store.entry_table"
 TABLE = ROOT / "src" / "holdfast" / "core" / "store" / "entry_table.pyx"
-PLAIN = "from holdfast.server.hazelcast.uncompiled import (\n    EntryTable,\n    bytes_of,\n    cython,\n    memcmp,\n    memcpy,\n    resize,\n)\n"
+PLAIN = """from holdfast.server.hazelcast.uncompiled import (
+    EntryTable,
+    bytes_of,
+    cython,
+    memcmp,
+    memcpy,
+    resize,
+)
+"""
 OF_C = (
     "import cython; from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING as bytes_of; "
     "from cython.cimports.cpython.bytearray import PyByteArray_Resize as resize; "

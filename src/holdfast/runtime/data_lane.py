@@ -1,4 +1,4 @@
-"""Which of the two ways does the data lane go: plain Python, or the same compiled? And what do members keep entries in?"""
+"""Which way does the data lane go, plain Python or the same compiled? And what do members keep entries in?"""
 
 from __future__ import annotations
 

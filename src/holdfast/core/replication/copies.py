@@ -58,8 +58,8 @@ class Copies:
         collectors: Collectors | None = None,
         entries: NewEntries = dict,
     ) -> None:
-        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup; `entries`: makes
-        what maps keep entries in.
+        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup; `entries`:
+        makes what maps keep entries in.
         """
         self.entries = entries
         self._me = me
