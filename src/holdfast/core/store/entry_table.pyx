@@ -38,10 +38,16 @@ cdef extern from *:
     #else
     #define holdfast_hash(at, size) ((unsigned long long)_Py_HashBytes((at), (size)))
     #endif
+    #if defined(__GNUC__) || defined(__clang__)
+    #define holdfast_soon(at) __builtin_prefetch((const void *)(at))
+    #else
+    #define holdfast_soon(at) ((void)(at))
+    #endif
     """
     uint64_t BLOCK_BITS "0x0000FFFFFFFFFFF0ULL"
     uint64_t MARK_BITS "0xFFFF00000000000FULL"
     uint64_t secret_hash "holdfast_hash"(const void *at, Py_ssize_t size) noexcept
+    void read_soon "holdfast_soon"(uint64_t at) noexcept nogil
     void *PyObject_Malloc(size_t size) noexcept
     void PyObject_Free(void *block) noexcept
 
@@ -53,6 +59,7 @@ cdef enum:
     SLOTS_LEAST = 4
     SLOTS_MOST = 1024
     DEPTH_MOST = 16
+    AHEAD = 8
 
 LARGE = LARGE_BYTES
 """Bytes from which on a value is an object of its own."""
@@ -410,6 +417,8 @@ cdef class EntryTable:
         cdef Segment *right
         cdef Py_ssize_t first
         for at in range(segment.slots):
+            if at + AHEAD < segment.slots:
+                read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
             if segment.at[at] and (<uint32_t *> block_of(segment.at[at]))[0] & bit:
                 ones += 1
         left = new_segment(slots_for(segment.used - ones), depth)
@@ -532,6 +541,8 @@ cdef class EntryTable:
             segment = directory[place_at] if depth else only
             step = <Py_ssize_t> 1 << (depth - segment.depth)
             for at in range(segment.slots):
+                if at + AHEAD < segment.slots:
+                    read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
                 if segment.at[at]:
                     free_block(block_of(segment.at[at]))
             PyMem_RawFree(segment)
@@ -700,6 +711,9 @@ cdef class _Walk:
             segment = table._directory[self._place_at]
             while self._at < segment.slots:
                 slot = segment.at[self._at]
+                # Blocks are anywhere in memory: what comes soon is fetched meanwhile.
+                if self._at + AHEAD < segment.slots:
+                    read_soon(segment.at[self._at + AHEAD] & BLOCK_BITS)
                 self._at += 1
                 if slot:
                     self._left -= 1
