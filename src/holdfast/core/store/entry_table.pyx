@@ -112,10 +112,15 @@ cdef inline bytes value_object(unsigned char *block):
     return PyBytes_FromStringAndSize(<const char *> content, size)
 
 
+cdef inline Py_ssize_t rounded(Py_ssize_t size) noexcept nogil:
+    """What is asked for: Python's allocator has blocks of 16, 32 … 512 bytes, and a value may grow in what is left."""
+    return size if size > SMALL_BLOCK else (size + 15) & ~<Py_ssize_t> 15
+
+
 cdef inline Py_ssize_t block_size(const unsigned char *block) noexcept nogil:
     """Bytes of the block itself."""
     cdef Py_ssize_t size = key_at(block) + key_size_of(block)
-    return size if is_large(block) else size + (<const uint16_t *> (block + 4))[1]
+    return rounded(size if is_large(block) else size + (<const uint16_t *> (block + 4))[1])
 
 
 cdef unsigned char *new_block(
@@ -133,7 +138,7 @@ cdef unsigned char *new_block(
     cdef unsigned char *block
     if large and whole is None:
         whole = PyBytes_FromStringAndSize(<const char *> value, value_size)
-    block = <unsigned char *> PyObject_Malloc(begins + key_size + (0 if large else value_size))
+    block = <unsigned char *> PyObject_Malloc(rounded(begins + key_size + (0 if large else value_size)))
     if block is NULL:
         raise MemoryError()
     if (<uint64_t> block) & MARK_BITS:
@@ -347,7 +352,7 @@ cdef class EntryTable:
         cdef unsigned char *block = block_of(slot[0])
         cdef unsigned char *fresh
         cdef PyObject *former
-        cdef Py_ssize_t before, begins
+        cdef Py_ssize_t begins
         cdef bint large = value_size >= LARGE_BYTES
         if large and is_large(block):
             if whole is None:
@@ -359,10 +364,7 @@ cdef class EntryTable:
             return 0
         begins = key_at(block) + key_size_of(block)
         if not large and not is_large(block):
-            before = begins + (<uint16_t *> (block + 4))[1]
-            if before == begins + value_size or (
-                before <= SMALL_BLOCK and (before + 15) >> 4 == (begins + value_size + 15) >> 4
-            ):
+            if block_size(block) == rounded(begins + value_size):
                 (<uint16_t *> (block + 4))[1] = <uint16_t> value_size
                 memcpy(block + begins, value, value_size)
                 return 0
