@@ -213,7 +213,7 @@ def main(entries: int, *, quick: bool, out: Path, one: str) -> None:
                 [
                     (
                         f"* {entries:,} entries, keys of 16 characters, {PARTITIONS} partitions; 8 bytes of each "
-                        "key and value are type and length. Else: what allocators add and what belongs to a time to live."
+                        "key and value are type and length. Else: what allocators add, and times to live."
                     ),
                     (
                         f"* Churn: {entries // 5:,} entries with values of 10 to 1,000 characters; each is overwritten "

@@ -78,7 +78,7 @@ from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import HAS_LEFT, Router
 from holdfast.core.routing.serving import Serving
 from holdfast.core.services.hosting import Service
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source

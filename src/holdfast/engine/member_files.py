@@ -13,7 +13,7 @@ from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.member import Member
 from holdfast.core.services.hosting import Service
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.ports import Disk, World

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.config.schema import LaneChoice
-from holdfast.core.store import entries as store_entries
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store import entry_mapping
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 
@@ -47,6 +47,6 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
 
 def source_digest() -> str:
     """Of all that is compiled, as it is now."""
-    store = Path(store_entries.__file__).parent
+    store = Path(entry_mapping.__file__).parent
     sources = (Path(entries_cy.__file__), store / "entry_table.pyx", store / "entry_table.pxd")
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

@@ -200,6 +200,7 @@ def test_only_bytes_are_taken(wrong: object) -> None:
     assert len(table) == 0
 
 
+@pytest.mark.rule("store/E-6")
 def test_an_iteration_ends_when_keys_come_or_go() -> None:
     table = EntryTable()
     table.update((b"%d" % number, b"v") for number in range(5000))
@@ -220,6 +221,7 @@ def test_an_iteration_ends_when_keys_come_or_go() -> None:
         next(walk)
 
 
+@pytest.mark.rule("store/E-6")
 def test_an_iteration_goes_on_while_values_change() -> None:
     table = EntryTable()
     table.update((b"%d" % number, b"v") for number in range(3000))
@@ -243,6 +245,7 @@ def held() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.rule("store/E-1", "store/E-2")
 @pytest.mark.usefixtures("traced")
 def test_an_entry_takes_little_more_than_its_bytes() -> None:
     keys = [b"key-%020d" % number for number in range(20_000)]
@@ -266,6 +269,7 @@ def test_empty_tables_are_small() -> None:
     assert sys.getsizeof(one) <= 150
 
 
+@pytest.mark.rule("store/E-4")
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("mask", [0xFFFF_FFFF, 0xFFFF, 1])
 def test_churn_leaves_nothing(mask: int) -> None:
@@ -310,6 +314,7 @@ def test_a_table_that_is_let_go_or_cleared_is_freed() -> None:
     assert held() - before < 3000
 
 
+@pytest.mark.rule("store/E-1")
 def test_large_values_are_shared_and_let_go() -> None:
     value = b"v" * LARGE
     begun = sys.getrefcount(value)
@@ -396,6 +401,7 @@ def test_it_stays_inside_its_blocks() -> None:
 # -- no operation takes long
 
 
+@pytest.mark.rule("store/E-3")
 def test_no_operation_moves_more_than_a_segment() -> None:
     """However many entries there are: what grows, is split, shrinks or is merged is bounded (store/E-3)."""
     table = EntryTable()
@@ -413,6 +419,7 @@ def test_no_operation_moves_more_than_a_segment() -> None:
     assert places <= 16
 
 
+@pytest.mark.rule("store/E-5")
 def test_keys_that_all_meet_take_no_directory() -> None:
     """Whoever knew the seed could make them: it is slow then, but right, and takes no more memory."""
     for mask in (0, 0x0000_FFFF, 0x7):
@@ -427,6 +434,7 @@ def test_keys_that_all_meet_take_no_directory() -> None:
         assert table.shape() == ([], 0)
 
 
+@pytest.mark.rule("store/E-5")
 def test_the_order_is_another_one_in_every_process() -> None:
     """Else clients could choose keys that meet."""
     program = (

@@ -25,7 +25,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE

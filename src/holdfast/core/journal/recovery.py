@@ -36,7 +36,7 @@ from holdfast.core.model.journal_entries import (
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import FilesProof, View
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 from holdfast.errors import CounterBroken

@@ -29,7 +29,7 @@ from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.errors import InvariantBroken

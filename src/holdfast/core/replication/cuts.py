@@ -34,7 +34,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Completion
-from holdfast.core.store.entries import Entries
+from holdfast.core.store.entry_mapping import Entries
 from holdfast.core.store.map_state import Expiry, MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica

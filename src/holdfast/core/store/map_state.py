@@ -3,7 +3,7 @@
 A primary takes out what has ended. Backups never expire an entry by themselves: they wait for the primary's record, so
 that all copies hold the same.
 
-Entries that neither expire nor are counted cost what `entries` takes for them (store/entries.py), and nothing else.
+Entries that neither expire nor are counted cost what `entries` takes for them (`entry_mapping`), and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
 from holdfast.core.store.digest import RangeDigests, entry_digest, range_of, whole
-from holdfast.core.store.entries import Entries, NewEntries
+from holdfast.core.store.entry_mapping import Entries, NewEntries
 from holdfast.core.store.state import Observer
 
 AGAIN_NS = 1000 * MILLISECOND

@@ -13,7 +13,7 @@ from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.object_names import is_service
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
 from holdfast.core.store.request_ids import KEPT, Remembered
 from holdfast.core.store.service_state import WrittenState

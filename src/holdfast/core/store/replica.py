@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from holdfast.core.model.records import JournalMode, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.entries import NewEntries
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.state import HostedState, State
 from holdfast.core.store.tail import Tail

@@ -19,7 +19,7 @@ from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.operations import Request
 from holdfast.core.model.records import Record
 from holdfast.core.store.chunk import Numbered, Portion, Receiver
-from holdfast.core.store.entries import Entries
+from holdfast.core.store.entry_mapping import Entries
 
 
 class Observer(Protocol):

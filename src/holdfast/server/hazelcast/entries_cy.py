@@ -202,18 +202,35 @@ def _answer_without(
 @cython.cfunc
 @cython.inline
 def _answer_read(
-    table: EntryTable,
+    lane: EntryLane,
+    copy: PartitionCopy,
+    name: str,
+    held: Any,
+    confirms_reads: cython.bint,
     out: bytearray,
+    unsealed: bytearray,
     kind: cython.int,
     raw: cython.p_uchar,
     at: cython.Py_ssize_t,
     key_at: cython.Py_ssize_t,
     key_size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Add the answer to the read at `at`, straight from the table; answers what its value counts for, 0 without one."""
+    """Add the answer to the read at `at`, straight from a table whose entries end only when they are told to; answers
+    what its value counts for, 0 without one. -1: nothing was done, for it is no such map.
+    """
+    if held is None:
+        return -1
+    state = held.state
+    kept = state.entries
+    if type(kept) is not EntryTable or state.expiries:
+        return -1
+    if confirms_reads and lane.confirmed(name):
+        lane.rest_on(copy, name)
+        out = unsealed
     size: cython.Py_ssize_t = 0
     found = cython.cast(
-        cython.p_uchar, table.look(cython.address(raw[key_at]), key_size, cython.address(size))
+        cython.p_uchar,
+        cython.cast(EntryTable, kept).look(cython.address(raw[key_at]), key_size, cython.address(size)),
     )
     if found != cython.NULL and kind == GET:
         _answer_from(out, _GOT_VALUE, raw, at, found, size)
@@ -388,7 +405,7 @@ def serve_entries(
     named_length: cython.Py_ssize_t = -1
     judged = ""
     lasting: cython.bint = False
-    """Whether entries of the map `judged` end only when they are told to."""
+    """Whether writes are made here, and entries of the map `judged` end only when they are told to."""
     records = lane.open_records if FLAT else None
     flat: cython.bint = records is not None and not lane.listening
     written: list[Written] = _NO_RECORDS if records is None else records
@@ -465,28 +482,24 @@ def serve_entries(
                 held = copy.maps.get(name)
                 answers = out
                 if compiled:
-                    if (
-                        held is not None
-                        and type(held.state.entries) is EntryTable
-                        and not held.state.expiries
-                    ):
-                        if confirms_reads and lane.confirmed(name):
-                            lane.rest_on(copy, name)
-                            answers = unsealed
-                        size = _answer_read(
-                            cython.cast(EntryTable, held.state.entries),
-                            answers,
-                            kind,
-                            raw,
-                            at,
-                            key_at + DATA_AT,
-                            key_length - DATA_AT,
-                        )
+                    size = _answer_read(
+                        lane,
+                        copy,
+                        name,
+                        held,
+                        confirms_reads,
+                        out,
+                        unsealed,
+                        kind,
+                        raw,
+                        at,
+                        key_at + DATA_AT,
+                        key_length - DATA_AT,
+                    )
+                    if size >= 0:
                         at = key_end
-                        if size > SMALL:
-                            room -= size
-                            if room < 0:
-                                break
+                        if size > SMALL and (room := room - size) < 0:
+                            break
                         continue
                     key = raw[key_at + DATA_AT : key_end]
                 if held is None:
@@ -563,17 +576,14 @@ def serve_entries(
             or value_length > longest[1]
         ):
             return at
-        if locks_entries and LOCKS in copy.maps:
-            if compiled:
-                key = raw[key_at + DATA_AT : key_end]
-            if lane.locked(copy, name, key):
-                return at
+        if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
+            return at
         if flat and name is not judged:
             judged = name
             lasting = lane.lifetimes(name) == (0, 0)
+        old = _GENERAL
         if compiled:
-            old = _GENERAL
-            if flat and lasting and ttl_ms <= 0 and not key_hash:
+            if lasting and ttl_ms <= 0 and not key_hash:
                 old = _put(
                     written,
                     copy,
@@ -587,12 +597,12 @@ def serve_entries(
                 )
             if old is _GENERAL:
                 key = raw[key_at + DATA_AT : key_end]
-        if not compiled or old is _GENERAL:
+        if old is _GENERAL:
             value = raw[key_end + DATA_AT : value_end]
             if key_hash:
                 hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
                 old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
-            elif flat and lasting and ttl_ms <= 0:
+            elif lasting and ttl_ms <= 0:
                 old = _store(lane, written, copy, name, key, value)
             else:
                 old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
