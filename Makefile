@@ -103,7 +103,7 @@ clean: ## Remove what was built, measured or cached here
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target
 	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
-	find src \( -name 'entries_compiled*.so' -o -name 'poll_compiled*.so' \) -delete
+	find src \( -name 'entries_compiled*.so' -o -name 'poll_compiled*.so' -o -name 'entry_table*.so' \) -delete
 
 # -- what has to be there first --------------------------------------------------------------------------------------
 
@@ -111,6 +111,7 @@ install: $(VENV)/.installed $(VENV)/.lane
 
 # The data lane and the clients' sockets, compiled into src; where that cannot be, this says why, and plain Python does the same.
 $(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py \
+		src/holdfast/core/store/entry_table.pyx src/holdfast/core/store/entry_table.pxd \
 		src/holdfast/runtime/poll_cy.py src/holdfast/runtime/system_calls.pxd
 	@$(BIN)/python build_lane.py
 	@touch $@

@@ -1,5 +1,6 @@
 """Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
-(`holdfast.server.hazelcast.entries_cy`), and the clients' sockets (`holdfast.runtime.poll_cy`).
+(`holdfast.server.hazelcast.entries_cy`), the table that it stores entries in (`holdfast.core.store.entry_table`), and
+the clients' sockets (`holdfast.runtime.poll_cy`).
 
     python build_lane.py       into src, for a checkout; `make install` does it
 
@@ -26,6 +27,14 @@ SRC = ROOT / "src"
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": True}
 
 
+LANE = SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
+TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
+POLL = SRC / "holdfast" / "runtime" / "poll_cy.py"
+SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "system_calls.pxd"
+LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"))
+"""These know each other's layout, so each is of use only beside the other as it was."""
+
+
 class Module(NamedTuple):
     """One module that is compiled."""
 
@@ -33,7 +42,9 @@ class Module(NamedTuple):
     name: str
     """Of the compiled module."""
     source: Path
-    replaced: tuple[tuple[str, str], ...]
+    made_of: tuple[Path, ...]
+    """Its digest is of these, in this order (`runtime.compiled`)."""
+    replaced: tuple[tuple[str, str], ...] = ()
     """Lines of the source that import what stands for C, and what is imported instead."""
     names_of_c: tuple[Path, ...] = ()
     """Declarations of what is C."""
@@ -47,35 +58,44 @@ class Module(NamedTuple):
             if text.count(plain) != 1:
                 raise SystemExit(f"{self.source} does not import what stands for C as {plain!r}")
             text = text.replace(plain, of_c)
-        made_of = b"".join(path.read_bytes() for path in (self.source, *self.names_of_c))
-        return text + f'\n\nSOURCE = "{hashlib.sha256(made_of).hexdigest()}"\n'
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in self.made_of)).hexdigest()
+        return text + f'\n\nSOURCE = "{digest}"\n'
 
 
+IMPORTED_BY_LANE = """from holdfast.server.hazelcast.uncompiled import (
+    EntryTable,
+    bytes_of,
+    cython,
+    memcmp,
+    memcpy,
+    resize,
+)
+"""
+OF_C_FOR_LANE = (
+    "import cython; from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING as bytes_of; "
+    "from cython.cimports.cpython.bytearray import PyByteArray_Resize as resize; "
+    "from cython.cimports.holdfast.core.store.entry_table import EntryTable; "
+    "from cython.cimports.libc.string import memcmp, memcpy\n"
+)
 MODULES = (
+    Module("the table of entries", "holdfast.core.store.entry_table", TABLE, LANE_AND_TABLE),
     Module(
         "the data lane",
         "holdfast.server.hazelcast.entries_compiled",
-        SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py",
-        (
-            (
-                "from holdfast.server.hazelcast.uncompiled import bytes_of, cython, memcmp, memcpy, resize\n",
-                (
-                    "import cython; from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING as bytes_of; "
-                    "from cython.cimports.cpython.bytearray import PyByteArray_Resize as resize; "
-                    "from cython.cimports.libc.string import memcmp, memcpy\n"
-                ),
-            ),
-        ),
+        LANE,
+        LANE_AND_TABLE,
+        ((IMPORTED_BY_LANE, OF_C_FOR_LANE),),
     ),
     Module(
         "the clients' sockets",
         "holdfast.runtime.poll_compiled",
-        SRC / "holdfast" / "runtime" / "poll_cy.py",
+        POLL,
+        (POLL, SYSTEM_CALLS),
         (
             ("from holdfast.server.hazelcast.uncompiled import cython\n", "import cython\n"),
             ("from holdfast.runtime.system_calls import", "from cython.cimports.system_calls import"),
         ),
-        (SRC / "holdfast" / "runtime" / "system_calls.pxd",),
+        (SYSTEM_CALLS,),
         only_on="linux",
     ),
 )
@@ -97,7 +117,7 @@ def build(into: Path) -> tuple[list[Path], str]:
     with tempfile.TemporaryDirectory() as folder:
         extensions = []
         for module in wanted():
-            copy = Path(folder) / (module.name.rpartition(".")[2] + ".py")
+            copy = Path(folder) / (module.name.rpartition(".")[2] + module.source.suffix)
             copy.write_text(module.text(), encoding="utf-8")
             for path in module.names_of_c:
                 shutil.copy(path, folder)
@@ -106,7 +126,7 @@ def build(into: Path) -> tuple[list[Path], str]:
             made = cythonize(
                 extensions,
                 build_dir=folder,
-                include_path=[folder],
+                include_path=[folder, str(SRC)],
                 compiler_directives=DIRECTIVES,
                 quiet=True,
             )

@@ -34,7 +34,8 @@ OPERATIONS = 32 * 300
 class Primary:
     """A member that serves all partitions, alone or with a backup."""
 
-    def __init__(self, *, backups: int) -> None:
+    def __init__(self, way: DataLane, *, backups: int) -> None:
+        self.way = way
         settings = Settings(
             partitions=PartitionSettings(count=PARTITIONS), maps={"default": MapSettings(backups=backups)}
         )
@@ -42,11 +43,13 @@ class Primary:
         self.lane = Lane(ME, settings, out, Log(out, on=False))
         holders = (ME, BEN) if backups else (ME,)
         self.lane.attach([Assignment(1, holders)] * PARTITIONS)
-        self.lane.serving[:] = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
+        self.lane.serving[:] = [
+            PartitionCopy(partition, 0, entries=way.entries) for partition in range(PARTITIONS)
+        ]
 
-    def run(self, way: DataLane, buffers: list[bytes]) -> float:
+    def run(self, buffers: list[bytes]) -> float:
         """Nanoseconds for all buffers."""
-        serve, lane, names = way.serve, self.lane, {frames.MAP.encode(): frames.MAP}
+        serve, lane, names = self.way.serve, self.lane, {frames.MAP.encode(): frames.MAP}
         longest = (1 << 20, 1 << 20)
         spent = 0
         clock = time.perf_counter_ns
@@ -85,12 +88,13 @@ def main(rounds: int) -> None:
     click.echo(f"{'':34}" + "".join(f"{way.kind:>12}" for way in ways) + "  ns an operation, medians")
     gc.disable()
     for backups in (0, 1):
-        primary = Primary(backups=backups)
+        primaries = [Primary(way, backups=backups) for way in ways]
         for depth in (1, 32):
             for kind in ("set", "get"):
                 buffers = buffers_of(kind, depth)
-                primary.run(ways[0], buffers)
-                told = [[primary.run(way, buffers) / OPERATIONS for way in ways] for _ in range(rounds)]
+                for primary in primaries:
+                    primary.run(buffers)
+                told = [[primary.run(buffers) / OPERATIONS for primary in primaries] for _ in range(rounds)]
                 found = [median(column) for column in zip(*told, strict=True)]
                 title = f"{kind}, {depth} in a buffer, backups: {backups}"
                 ratio = f"  {found[0] / found[1]:.2f} x" if len(found) > 1 else ""

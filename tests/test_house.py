@@ -178,11 +178,11 @@ def test_modules_are_short_enough_to_read() -> None:
 
 COMPLEXITY = {"core": 23, "": 26}
 """Ways through a function, at most (McCabe): what branches, one more for each. By layer; else that of all."""
-HOT = {"serve_entries": 85, "serve_zone_entries": 60}
+HOT = {"serve_entries": 96, "serve_zone_entries": 60}
 """One loop over the frames of a read buffer: calls that it does not make are what it is fast by. That of the data lane
-has the two ways in which plain Python and what is compiled take bytes apart."""
+has the two ways in which plain Python and what is compiled take bytes apart, and the way straight to a table."""
 MODULE_COMPLEXITY = 290
-MODULE_IMPORTS = 30
+MODULE_IMPORTS = 31
 """Modules of ours that one module names; only the member, which puts all machines together, is near it."""
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
 

@@ -78,6 +78,7 @@ from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import HAS_LEFT, Router
 from holdfast.core.routing.serving import Serving
 from holdfast.core.services.hosting import Service
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
@@ -95,8 +96,11 @@ class Member:
         settings: Settings,
         services: Sequence[Service] = (),
         recovered: Recovered | None = None,
+        entries: NewEntries = dict,
     ) -> None:
-        """`settings` are those `with_services` makes of the services; `recovered` is what was found in its files."""
+        """`settings` are those `with_services` makes of the services; `recovered` is what was found in its files;
+        `entries` makes what maps keep entries in.
+        """
         self.me = identity.info.uuid
         self.settings = settings
         self.out = Outbox(self)
@@ -130,6 +134,7 @@ class Member:
             services,
             lane=self.lane,
             collectors=self.collectors,
+            entries=entries,
         )
         self.recovered = recovered
         if recovered is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -12,6 +13,7 @@ from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.member import Member
 from holdfast.core.services.hosting import Service
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.ports import Disk, World
@@ -30,12 +32,13 @@ def driver_with_files(
     new_id: Callable[[], str],
     failed: Callable[[JournalBroken], None],
     recorder: Recorder | None = None,
+    entries: NewEntries = dict,
 ) -> tuple[Driver, Journal, Recovered]:
     """A member of what is found on the disk, and its driver; start it when the journal is ready (`when_ready`).
 
     `name`: of the member whose files these must be, if both have one. `failed` is called when nothing can be written
     any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
-    `recorder` writes down the member's life.
+    `recorder` writes down the member's life. `entries` makes what maps keep entries in.
     """
     recoveries: list[RecordedRecovery] = []
 
@@ -51,7 +54,7 @@ def driver_with_files(
         new_id=new_id,
         now_ns=world.now_ns(),
         wall_ms=world.wall_ms(),
-        recovering=Recovery if recorder is None else recorded,
+        recovering=partial(Recovery, entries=entries) if recorder is None else recorded,
     )
     info = msgspec.structs.replace(
         identity.info,
@@ -62,7 +65,7 @@ def driver_with_files(
         behind=recovered.behind,
     )
     known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
-    member = Member(known, settings, services, recovered)
+    member = Member(known, settings, services, recovered, entries)
     driver = Driver(member, world)
     if recorder is not None:
         restored = restored_of(recovered, recoveries[-1])

@@ -1,4 +1,4 @@
-"""Which of the two ways does the data lane go: plain Python, or the same compiled?"""
+"""Which way does the data lane go, plain Python or the same compiled? And what do members keep entries in?"""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.config.schema import LaneChoice
+from holdfast.core.store import entry_mapping
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.runtime.compiled import compiled_from
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 
 COMPILED = "holdfast.server.hazelcast.entries_compiled"
+TABLE = "holdfast.core.store.entry_table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class DataLane:
 
     kind: Literal["compiled", "python"]
     serve: ServeEntries
+    entries: NewEntries = dict
+    """Makes what the maps of this member keep entries in."""
     why: str = ""
     """Why it is not compiled."""
 
@@ -27,9 +32,18 @@ class DataLane:
 def data_lane(choice: LaneChoice = "auto") -> DataLane:
     """The compiled one, if it is there, was made of this very source, and is not refused (`member.lane`)."""
     if choice == "python":
-        return DataLane("python", serve_entries, "member.lane = 'python'")
-    compiled, why = compiled_from(COMPILED, Path(entries_cy.__file__))
-    if compiled is None:
-        return DataLane("python", serve_entries, why)
+        return DataLane("python", serve_entries, why="member.lane = 'python'")
+    sources = lane_sources()
+    compiled, why = compiled_from(COMPILED, *sources)
+    table, why_no_table = compiled_from(TABLE, *sources)
+    if compiled is None or table is None:
+        return DataLane("python", serve_entries, why=why or why_no_table)
     serve: ServeEntries = compiled.serve_entries
-    return DataLane("compiled", serve)
+    entries: NewEntries = table.EntryTable
+    return DataLane("compiled", serve, entries)
+
+
+def lane_sources() -> tuple[Path, ...]:
+    """What the lane and its table are compiled from."""
+    table = Path(entry_mapping.__file__).parent / "entry_table.pyx"
+    return Path(entries_cy.__file__), table, table.with_suffix(".pxd")

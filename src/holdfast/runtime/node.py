@@ -159,6 +159,13 @@ class Node(MemberGrid):
         network.address = Address(public, member_port)
         self.client_address = Address(public, client_port)
         identity = self._identity(public, member_port, client_port)
+        self.data_lane = data_lane(chosen.lane)
+        log.info(
+            "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
+        )
+        log.info(
+            "clients' sockets: %s", " because ".join(filter(None, (self.sockets.kind, self.sockets.why)))
+        )
         try:
             self.driver = await self._open(identity)
         except BaseException:
@@ -171,13 +178,6 @@ class Node(MemberGrid):
         network.failed = self.failed
         network.came = self.came
         network.begin(self.driver)
-        self.data_lane = data_lane(chosen.lane)
-        log.info(
-            "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
-        )
-        log.info(
-            "clients' sockets: %s", " because ".join(filter(None, (self.sockets.kind, self.sockets.why)))
-        )
         self._door = Door(
             self,
             settings.limits,
@@ -221,7 +221,7 @@ class Node(MemberGrid):
         """The member, with what its files hold; returns when it may act."""
         settings = self.settings
         if not settings.persistence.directory or settings.member.lite:
-            return Driver(Member(identity, settings, self.services), self)
+            return Driver(Member(identity, settings, self.services, entries=self.data_lane.entries), self)
         directory = Path(settings.persistence.directory)
         self._disk = RealDisk(directory, self.loop, self.guard)
         began = time.monotonic()
@@ -237,6 +237,7 @@ class Node(MemberGrid):
                     name=settings.member.name,
                     new_id=lambda: str(uuids.uuid4()),
                     failed=self.failed,
+                    entries=self.data_lane.entries,
                 )
         except BaseException:
             self._disk.close()

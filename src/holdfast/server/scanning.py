@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any
@@ -31,7 +31,9 @@ _HEAD_BYTES = 8
 
 
 class Scanned:
-    """The entries of a map in one partition at one moment. Costs two references an entry, no copies."""
+    """The entries of a map in one partition at one moment. Costs two references an entry; a table's small
+    values are copied.
+    """
 
     __slots__ = (
         "_at",
@@ -89,18 +91,18 @@ class Scanned:
         if question.any_copy and hashes:
             self._hashes = [hashes.get(key, 0) for key in self._keys]
 
-    def _take_in(self, question: own.Scan, found: dict[bytes, bytes] | list[tuple[bytes, bytes]]) -> None:
+    def _take_in(self, question: own.Scan, found: Mapping[bytes, bytes] | list[tuple[bytes, bytes]]) -> None:
         if question.ranges:
             wanted = frozenset(question.ranges)
-            items = found.items() if isinstance(found, dict) else found
+            items = found if isinstance(found, list) else found.items()
             found = [item for item in items if range_of(item[0]) in wanted]
         limit = question.limit if question.limit > 0 else None
-        if isinstance(found, dict):
-            self._keys = list(islice(found, limit))
-            self._values = list(islice(found.values(), limit))
-        else:
+        if isinstance(found, list):
             self._keys = [key for key, _ in islice(found, limit)]
             self._values = [value for _, value in islice(found, limit)]
+        else:
+            self._keys = list(islice(found, limit))
+            self._values = list(islice(found.values(), limit))
 
     @property
     def ended(self) -> bool:
@@ -139,7 +141,7 @@ def _up_to(sizes: Iterable[int], size_max: int) -> int:
     return bisect_left(list(accumulate(sizes)), size_max) + 1
 
 
-def _of_pin(question: own.Scan, pin: Pin) -> dict[bytes, bytes] | list[tuple[bytes, bytes]]:
+def _of_pin(question: own.Scan, pin: Pin) -> Mapping[bytes, bytes] | list[tuple[bytes, bytes]]:
     """What had ended was taken out before the cut: everything else counts, whatever the time is now."""
     if not question.keys:
         return pin.content()
@@ -148,12 +150,12 @@ def _of_pin(question: own.Scan, pin: Pin) -> dict[bytes, bytes] | list[tuple[byt
 
 def _of_copy(
     question: own.Scan, held: MapReplica, now_ns: int
-) -> dict[bytes, bytes] | list[tuple[bytes, bytes]]:
-    found: dict[bytes, bytes] | list[tuple[bytes, bytes]] = held.state.entries
+) -> Mapping[bytes, bytes] | list[tuple[bytes, bytes]]:
+    found: Mapping[bytes, bytes] | list[tuple[bytes, bytes]] = held.state.entries
     if question.keys:
         found = _chosen(question.keys, held.state.entries.get)
     if held.state.expiries and not question.any_copy:
-        items = found.items() if isinstance(found, dict) else found
+        items = found if isinstance(found, list) else found.items()
         found = [item for item in items if not held.state.expired(item[0], now_ns, touch=False)]
     return found
 

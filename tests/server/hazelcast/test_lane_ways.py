@@ -1,4 +1,5 @@
 """The data lane has three ways to go: the lane's own methods, the flat writes of the same source, and that compiled.
+Each of them goes with a dictionary, and with a table where there is one.
 
 Whatever the bytes are, all of them read as far, answer with the same bytes, leave the same entries, counters, expiries
 and notes for observers, and queue the same records.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +25,10 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.replication.lane import Lane
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
+from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, ServeEntries
 
@@ -100,14 +104,14 @@ def buffers(draw: st.DrawFn) -> list[bytes]:
 class Primary:
     """Serves partition 0, 1 while it is passive, and not 2; observed or not, with locks or without."""
 
-    def __init__(self, *, observed: bool, locks: bool, listening: bool) -> None:
+    def __init__(self, entries: NewEntries = dict, *, observed: bool, locks: bool, listening: bool) -> None:
         self.out = Outbox()
         self.out.now_ns = 1
         maps = {**MAPS, "m": MapSettings(backups=1, transactional=locks)}
         chosen = Settings(partitions=PartitionSettings(count=3), maps=maps)
         self.lane = Lane(ME, chosen, self.out, Log(self.out, on=False))
         self.lane.attach([Assignment(1, (ME, BEN))] * 3)
-        self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
+        self.copies = [PartitionCopy(partition, 0, entries=entries) for partition in range(3)]
         self.lane.serving[0] = self.copies[0]
         self.lane.leading[:2] = self.copies[:2]
         self.heard: list[object] = []
@@ -123,10 +127,10 @@ class Primary:
         if locks:
             self.lane.set(self.copies[0], TRANSACTIONS_MAP, locks_of_map("m") + KEYS[1], b"x", 0, 0, 0)
 
-    def serve(self, way: ServeEntries, data: bytes, room: int) -> object:
+    def serve(self, way: ServeEntries, data: bytes, room: int, longest: tuple[int, int] = LONGEST) -> object:
         """What a session sees of it."""
         out, unsealed = bytearray(b"before"), bytearray()
-        at = way(data, 0, self.lane, KNOWN, out, unsealed, LONGEST, room)
+        at = way(data, 0, self.lane, KNOWN, out, unsealed, longest, room)
         return at, out, unsealed
 
     def state(self) -> object:
@@ -134,7 +138,7 @@ class Primary:
         return [
             (
                 name,
-                list(held.state.entries.items()),
+                dict(held.state.entries.items()),
                 held.state.hashes,
                 {key: (one.ttl_ms, one.stored_ns) for key, one in held.state.expiries.items()},
                 held.state.deadlines,
@@ -151,12 +155,32 @@ class Primary:
         ]
 
 
+@dataclass(frozen=True)
+class Way:
+    """How it is served, and what entries are kept in."""
+
+    serve: ServeEntries
+    entries: NewEntries = dict
+
+
 def agree(
-    way: ServeEntries, arrived: list[bytes], room: int, *, observed: bool, locks: bool, listening: bool
+    way: Way,
+    arrived: list[bytes],
+    room: int,
+    *,
+    observed: bool = False,
+    locks: bool = False,
+    listening: bool = False,
+    longest: tuple[int, int] = LONGEST,
 ) -> None:
-    one, other = (Primary(observed=observed, locks=locks, listening=listening) for _ in range(2))
+    one, other = (
+        Primary(entries, observed=observed, locks=locks, listening=listening)
+        for entries in (dict, way.entries)
+    )
     for data in arrived:
-        assert one.serve(entries_cy.serve_entries, data, room) == other.serve(way, data, room)
+        assert one.serve(entries_cy.serve_entries, data, room, longest) == other.serve(
+            way.serve, data, room, longest
+        )
         assert one.state() == other.state()
         for primary in (one, other):
             primary.out.now_ns += 2_000_000
@@ -176,14 +200,22 @@ def compiled(*arguments: Any) -> int:
 needs_compiler = pytest.mark.skipif(
     data_lane().kind == "python", reason=f"there is no compiled data lane: {data_lane().why}"
 )
-WAYS = [pytest.param(flat, id="flat"), pytest.param(compiled, id="compiled", marks=needs_compiler)]
+TABLE = data_lane().entries
+WAYS = [
+    pytest.param(Way(flat), id="flat"),
+    pytest.param(Way(flat, TABLE), id="flat-table", marks=needs_compiler),
+    pytest.param(Way(entries_cy.serve_entries, TABLE), id="plain-table", marks=needs_compiler),
+    pytest.param(Way(compiled), id="compiled", marks=needs_compiler),
+    pytest.param(Way(compiled, TABLE), id="compiled-table", marks=needs_compiler),
+]
+FLAT = [way for way in WAYS if way.id != "plain-table"]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=400, deadline=None)
 @given(buffers(), st.sampled_from([1 << 30, 1000, 0]), st.booleans(), st.booleans(), st.booleans())
 def test_both_ways_do_the_same(
-    way: ServeEntries, arrived: list[bytes], room: int, observed: bool, locks: bool, listening: bool
+    way: Way, arrived: list[bytes], room: int, observed: bool, locks: bool, listening: bool
 ) -> None:
     agree(way, arrived, room, observed=observed, locks=locks, listening=listening)
 
@@ -192,7 +224,7 @@ def test_both_ways_do_the_same(
 @pytest.mark.parametrize("name", KNOWN.values())
 @pytest.mark.parametrize("word", [0, 7])
 @pytest.mark.parametrize("ttl_ms", [-1, 0, 60_000])
-def test_each_kind_in_each_map(way: ServeEntries, name: str, word: int, ttl_ms: int) -> None:
+def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> None:
     """What chance may leave out: an entry with and without expiry and hash word, written again, and removed."""
     arrived = [
         request(kind, name, key, value, partition=0, ttl_ms=ttl, word=one, number=1)
@@ -213,7 +245,7 @@ def test_each_kind_in_each_map(way: ServeEntries, name: str, word: int, ttl_ms: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_cut_anywhere(way: ServeEntries) -> None:
+def test_cut_anywhere(way: Way) -> None:
     """A message that has not come whole is left, whatever is missing: nothing is read behind the buffer's end."""
     whole = b"".join(
         request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=kind)
@@ -224,11 +256,27 @@ def test_cut_anywhere(way: ServeEntries) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ordinary_entries_do_not_take_the_lanes_methods(
-    way: ServeEntries, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("observed", [False, True])
+def test_values_of_every_size(way: Way, observed: bool) -> None:
+    """Small ones are copied into the table, and large ones are shared with who has them: both are told as they are."""
+    sizes = [0, 1, 480, 500, 4080, 4095, 4096, 4097, 70_000, 1 << 20, 5, 4096, 100]
+    arrived = [
+        request(
+            kind, name, KEYS[0], int_data(0) + bytes([at]) * size, partition=0, ttl_ms=-1, word=0, number=at
+        )
+        for at, size in enumerate(sizes)
+        for name in ("m", "alone")
+        for kind in (SET, GET, PUT, GET, CONTAINS_KEY)
+    ]
+    agree(way, arrived, 1 << 30, observed=observed, longest=(1 << 21, 1 << 21))
+    agree(way, [b"".join(arrived)], 1 << 30, observed=observed, longest=(1 << 21, 1 << 21))
+    agree(way, [b"".join(arrived[:40])], 5000, observed=observed, longest=(1 << 21, 1 << 21))
+
+
+@pytest.mark.parametrize("way", FLAT)
+def test_ordinary_entries_do_not_take_the_lanes_methods(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparison above would compare a thing with itself."""
-    primary = Primary(observed=False, locks=False, listening=False)
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
     for name in ("set", "remove"):
         monkeypatch.setattr(primary.lane, name, None)
     whole = b"".join(
@@ -236,7 +284,7 @@ def test_ordinary_entries_do_not_take_the_lanes_methods(
         for kind in (SET, PUT, REMOVE, SET, DELETE)
     )
     before = len(primary.lane.open_records)
-    assert primary.serve(way, whole, 1 << 30)[0] == len(whole)  # type: ignore[index]
+    assert primary.serve(way.serve, whole, 1 << 30)[0] == len(whole)  # type: ignore[index]
     assert len(primary.lane.open_records) == before + 5
 
 
@@ -256,8 +304,10 @@ def test_python_can_be_chosen() -> None:
 
 def test_what_is_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that is older than the source would do what the source said then."""
-    old = SimpleNamespace(SOURCE="0" * 64, serve_entries=None)
-    monkeypatch.setitem(sys.modules, COMPILED, old)
-    lane = data_lane()
-    assert (lane.kind, lane.serve) == ("python", entries_cy.serve_entries)
-    assert "make install" in lane.why
+    old = SimpleNamespace(SOURCE="0" * 64, serve_entries=None, EntryTable=None)
+    for name in (COMPILED, TABLE_MODULE):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, old)
+            lane = data_lane()
+        assert (lane.kind, lane.serve, lane.entries) == ("python", entries_cy.serve_entries, dict)
+        assert "make install" in lane.why

@@ -36,6 +36,7 @@ from holdfast.core.model.journal_entries import (
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import FilesProof, View
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 from holdfast.errors import CounterBroken
@@ -116,8 +117,11 @@ class _HeldGroup:
 class Recovery:
     """Takes checkpoints first, then blocks, and says what a member holds."""
 
-    def __init__(self, now_ns: int, wall_ms: int) -> None:
-        """now_ns: this member's monotonic time. wall_ms: the same moment in milliseconds since 1970, by its clock."""
+    def __init__(self, now_ns: int, wall_ms: int, *, entries: NewEntries = dict) -> None:
+        """now_ns: this member's monotonic time. wall_ms: the same moment in milliseconds since 1970, by its clock.
+        `entries` makes what maps keep entries in.
+        """
+        self._entries = entries
         self._now_ns = now_ns
         self._wall_ms = wall_ms
         self._at_ns = now_ns
@@ -147,7 +151,7 @@ class Recovery:
             self._groups[snapshot.partition] = _HeldGroup(RecoveredGroup(pieces), lsn, file)
             return
         self._at_ns = self._moment(snapshot.wall_ms)
-        copy = PartitionCopy(snapshot.partition, snapshot.epoch)
+        copy = PartitionCopy(snapshot.partition, snapshot.epoch, entries=self._entries)
         for taken in snapshot.maps:
             copy.read(taken, self._at_ns)
         copy.requests.merge(snapshot.requests)
@@ -241,7 +245,8 @@ class Recovery:
             found = self._held.get(entry.partition)
             if found is None or found.lsn < lsn:
                 self._begins(entry.partition, lsn)
-                self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn - 1)
+                copy = PartitionCopy(entry.partition, entry.epoch, entries=self._entries)
+                self._held[entry.partition] = _Held(copy, lsn - 1)
         elif type(entry) is Dropped:
             self._dropped(lsn, entry)
         elif type(entry) is Meta:

@@ -132,7 +132,7 @@ class Clearings:
                 clearing.keys.clear()
             elif held is not None:
                 if clearing.of is None:
-                    clearing.of, clearing.keys = held, list(reversed(held.state.entries))
+                    clearing.of, clearing.keys = held, list(held.state.entries)[::-1]
                 size += self._remove(clearing, copy, held, SLICE_BYTES - size)
 
             if not clearing.keys:

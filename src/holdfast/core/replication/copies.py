@@ -29,6 +29,7 @@ from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.errors import InvariantBroken
@@ -55,8 +56,12 @@ class Copies:
         *,
         lane: Lane | None = None,
         collectors: Collectors | None = None,
+        entries: NewEntries = dict,
     ) -> None:
-        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup."""
+        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup; `entries`:
+        makes what maps keep entries in.
+        """
+        self.entries = entries
         self._me = me
         self._log = log
         self._awaits_disk = False
@@ -323,7 +328,7 @@ class Copies:
         if copy is None and old.version and new.epoch == old.epoch:
             raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
         if copy is None or copy.epoch < new.epoch:
-            copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids)
+            copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids, self.entries)
             self._log.note(Began(partition, new.epoch))
         assert self.held[partition] is copy, "a replica of the row has its copy"
         assert copy.epoch >= new.epoch, "no copy is of a history that was declared lost"

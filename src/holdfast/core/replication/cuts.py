@@ -23,7 +23,7 @@ Copies that are filled, recovered or repaired hold the updates of a cut, but not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +34,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Completion
+from holdfast.core.store.entry_mapping import Entries
 from holdfast.core.store.map_state import Expiry, MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -94,7 +95,7 @@ class Pin:
         """Keys that have changed since, with what they had at the cut; None: nothing."""
         held.state.observe(self)
 
-    def absorb(self, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
+    def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
         """These keys have changed, from what is given: that counts for those of which nothing is known yet."""
         overlay = self._overlay
         if not overlay:
@@ -110,7 +111,7 @@ class Pin:
         self.entries -= len(keys)
         assert self.entries >= 0, "no more is hidden than was there"
 
-    def complete(self, entries: dict[bytes, bytes]) -> bool:
+    def complete(self, entries: Entries) -> bool:
         """All entries, which are these, are about to go: from now on it holds them itself, and observes no more."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
@@ -125,7 +126,7 @@ class Pin:
         if state is not None:
             state.unobserve(self)
 
-    def content(self) -> dict[bytes, bytes]:
+    def content(self) -> Mapping[bytes, bytes]:
         """All entries at the cut. Not to be changed, and of use until the member does something else."""
         state = self._state
         if state is None:

@@ -6,6 +6,8 @@ asked; on a backup, and in operations on whole partitions, it is passed over.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import DEFAULT_TTL, EventKind, Op, Request, Value
@@ -233,13 +235,13 @@ def decide_whole(state: MapState | None, request: Request, now_ns: int) -> Decis
     return Decision(_collect(request, _living(state, now_ns) if state is not None else {}))
 
 
-def _living(state: MapState, now_ns: int) -> dict[bytes, bytes]:
+def _living(state: MapState, now_ns: int) -> Mapping[bytes, bytes]:
     if not state.expiries:
         return state.entries
     return {k: v for k, v in state.entries.items() if not state.expired(k, now_ns, touch=False)}
 
 
-def _collect(request: Request, entries: dict[bytes, bytes]) -> Value:
+def _collect(request: Request, entries: Mapping[bytes, bytes]) -> Value:
     op = request.op
     if op is Op.SIZE:
         return len(entries)

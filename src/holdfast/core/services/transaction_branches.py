@@ -48,7 +48,7 @@ from holdfast.core.services.map_operations import peek
 from holdfast.core.store.replica import MapReplica
 
 LOCKED_TOO_LONG = "a transaction has locked the entry, and did not end in time"
-_NOTHING: dict[bytes, bytes] = {}
+_NOTHING: Mapping[bytes, bytes] = {}
 
 
 class Branches:

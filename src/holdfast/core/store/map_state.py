@@ -3,7 +3,7 @@
 A primary takes out what has ended. Backups never expire an entry by themselves: they wait for the primary's record, so
 that all copies hold the same.
 
-Entries that neither expire nor are counted cost a dictionary slot and two bytes objects, and nothing else.
+Entries that neither expire nor are counted cost what `entries` takes for them (`entry_mapping`), and nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
 from holdfast.core.store.digest import RangeDigests, entry_digest, range_of, whole
+from holdfast.core.store.entry_mapping import Entries, NewEntries
 from holdfast.core.store.state import Observer
 
 AGAIN_NS = 1000 * MILLISECOND
@@ -74,9 +75,9 @@ class MapState:
 
     __slots__ = ("_digests", "deadlines", "entries", "expiries", "hashes", "name", "observers", "touched")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, entries: NewEntries = dict) -> None:
         self.name = name
-        self.entries: dict[bytes, bytes] = {}
+        self.entries: Entries = entries()
         self.expiries: dict[bytes, Expiry] = {}
         self.hashes: dict[bytes, int] = {}
         """Partition-hash words of the few keys that carry one."""
@@ -230,7 +231,8 @@ class MapState:
         """Hold what `base` holds; both go their own ways from now on."""
         assert base is not self, "it begins from another one"
         assert not self.observers, "nobody observes what is not whole"
-        self.entries = base.entries.copy()
+        assert not self.entries, "it is new"
+        self.entries.update(base.entries)
         self.expiries = {key: expiry.copy() for key, expiry in base.expiries.items()}
         self.hashes = base.hashes.copy()
         self.deadlines = base.deadlines.copy()
@@ -263,7 +265,7 @@ class MapState:
         return msgspec.structs.replace(record, ttl_ms=expiry.remaining_ttl_ms(now_ns))
 
     def write_to(self, taken: MapSnapshot, now_ns: int) -> None:
-        """Costs two lists, no copy of bytes."""
+        """Costs two lists; small values are copied if a table has them."""
         taken.keys.extend(self.entries)
         taken.values.extend(self.entries.values())
         if self.expiries:
@@ -276,7 +278,7 @@ class MapState:
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
         """Times to live go on from when they were written down."""
         assert not self.entries and self.touched is None, "a new state is read, which nobody observes"
-        self.entries = dict(zip(taken.keys, taken.values, strict=True))
+        self.entries.update(zip(taken.keys, taken.values, strict=True))
         if taken.ttls_ms or taken.max_idles_ms:
             zeros = [0] * len(taken.keys)
             columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)

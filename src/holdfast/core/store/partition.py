@@ -13,6 +13,7 @@ from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.object_names import is_service
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
 from holdfast.core.store.request_ids import KEPT, Remembered
 from holdfast.core.store.service_state import WrittenState
@@ -21,10 +22,13 @@ from holdfast.core.store.service_state import WrittenState
 class PartitionCopy:
     """Everything one member holds of one partition."""
 
-    __slots__ = ("epoch", "maps", "partition", "requests", "services", "term")
+    __slots__ = ("_entries", "epoch", "maps", "partition", "requests", "services", "term")
 
-    def __init__(self, partition: int, epoch: int, request_ids: int = KEPT) -> None:
-        """`request_ids`: how many of the last requests it remembers."""
+    def __init__(
+        self, partition: int, epoch: int, request_ids: int = KEPT, entries: NewEntries = dict
+    ) -> None:
+        """`request_ids`: how many of the last requests it remembers. `entries`: makes what maps keep entries in."""
+        self._entries = entries
         self.partition = partition
         self.epoch = epoch
         """Which history the content belongs to: a partition that was declared lost and began anew has a higher one."""
@@ -65,7 +69,7 @@ class PartitionCopy:
         """The map's share of this partition, made empty on first touch."""
         found = self.maps.get(name)
         if found is None:
-            found = self.maps[name] = map_replica(name)
+            found = self.maps[name] = map_replica(name, self._entries)
         return found
 
     def counters(self) -> list[tuple[str, int, int]]:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from holdfast.core.model.records import JournalMode, Record
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.state import HostedState, State
 from holdfast.core.store.tail import Tail
@@ -129,6 +130,6 @@ def service_replica(name: str, state: HostedState) -> ServiceReplica:
     return Replica(name, state)
 
 
-def map_replica(name: str) -> MapReplica:
+def map_replica(name: str, entries: NewEntries = dict) -> MapReplica:
     """A map's replica, with no entries."""
-    return Replica(name, MapState(name))
+    return Replica(name, MapState(name, entries))

@@ -19,17 +19,18 @@ from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.operations import Request
 from holdfast.core.model.records import Record
 from holdfast.core.store.chunk import Numbered, Portion, Receiver
+from holdfast.core.store.entry_mapping import Entries
 
 
 class Observer(Protocol):
     """Who has to know what a state held before a change: digests, pins of cuts, an index. None of these may raise."""
 
-    def absorb(self, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
+    def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
         """These keys have changed since it was told last, from what is given (None: the key was not there) to what the
         entries hold now.
         """
 
-    def complete(self, entries: dict[bytes, bytes]) -> bool:
+    def complete(self, entries: Entries) -> bool:
         """All entries, which are these, are about to go; changes until now have been absorbed. Answers whether it goes
         on, with none.
         """

@@ -274,7 +274,7 @@ class Destination:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
         assert partition not in self.staging, "one copy of a partition is filled at a time"
-        copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
+        copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids, self._copies.entries)
         self._copies.furnish(copy, fill.index)
         staged = self.staging[partition] = StagingReplica(
             sender,

@@ -13,13 +13,21 @@ from __future__ import annotations
 # is its point
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Written
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.uncompiled import bytes_of, cython, memcmp, memcpy, resize
+from holdfast.server.hazelcast.uncompiled import (
+    EntryTable,
+    bytes_of,
+    cython,
+    memcmp,
+    memcpy,
+    resize,
+)
 
 ServeEntries = Callable[
     [bytes, int, EntryLane, dict[bytes, str], bytearray, bytearray, tuple[int, int], int], int
@@ -39,6 +47,8 @@ saves most of their cost; plain Python gains little, and the methods are the ref
 """
 
 LOCKS = TRANSACTIONS_MAP
+_GENERAL: Any = object()
+"""What `_put` answers when it has done nothing."""
 _NO_RECORDS: list[Written] = []
 _SET_CHANGE, _REMOVE_CHANGE = Change.SET, Change.REMOVE
 SHORTEST = cython.declare(cython.int, 36)
@@ -150,10 +160,23 @@ def _answer_with(
     out: bytearray, head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, value: bytes
 ) -> cython.void:
     """Add this answer with a value to the request at `at`."""
-    count: cython.Py_ssize_t = len(value)
+    content: cython.p_uchar = value
+    _answer_from(out, head, raw, at, content, len(value))
+
+
+@cython.cfunc
+@cython.inline
+def _answer_from(
+    out: bytearray,
+    head: bytes,
+    raw: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    content: cython.p_uchar,
+    count: cython.Py_ssize_t,
+) -> cython.void:
+    """The same with a value that is somewhere in memory."""
     size: cython.uint = count + 10
     form: cython.p_uchar = head
-    content: cython.p_uchar = value
     to: cython.p_uchar = _room(out, VALUE_AT + count)
     memcpy(to, form, VALUE_AT)
     memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
@@ -174,6 +197,46 @@ def _answer_without(
         _answer(out, _GOT_NULL, raw, at)
     else:
         _answer(out, _CONTAINED if found else _NOT_CONTAINED, raw, at)
+
+
+@cython.cfunc
+@cython.inline
+def _answer_read(
+    lane: EntryLane,
+    copy: PartitionCopy,
+    name: str,
+    held: Any,
+    confirms_reads: cython.bint,
+    out: bytearray,
+    unsealed: bytearray,
+    kind: cython.int,
+    raw: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    key_at: cython.Py_ssize_t,
+    key_size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Add the answer to the read at `at`, straight from a table whose entries end only when they are told to; answers
+    what its value counts for, 0 without one. -1: nothing was done, for it is no such map.
+    """
+    if held is None:
+        return -1
+    state = held.state
+    kept = state.entries
+    if type(kept) is not EntryTable or state.expiries:
+        return -1
+    if confirms_reads and lane.confirmed(name):
+        lane.rest_on(copy, name)
+        out = unsealed
+    size: cython.Py_ssize_t = 0
+    found = cython.cast(
+        cython.p_uchar,
+        cython.cast(EntryTable, kept).look(cython.address(raw[key_at]), key_size, cython.address(size)),
+    )
+    if found != cython.NULL and kind == GET:
+        _answer_from(out, _GOT_VALUE, raw, at, found, size)
+        return size + 10
+    _answer_without(out, kind, found != cython.NULL, raw, at)
+    return 0
 
 
 @cython.cfunc
@@ -205,7 +268,7 @@ def _store(
     updates = held.updates
     if state.expiries or updates.hwm != updates.lwm:
         return lane.set(copy, name, key, value, 0, 0, 0)
-    entries: dict[bytes, bytes] = state.entries
+    entries = state.entries
     old = entries.get(key)
     touched: dict[bytes, bytes | None] | None = state.touched
     if touched is not None and key not in touched:
@@ -214,6 +277,53 @@ def _store(
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
     if held.recorded:
+        written.append((copy.partition, held, Record(name, number, _SET_CHANGE, key, value)))
+    return old
+
+
+@cython.cfunc
+@cython.inline
+def _put(
+    written: list[Written],
+    copy: PartitionCopy,
+    name: str,
+    wants_old: cython.bint,
+    raw: cython.p_uchar,
+    key_at: cython.Py_ssize_t,
+    key_size: cython.Py_ssize_t,
+    value_at: cython.Py_ssize_t,
+    value_size: cython.Py_ssize_t,
+) -> Any:
+    """`_store` straight from the read buffer into a table, with objects of only what others want to have. Answers the
+    old value, if it is wanted; `_GENERAL`: nothing was done.
+    """
+    held = copy.maps.get(name)
+    if held is None or held.changes:
+        return _GENERAL
+    state = held.state
+    updates = held.updates
+    kept = state.entries
+    if type(kept) is not EntryTable or state.expiries or updates.hwm != updates.lwm:
+        return _GENERAL
+    recorded: cython.bint = held.recorded
+    touched: dict[bytes, bytes | None] | None = state.touched
+    key: Any = None
+    value: Any = None
+    old: Any = None
+    if recorded or wants_old or touched is not None:
+        key = raw[key_at : key_at + key_size]
+        if wants_old or touched is not None:
+            old = kept.get(key)
+        if touched is not None and key not in touched:
+            touched[key] = old
+        if recorded:
+            value = raw[value_at : value_at + value_size]
+    cython.cast(EntryTable, kept).put(
+        cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, value
+    )
+    number = updates.hwm + 1
+    updates.lwm = updates.hwm = number
+    if recorded:
         written.append((copy.partition, held, Record(name, number, _SET_CHANGE, key, value)))
     return old
 
@@ -229,7 +339,7 @@ def _take_out(
         return lane.remove(copy, name, key)
     state = held.state
     updates = held.updates
-    entries: dict[bytes, bytes] = state.entries
+    entries = state.entries
     if state.expiries or state.hashes or key not in entries or updates.hwm != updates.lwm:
         return lane.remove(copy, name, key)
     old = entries.pop(key)
@@ -295,11 +405,10 @@ def serve_entries(
     named_length: cython.Py_ssize_t = -1
     judged = ""
     lasting: cython.bint = False
-    """Whether entries of the map `judged` end only when they are told to."""
+    """Whether writes are made here, and entries of the map `judged` end only when they are told to."""
     records = lane.open_records if FLAT else None
     flat: cython.bint = records is not None and not lane.listening
     written: list[Written] = _NO_RECORDS if records is None else records
-    entries: dict[bytes, bytes]
     while end - at >= SHORTEST:
         if compiled:
             length = cython.cast(cython.int, _word(raw, at))
@@ -363,7 +472,8 @@ def serve_entries(
             copy = lane.leading[partition]
             if copy is None:
                 return at
-        key = raw[key_at + DATA_AT : key_end]
+        if not compiled:
+            key = raw[key_at + DATA_AT : key_end]
 
         if not writes:
             if key_flags != 0x2000:
@@ -371,6 +481,27 @@ def serve_entries(
             if kind == GET or kind == CONTAINS_KEY:
                 held = copy.maps.get(name)
                 answers = out
+                if compiled:
+                    size = _answer_read(
+                        lane,
+                        copy,
+                        name,
+                        held,
+                        confirms_reads,
+                        out,
+                        unsealed,
+                        kind,
+                        raw,
+                        at,
+                        key_at + DATA_AT,
+                        key_length - DATA_AT,
+                    )
+                    if size >= 0:
+                        at = key_end
+                        if size > SMALL and (room := room - size) < 0:
+                            break
+                        continue
+                    key = raw[key_at + DATA_AT : key_end]
                 if held is None:
                     found = None
                 elif (state := held.state).expiries and key in state.expiries:
@@ -378,8 +509,7 @@ def serve_entries(
                     found = lane.read(copy, name, key)
                     answers = unsealed
                 else:
-                    entries = state.entries
-                    found = entries.get(key)
+                    found = state.entries.get(key)
                 if confirms_reads and lane.confirmed(name):
                     lane.rest_on(copy, name)
                     answers = unsealed
@@ -401,6 +531,8 @@ def serve_entries(
                 else:
                     answers += truth_answer(CONTAINED, correlation, found is not None)
             elif kind == REMOVE or kind == DELETE:
+                if compiled:
+                    key = raw[key_at + DATA_AT : key_end]
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     return at
                 if flat:
@@ -444,19 +576,36 @@ def serve_entries(
             or value_length > longest[1]
         ):
             return at
-        if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
+        if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
             return at
-        value = raw[key_end + DATA_AT : value_end]
         if flat and name is not judged:
             judged = name
             lasting = lane.lifetimes(name) == (0, 0)
-        if key_hash:
-            hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
-            old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
-        elif flat and lasting and ttl_ms <= 0:
-            old = _store(lane, written, copy, name, key, value)
-        else:
-            old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
+        old = _GENERAL
+        if compiled:
+            if lasting and ttl_ms <= 0 and not key_hash:
+                old = _put(
+                    written,
+                    copy,
+                    name,
+                    kind == PUT,
+                    raw,
+                    key_at + DATA_AT,
+                    key_length - DATA_AT,
+                    key_end + DATA_AT,
+                    value_length - DATA_AT,
+                )
+            if old is _GENERAL:
+                key = raw[key_at + DATA_AT : key_end]
+        if old is _GENERAL:
+            value = raw[key_end + DATA_AT : value_end]
+            if key_hash:
+                hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
+                old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
+            elif lasting and ttl_ms <= 0:
+                old = _store(lane, written, copy, name, key, value)
+            else:
+                old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
         if compiled:
             _answer_to_write(unsealed, kind, old, raw, at)
         elif kind == SET:

@@ -77,3 +77,19 @@ def resize(content: bytearray, count: int) -> int:
 def bytes_of(content: bytearray) -> Any:
     """Where its bytes are in memory, until it is resized."""
     raise NotImplementedError("only what is compiled has addresses")
+
+
+class EntryTable(dict[bytes, bytes]):
+    """Stands for `core.store.entry_table.EntryTable`: nothing is one where nothing is compiled."""
+
+    def look(self, key: Any, key_size: int, value_size: Any) -> Any:
+        """Where the value is, and in `value_size` how long; NULL: the key is not there."""
+        raise NotImplementedError("only what is compiled has addresses")
+
+    def put(self, key: Any, key_size: int, value: Any, value_size: int, whole: bytes | None) -> int:
+        """Store copies of these; `whole` is the value as an object, if there is one."""
+        raise NotImplementedError("only what is compiled has addresses")
+
+    def discard(self, key: Any, key_size: int) -> bool:
+        """Take the entry out; answers whether there was one."""
+        raise NotImplementedError("only what is compiled has addresses")

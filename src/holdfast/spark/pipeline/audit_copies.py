@@ -233,7 +233,7 @@ class _Files:
             if label in wanted:
                 copy = read_store(folder, lambda number: number == partition).copies.get(partition)
                 found = copy.maps.get(name) if copy is not None else None
-                held[label] = found.state.entries if found is not None else {}
+                held[label] = dict(found.state.entries) if found is not None else {}
         return differing_keys(partition, name, held, limit)[0]
 
 

@@ -1,0 +1,760 @@
+"""The entries of a map in one partition, packed: what a dictionary of bytes to bytes does, in two thirds of its memory.
+
+Compiled only. Plain Python has the dictionary, which is the reference: whoever uses a table through `MapState.entries`
+need not know which of the two it is. Compiled code (the data lane) reads and stores through pointers instead (`look`,
+`put`, `discard`), without a key object or a value object.
+
+How it is made up and what it promises (store/E-1 … E-6) says `entry_mapping.py`.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from collections.abc import ItemsView, KeysView, Mapping, MutableMapping, ValuesView
+
+cdef extern from *:
+    """
+    #if SIZEOF_VOID_P != 8
+    #error "the table packs pointers of 64 bits"
+    #endif
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define holdfast_hash(at, size) ((unsigned long long)Py_HashBuffer((at), (size)))
+    #else
+    #define holdfast_hash(at, size) ((unsigned long long)_Py_HashBytes((at), (size)))
+    #endif
+    #if defined(__GNUC__) || defined(__clang__)
+    #define holdfast_soon(at) __builtin_prefetch((const void *)(at))
+    #else
+    #define holdfast_soon(at) ((void)(at))
+    #endif
+    """
+    uint64_t BLOCK_BITS "0x0000FFFFFFFFFFF0ULL"
+    uint64_t MARK_BITS "0xFFFF00000000000FULL"
+    uint64_t secret_hash "holdfast_hash"(const void *at, Py_ssize_t size) noexcept
+    void read_soon "holdfast_soon"(uint64_t at) noexcept nogil
+    void *PyObject_Malloc(size_t size) noexcept
+    void PyObject_Free(void *block) noexcept
+
+cdef enum:
+    LARGE_BYTES = 4096
+    LONG = 0xFFFF
+    HEAD = 8
+    SMALL_BLOCK = 512
+    SLOTS_LEAST = 4
+    SLOTS_MOST = 1024
+    DEPTH_MOST = 16
+    AHEAD = 8
+
+LARGE = LARGE_BYTES
+"""Bytes from which on a value is an object of its own."""
+SLOTS_MAX = SLOTS_MOST
+"""Slots of a segment at which it is split instead of growing, if that is of use."""
+
+
+# -- blocks: u32 hash, u16 bytes of the key, u16 bytes of the value; then for a LONG key a u64 with its size, for a LONG
+# -- value the reference; then the key, and a value that is not LONG
+
+
+cdef inline Py_ssize_t key_size_of(const unsigned char *block) noexcept nogil:
+    cdef Py_ssize_t size = (<const uint16_t *> (block + 4))[0]
+    return size if size != LONG else <Py_ssize_t> (<const uint64_t *> (block + HEAD))[0]
+
+
+cdef inline Py_ssize_t key_at(const unsigned char *block) noexcept nogil:
+    cdef const uint16_t *sizes = <const uint16_t *> (block + 4)
+    return HEAD + (8 if sizes[0] == LONG else 0) + (8 if sizes[1] == LONG else 0)
+
+
+cdef inline bint is_large(const unsigned char *block) noexcept nogil:
+    return (<const uint16_t *> (block + 4))[1] == LONG
+
+
+cdef inline PyObject **reference_at(unsigned char *block) noexcept nogil:
+    return <PyObject **> (block + HEAD + (8 if (<const uint16_t *> (block + 4))[0] == LONG else 0))
+
+
+cdef inline const unsigned char *value_in(unsigned char *block, Py_ssize_t *size) noexcept:
+    cdef PyObject *whole
+    if is_large(block):
+        whole = reference_at(block)[0]
+        size[0] = PyBytes_GET_SIZE(<object> whole)
+        return <const unsigned char *> PyBytes_AS_STRING(<object> whole)
+    size[0] = (<const uint16_t *> (block + 4))[1]
+    return block + key_at(block) + key_size_of(block)
+
+
+cdef inline bytes key_object(unsigned char *block):
+    return PyBytes_FromStringAndSize(<const char *> (block + key_at(block)), key_size_of(block))
+
+
+cdef inline bytes value_object(unsigned char *block):
+    cdef Py_ssize_t size = 0
+    cdef const unsigned char *content
+    if is_large(block):
+        return <bytes> reference_at(block)[0]
+    content = value_in(block, &size)
+    return PyBytes_FromStringAndSize(<const char *> content, size)
+
+
+cdef inline Py_ssize_t rounded(Py_ssize_t size) noexcept nogil:
+    """What is asked for: Python's allocator has blocks of 16, 32 … 512 bytes, and a value may grow in what is left."""
+    return size if size > SMALL_BLOCK else (size + 15) & ~<Py_ssize_t> 15
+
+
+cdef inline Py_ssize_t block_size(const unsigned char *block) noexcept nogil:
+    """Bytes of the block itself."""
+    cdef Py_ssize_t size = key_at(block) + key_size_of(block)
+    return rounded(size if is_large(block) else size + (<const uint16_t *> (block + 4))[1])
+
+
+cdef unsigned char *new_block(
+    uint32_t hashed,
+    const unsigned char *key,
+    Py_ssize_t key_size,
+    const unsigned char *value,
+    Py_ssize_t value_size,
+    bytes whole,
+) except NULL:
+    """`whole`: the value as an object, if there is one."""
+    cdef bint large = value_size >= LARGE_BYTES
+    cdef bint long_key = key_size >= LONG
+    cdef Py_ssize_t begins = HEAD + (8 if long_key else 0) + (8 if large else 0)
+    cdef unsigned char *block
+    if large and whole is None:
+        whole = PyBytes_FromStringAndSize(<const char *> value, value_size)
+    block = <unsigned char *> PyObject_Malloc(rounded(begins + key_size + (0 if large else value_size)))
+    if block is NULL:
+        raise MemoryError()
+    if (<uint64_t> block) & MARK_BITS:
+        PyObject_Free(block)
+        raise MemoryError("memory is not where the table can point to: set member.lane to 'python'")
+    (<uint32_t *> block)[0] = hashed
+    (<uint16_t *> (block + 4))[0] = LONG if long_key else <uint16_t> key_size
+    (<uint16_t *> (block + 4))[1] = LONG if large else <uint16_t> value_size
+    if long_key:
+        (<uint64_t *> (block + HEAD))[0] = key_size
+    memcpy(block + begins, key, key_size)
+    if large:
+        Py_INCREF(whole)
+        reference_at(block)[0] = <PyObject *> whole
+    else:
+        memcpy(block + begins + key_size, value, value_size)
+    return block
+
+
+cdef inline void free_block(unsigned char *block) noexcept:
+    cdef PyObject *whole = NULL
+    if is_large(block):
+        whole = reference_at(block)[0]
+    PyObject_Free(block)
+    if whole is not NULL:
+        Py_DECREF(<object> whole)
+
+
+# -- slots
+
+
+cdef inline unsigned char *block_of(uint64_t slot) noexcept nogil:
+    return <unsigned char *> (slot & BLOCK_BITS)
+
+
+cdef inline uint64_t mark_of(uint32_t hashed) noexcept nogil:
+    return (<uint64_t> (hashed & 0xFFFF) << 48) | ((hashed >> 16) & 0xF)
+
+
+cdef inline uint32_t home_of(uint64_t slot, uint32_t slots) noexcept nogil:
+    """Where in a segment it belongs, by the first 16 bits of its mark."""
+    return <uint32_t> (((slot >> 48) * slots) >> 16)
+
+
+# -- segments
+
+
+cdef inline uint32_t most_used(uint32_t slots) noexcept nogil:
+    """So many slots may be filled: at most 13 of 16, and never all."""
+    return slots - 1 - (slots * 3 >> 4)
+
+
+cdef inline uint32_t slots_for(uint32_t used) noexcept nogil:
+    """So many, that there is room for an eighth more."""
+    cdef uint32_t wanted = used + (used >> 3) + 1
+    cdef uint32_t slots = SLOTS_LEAST if wanted < SLOTS_LEAST else ((wanted + (wanted >> 2)) | 7) + 1
+    while most_used(slots) < wanted:
+        slots += 8
+    return slots
+
+
+cdef Segment *new_segment(uint32_t slots, uint32_t depth) except NULL:
+    cdef Segment *segment = <Segment *> PyMem_RawMalloc(16 + 8 * <size_t> slots)
+    if segment is NULL:
+        raise MemoryError()
+    segment.slots = slots
+    segment.used = 0
+    segment.depth = depth
+    memset(&segment.at[0], 0, 8 * <size_t> slots)
+    return segment
+
+
+cdef inline void place(Segment *segment, uint64_t filled) noexcept nogil:
+    """There is room, and the key is not there."""
+    cdef uint32_t at = home_of(filled, segment.slots)
+    while segment.at[at]:
+        at += 1
+        if at == segment.slots:
+            at = 0
+    segment.at[at] = filled
+    segment.used += 1
+
+
+cdef inline void vacate(Segment *segment, uint32_t at) noexcept nogil:
+    """Empty this slot, and move back what may not be found behind a gap (store/E-4)."""
+    cdef uint32_t slots = segment.slots
+    cdef uint32_t gap = at, home
+    cdef uint64_t slot
+    while True:
+        at += 1
+        if at == slots:
+            at = 0
+        slot = segment.at[at]
+        if not slot:
+            break
+        home = home_of(slot, slots)
+        # It may stay if its home is behind the gap, on the way round to where it is.
+        if (gap < home <= at) if gap <= at else (home > gap or home <= at):
+            continue
+        segment.at[gap] = slot
+        gap = at
+    segment.at[gap] = 0
+    segment.used -= 1
+
+
+cdef void move_all(Segment *source, Segment *to) noexcept nogil:
+    cdef uint32_t at
+    for at in range(source.slots):
+        if source.at[at]:
+            place(to, source.at[at])
+
+
+cdef class EntryTable:
+    """Keys to values, both bytes. `hash_mask`, for tests: the bits of a hash that count."""
+
+    def __cinit__(self, *, uint32_t hash_mask=0xFFFFFFFF):
+        self._directory = NULL
+        self._only = NULL
+        self._count = 0
+        self._version = 0
+        self._depth = 0
+        self._mask = hash_mask
+
+    def __dealloc__(self):
+        self._let_go()
+
+    # -- for compiled code
+
+    cdef const unsigned char *look(
+        self, const unsigned char *key, Py_ssize_t key_size, Py_ssize_t *value_size
+    ) noexcept:
+        """Where the value is, until the table changes; NULL: the key is not there."""
+        cdef uint64_t *slot
+        if not self._count:
+            return NULL
+        slot = self._find(key, key_size, self._hash(key, key_size))
+        if slot is NULL:
+            return NULL
+        return value_in(block_of(slot[0]), value_size)
+
+    cdef int put(
+        self,
+        const unsigned char *key,
+        Py_ssize_t key_size,
+        const unsigned char *value,
+        Py_ssize_t value_size,
+        bytes whole,
+    ) except -1:
+        """Store copies of these. `whole`: the value as an object, or None if there is none. Answers 1 if the key is new."""
+        cdef uint32_t hashed = self._hash(key, key_size)
+        cdef uint64_t *slot = self._find(key, key_size, hashed) if self._count else NULL
+        cdef unsigned char *block
+        if slot is not NULL:
+            self._overwrite(slot, value, value_size, whole)
+            return 0
+        block = new_block(hashed, key, key_size, value, value_size, whole)
+        try:
+            self._insert(<uint64_t> block | mark_of(hashed), hashed)
+        except MemoryError:
+            free_block(block)
+            raise
+        return 1
+
+    cdef bint discard(self, const unsigned char *key, Py_ssize_t key_size) except -1:
+        """Take the entry out; answers whether there was one."""
+        cdef uint32_t hashed
+        cdef uint64_t *slot
+        if not self._count:
+            return False
+        hashed = self._hash(key, key_size)
+        slot = self._find(key, key_size, hashed)
+        if slot is NULL:
+            return False
+        self._take(slot, hashed)
+        return True
+
+    # -- inside
+
+    cdef inline uint32_t _hash(self, const unsigned char *key, Py_ssize_t key_size) noexcept:
+        return <uint32_t> secret_hash(key, key_size) & self._mask
+
+    cdef inline uint64_t *_find(
+        self, const unsigned char *key, Py_ssize_t key_size, uint32_t hashed
+    ) noexcept:
+        """The slot of the key, in a table that is not empty; NULL: it is not there."""
+        cdef Segment *segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
+        cdef uint64_t mark = mark_of(hashed), slot
+        cdef uint32_t slots = segment.slots
+        cdef uint32_t at = home_of(mark, slots)
+        cdef unsigned char *block
+        while True:
+            slot = segment.at[at]
+            if not slot:
+                return NULL
+            if slot & MARK_BITS == mark:
+                block = block_of(slot)
+                if (
+                    (<uint32_t *> block)[0] == hashed
+                    and key_size_of(block) == key_size
+                    and not memcmp(block + key_at(block), key, key_size)
+                ):
+                    return &segment.at[at]
+            at += 1
+            if at == slots:
+                at = 0
+
+    cdef int _overwrite(
+        self, uint64_t *slot, const unsigned char *value, Py_ssize_t value_size, bytes whole
+    ) except -1:
+        """Where the block has just the size that it needs it is used again."""
+        cdef unsigned char *block = block_of(slot[0])
+        cdef unsigned char *fresh
+        cdef PyObject *former
+        cdef Py_ssize_t begins
+        cdef bint large = value_size >= LARGE_BYTES
+        if large and is_large(block):
+            if whole is None:
+                whole = PyBytes_FromStringAndSize(<const char *> value, value_size)
+            former = reference_at(block)[0]
+            Py_INCREF(whole)
+            reference_at(block)[0] = <PyObject *> whole
+            Py_DECREF(<object> former)
+            return 0
+        begins = key_at(block) + key_size_of(block)
+        if not large and not is_large(block):
+            if block_size(block) == rounded(begins + value_size):
+                (<uint16_t *> (block + 4))[1] = <uint16_t> value_size
+                memcpy(block + begins, value, value_size)
+                return 0
+        fresh = new_block(
+            (<uint32_t *> block)[0], block + key_at(block), key_size_of(block), value, value_size, whole
+        )
+        slot[0] = <uint64_t> fresh | (slot[0] & MARK_BITS)
+        free_block(block)
+        return 0
+
+    cdef int _insert(self, uint64_t filled, uint32_t hashed) except -1:
+        """Put a block of which the key is not there into its segment, which may have to grow."""
+        cdef Segment *segment
+        cdef Segment *larger
+        if self._directory is NULL:
+            self._only = new_segment(SLOTS_LEAST, 0)
+            self._directory = &self._only
+        segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
+        while segment.used >= most_used(segment.slots):
+            if segment.slots + (segment.slots >> 2) > SLOTS_MOST and self._may_split(segment):
+                self._split(segment, hashed)
+            else:
+                larger = new_segment((segment.slots + (segment.slots >> 2) + 7) & 0xFFFFFFF8, segment.depth)
+                move_all(segment, larger)
+                self._place_at(hashed, larger)
+                PyMem_RawFree(segment)
+            segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
+        place(segment, filled)
+        self._count += 1
+        self._version += 1
+        return 0
+
+    cdef void _place_at(self, uint64_t hashed, Segment *segment) noexcept:
+        """Of all places of the directory that begin as this hash does."""
+        cdef Py_ssize_t count = <Py_ssize_t> 1 << (self._depth - segment.depth)
+        cdef Py_ssize_t first = (hashed >> (32 - segment.depth)) * count, at
+        for at in range(first, first + count):
+            self._directory[at] = segment
+
+    cdef bint _may_split(self, Segment *segment) noexcept:
+        """Whether the directory may grow for it, if it has to (store/E-5)."""
+        if segment.depth < self._depth:
+            return True
+        return self._depth < DEPTH_MOST and (<Py_ssize_t> 2 << self._depth) <= self._count // 128
+
+    cdef int _split(self, Segment *segment, uint32_t hashed) except -1:
+        """By the next bit of the hashes. `hashed`: one that belongs there."""
+        cdef uint32_t depth = segment.depth + 1, at, ones = 0
+        cdef uint32_t bit = <uint32_t> 1 << (32 - depth)
+        cdef Segment **places
+        cdef Segment *left
+        cdef Segment *right
+        cdef Py_ssize_t first
+        for at in range(segment.slots):
+            if at + AHEAD < segment.slots:
+                read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
+            if segment.at[at] and (<uint32_t *> block_of(segment.at[at]))[0] & bit:
+                ones += 1
+        left = new_segment(slots_for(segment.used - ones), depth)
+        try:
+            right = new_segment(slots_for(ones), depth)
+        except MemoryError:
+            PyMem_RawFree(left)
+            raise
+        if segment.depth == self._depth:
+            places = <Segment **> PyMem_RawMalloc(sizeof(Segment *) << depth)
+            if places is NULL:
+                PyMem_RawFree(left)
+                PyMem_RawFree(right)
+                raise MemoryError()
+            for first in range(<Py_ssize_t> 1 << self._depth):
+                places[2 * first] = places[2 * first + 1] = self._directory[first]
+            if self._depth:
+                PyMem_RawFree(self._directory)
+            self._directory = places
+            self._depth += 1
+        for at in range(segment.slots):
+            if segment.at[at]:
+                place(
+                    right if (<uint32_t *> block_of(segment.at[at]))[0] & bit else left, segment.at[at]
+                )
+        self._place_at(hashed & ~bit, left)
+        self._place_at(hashed | bit, right)
+        PyMem_RawFree(segment)
+        return 0
+
+    cdef int _take(self, uint64_t *slot, uint32_t hashed) except -1:
+        """Take out the entry of this slot."""
+        cdef Segment *segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
+        cdef unsigned char *block = block_of(slot[0])
+        vacate(segment, <uint32_t> (slot - &segment.at[0]))
+        self._count -= 1
+        self._version += 1
+        free_block(block)
+        if not self._count:
+            self._let_go()
+        elif segment.slots > SLOTS_LEAST and segment.used * 3 < segment.slots:
+            self._tighten(segment, hashed)
+        return 0
+
+    cdef int _tighten(self, Segment *segment, uint32_t hashed) except -1:
+        """A segment with many empty slots shrinks, and is merged with its neighbour if both are small. If there is no
+        memory for that it stays as it is.
+        """
+        cdef Segment *smaller
+        cdef uint32_t slots = slots_for(segment.used)
+        try:
+            if slots < segment.slots:
+                smaller = new_segment(slots, segment.depth)
+                move_all(segment, smaller)
+                self._place_at(hashed, smaller)
+                PyMem_RawFree(segment)
+            while self._merge(hashed):
+                pass
+        except MemoryError:
+            pass
+        return 0
+
+    cdef int _merge(self, uint32_t hashed) except -1:
+        """Merge the segment of this hash with the one that it was split from; answers whether that was done."""
+        cdef Segment *one = self._directory[<uint64_t> hashed >> (32 - self._depth)]
+        cdef Segment *other
+        cdef Segment *both
+        cdef uint32_t bit
+        if not one.depth:
+            return 0
+        bit = <uint32_t> 1 << (32 - one.depth)
+        other = self._directory[<uint64_t> (hashed ^ bit) >> (32 - self._depth)]
+        if other.depth != one.depth or one.used + other.used > most_used(SLOTS_MOST) >> 1:
+            return 0
+        both = new_segment(slots_for(one.used + other.used), one.depth - 1)
+        move_all(one, both)
+        move_all(other, both)
+        self._place_at(hashed, both)
+        PyMem_RawFree(one)
+        PyMem_RawFree(other)
+        self._halve()
+        return 1
+
+    cdef void _halve(self) noexcept:
+        """As long as no segment needs the last bit of the directory that is given up."""
+        cdef Segment **places = self._directory
+        cdef Py_ssize_t at, half
+        while self._depth:
+            half = <Py_ssize_t> 1 << (self._depth - 1)
+            for at in range(half):
+                if places[2 * at] is not places[2 * at + 1]:
+                    return
+            for at in range(half):
+                places[at] = places[2 * at]
+            self._depth -= 1
+            if not self._depth:
+                self._only = places[0]
+                self._directory = &self._only
+                PyMem_RawFree(places)
+                return
+            places = <Segment **> PyMem_RawRealloc(places, sizeof(Segment *) * half)
+            if places is NULL:
+                return  # what is there is larger than it need be
+            self._directory = places
+
+    cdef void _let_go(self) noexcept:
+        """Free everything."""
+        cdef Segment *segment
+        cdef Py_ssize_t place_at = 0, step
+        cdef uint32_t at
+        cdef Segment **directory = self._directory
+        cdef Segment *only = self._only
+        cdef uint32_t depth = self._depth
+        if directory is NULL:
+            return
+        # What is freed may run code of others: it finds an empty table.
+        self._directory, self._only, self._depth, self._count = NULL, NULL, 0, 0
+        self._version += 1
+        while place_at < <Py_ssize_t> 1 << depth:
+            segment = directory[place_at] if depth else only
+            step = <Py_ssize_t> 1 << (depth - segment.depth)
+            for at in range(segment.slots):
+                if at + AHEAD < segment.slots:
+                    read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
+                if segment.at[at]:
+                    free_block(block_of(segment.at[at]))
+            PyMem_RawFree(segment)
+            place_at += step
+        if depth:
+            PyMem_RawFree(directory)
+
+    # -- as a dictionary
+
+    def __len__(self):
+        return self._count
+
+    def __contains__(self, bytes key not None):
+        cdef Py_ssize_t size = 0
+        return self.look(<const unsigned char *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &size) is not NULL
+
+    cdef inline uint64_t *_slot(self, bytes key):
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(key)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+        return self._find(at, size, self._hash(at, size)) if self._count else NULL
+
+    def get(self, bytes key not None, default=None):
+        """The value, or the default."""
+        cdef uint64_t *slot = self._slot(key)
+        return default if slot is NULL else value_object(block_of(slot[0]))
+
+    def __getitem__(self, bytes key not None):
+        cdef uint64_t *slot = self._slot(key)
+        if slot is NULL:
+            raise KeyError(key)
+        return value_object(block_of(slot[0]))
+
+    def __setitem__(self, bytes key not None, bytes value not None):
+        self.put(
+            <const unsigned char *> PyBytes_AS_STRING(key),
+            PyBytes_GET_SIZE(key),
+            <const unsigned char *> PyBytes_AS_STRING(value),
+            PyBytes_GET_SIZE(value),
+            value,
+        )
+
+    def __delitem__(self, bytes key not None):
+        if not self.discard(<const unsigned char *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)):
+            raise KeyError(key)
+
+    def pop(self, bytes key not None, *default):
+        """Take the entry out; answers its value, or the default. Raises KeyError if there is neither."""
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(key)
+        cdef uint64_t *slot = self._slot(key)
+        if slot is NULL:
+            if not default:
+                raise KeyError(key)
+            return default[0]
+        value = value_object(block_of(slot[0]))
+        self._take(slot, self._hash(at, PyBytes_GET_SIZE(key)))
+        return value
+
+    def update(self, others=()):
+        """Store these: a mapping, or pairs of key and value."""
+        pairs = others.items() if hasattr(others, "keys") else others
+        for key, value in pairs:
+            self[key] = value
+
+    def clear(self):
+        """Take everything out."""
+        self._let_go()
+
+    def copy(self):
+        """Another one with the same entries. Values that are objects of their own are shared."""
+        cdef EntryTable other = EntryTable(hash_mask=self._mask)
+        cdef _Walk walk = _Walk(self)
+        cdef unsigned char *block
+        cdef const unsigned char *value
+        cdef Py_ssize_t size = 0
+        while (block := walk.next_block()) is not NULL:
+            value = value_in(block, &size)
+            whole = <bytes> reference_at(block)[0] if is_large(block) else None
+            other.put(block + key_at(block), key_size_of(block), value, size, whole)
+        return other
+
+    def __iter__(self):
+        return _KeyWalk(self)
+
+    def keys(self):
+        """A view of the keys."""
+        return _Keys(self)
+
+    def values(self):
+        """A view of the values."""
+        return _Values(self)
+
+    def items(self):
+        """A view of the entries."""
+        return _Items(self)
+
+    def __eq__(self, other):
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        if len(other) != self._count:
+            return False
+        return all(other.get(key) == value for key, value in self.items())
+
+    def __repr__(self):
+        return f"EntryTable({dict(self)!r})"
+
+    def __sizeof__(self):
+        """Bytes of the index and of all blocks, with values that are objects of their own; without what allocators add."""
+        cdef Py_ssize_t size = object.__sizeof__(self), place_at = 0
+        cdef Segment *segment
+        cdef _Walk walk = _Walk(self)
+        cdef unsigned char *block
+        if self._directory is not NULL:
+            if self._depth:
+                size += sizeof(Segment *) << self._depth
+            while place_at < <Py_ssize_t> 1 << self._depth:
+                segment = self._directory[place_at]
+                size += 16 + 8 * <Py_ssize_t> segment.slots
+                place_at += <Py_ssize_t> 1 << (self._depth - segment.depth)
+        while (block := walk.next_block()) is not NULL:
+            size += block_size(block)
+            if is_large(block):
+                size += (<object> reference_at(block)[0]).__sizeof__()
+        return size
+
+    def shape(self):
+        """For tests and measurements: the slots and the entries of each segment, and the places of the directory."""
+        cdef list found = []
+        cdef Py_ssize_t place_at = 0
+        cdef Segment *segment
+        if self._directory is NULL:
+            return found, 0
+        while place_at < <Py_ssize_t> 1 << self._depth:
+            segment = self._directory[place_at]
+            found.append((segment.slots, segment.used))
+            place_at += <Py_ssize_t> 1 << (self._depth - segment.depth)
+        return found, 1 << self._depth
+
+
+cdef class _Walk:
+    """Through all entries, segment by segment."""
+
+    cdef EntryTable _table
+    cdef uint64_t _version
+    cdef Py_ssize_t _place_at
+    cdef uint32_t _at
+    cdef Py_ssize_t _left
+
+    def __cinit__(self, EntryTable table not None):
+        self._table = table
+        self._version = table._version
+        self._place_at = 0
+        self._at = 0
+        self._left = table._count
+
+    cdef unsigned char *next_block(self) except? NULL:
+        """The next one; NULL after the last."""
+        cdef EntryTable table = self._table
+        cdef Segment *segment
+        cdef uint64_t slot
+        if not self._left:
+            return NULL
+        if self._version != table._version:
+            self._left = 0
+            raise RuntimeError("entries have come or gone during the iteration")
+        while True:
+            segment = table._directory[self._place_at]
+            while self._at < segment.slots:
+                slot = segment.at[self._at]
+                # Blocks are anywhere in memory: what comes soon is fetched meanwhile.
+                if self._at + AHEAD < segment.slots:
+                    read_soon(segment.at[self._at + AHEAD] & BLOCK_BITS)
+                self._at += 1
+                if slot:
+                    self._left -= 1
+                    return block_of(slot)
+            self._at = 0
+            self._place_at += <Py_ssize_t> 1 << (table._depth - segment.depth)
+
+    def __iter__(self):
+        return self
+
+    def __length_hint__(self):
+        return self._left
+
+
+cdef class _KeyWalk(_Walk):
+    def __next__(self):
+        cdef unsigned char *block = self.next_block()
+        if block is NULL:
+            raise StopIteration
+        return key_object(block)
+
+
+cdef class _ValueWalk(_Walk):
+    def __next__(self):
+        cdef unsigned char *block = self.next_block()
+        if block is NULL:
+            raise StopIteration
+        return value_object(block)
+
+
+cdef class _ItemWalk(_Walk):
+    def __next__(self):
+        cdef unsigned char *block = self.next_block()
+        if block is NULL:
+            raise StopIteration
+        return key_object(block), value_object(block)
+
+
+class _Keys(KeysView):
+    def __iter__(self):
+        return _KeyWalk(self._mapping)
+
+
+class _Values(ValuesView):
+    def __iter__(self):
+        return _ValueWalk(self._mapping)
+
+
+class _Items(ItemsView):
+    def __iter__(self):
+        return _ItemWalk(self._mapping)
+
+
+MutableMapping.register(EntryTable)
