@@ -120,9 +120,9 @@ def test_each_reads_what_the_other_has_written(cluster: LocalCluster, official: 
 def test_there_is_one_connection_to_each_member_and_one_send_for_a_turn(cluster: LocalCluster) -> None:
     async def run() -> None:
         async with Client(cluster.client_addresses()[:1]) as client:
-            await until(lambda: len(client.connected) == 3 and all(client._route))
+            await until(lambda: len(client.connected) == 3 and all(client.route))
             sent: list[bytes] = []
-            owner = client._route[0]
+            owner = client.route[0]
             assert owner is not None
             assert owner._transport is not None
             write = owner._transport.write
@@ -134,7 +134,7 @@ def test_there_is_one_connection_to_each_member_and_one_send_for_a_turn(cluster:
             owner._transport.write = count  # type: ignore[method-assign]
             asked = client.map("turn")
             mine = [
-                n for n in range(1000) if client._route[asked._partition(struct.pack(">ii", -7, n))] is owner
+                n for n in range(1000) if client.route[asked._partition(struct.pack(">ii", -7, n))] is owner
             ]
             assert await asyncio.gather(*map(asked.get, mine)) == [None] * len(mine)
             assert len(mine) > 100
@@ -177,7 +177,7 @@ def test_a_member_is_killed_while_many_write_and_one_joins() -> None:
             door = next(
                 line for line in client._lines.values() if line.address[1] == int(joined.client_address[-5:])
             )
-            await until(lambda: bool(strange) or door in client._route)
+            await until(lambda: bool(strange) or door in client.route)
             stop.set()
             await asyncio.gather(*tasks)
             assert strange == []
@@ -300,10 +300,10 @@ def test_wrong_bytes_end_that_connection_only(cluster: LocalCluster, spoil: Call
         async with Client([f"127.0.0.1:{door}"], message_bytes=1 << 24) as client:
             await until(lambda: len(client.connected) == 3)
             (line,) = (line for line in client._lines.values() if line.address[1] == door)
-            await until(lambda: line in client._route)
+            await until(lambda: line in client.route)
             asked: Map = client.map("spoiled")
             key = next(
-                n for n in range(10_000) if client._route[asked._partition(struct.pack(">ii", -7, n))] is line
+                n for n in range(10_000) if client.route[asked._partition(struct.pack(">ii", -7, n))] is line
             )
             others = set(client._lines.values()) - {line}
             with pytest.raises(Unknown, match="no answer of this protocol"):
