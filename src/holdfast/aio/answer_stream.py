@@ -6,6 +6,7 @@ It knows no socket. What breaks the protocol raises ProtocolError; then the conn
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Protocol
 
 from holdfast.aio.request_forms import EXPECTED, LAST_VALUE
@@ -18,15 +19,20 @@ from holdfast.wire.hazelcast_frames import (
     IS_EVENT,
     IS_FINAL,
     IS_NULL,
+    NO_HASH,
     RESPONSE,
     UNFRAGMENTED,
 )
 
 EVENTS = IS_EVENT | IS_BACKUP_EVENT
 _ALONE = UNFRAGMENTED | IS_FINAL
-_HASH_END = FRAME.size + 4
-_SHORTEST_VALUE = _HASH_END + 4
+_NULL = IS_FINAL | IS_NULL
+_BOTH = Struct("<iHiqBiH")
+"""The first frame of an answer without parameters of fixed size, and the header of the second one."""
+_BOTH_BYTES = _BOTH.size
 _HEAD_BYTES = RESPONSE.size
+_VALUE_AT = _BOTH_BYTES + len(NO_HASH)
+_SHORTEST_VALUE = FRAME.size + len(NO_HASH) + 4
 
 
 class Waiting(Protocol):
@@ -85,27 +91,32 @@ class AnswerStream:
     def _take(self, data: bytes) -> int:
         """Hand out all complete messages; answers where the first incomplete one begins."""
         at, size = 0, len(data)
-        head, frame, pending = RESPONSE.unpack_from, FRAME.unpack_from, self.pending
-        while size - at >= _HEAD_BYTES:
-            length, flags, kind, correlation, _ = head(data, at)
-            code = correlation & 0xFF
-            second = at + length
-            found: object
-            if kind == EXPECTED[code] and length >= _HEAD_BYTES:
-                if flags == UNFRAGMENTED and code <= LAST_VALUE:
-                    if second + HEADER_BYTES > size:
-                        break
-                    length, flags = frame(data, second)
-                    end = second + length
-                    if flags & IS_FINAL and length >= HEADER_BYTES:
-                        if end > size:
-                            break
-                        if length >= _SHORTEST_VALUE:
-                            found = data[second + _HASH_END : end]
-                        elif flags & IS_NULL:
+        both, pending, expected = _BOTH.unpack_from, self.pending, EXPECTED
+        found: object
+        while True:
+            if size - at >= _BOTH_BYTES:
+                length, flags, kind, correlation, _, value_length, value_flags = both(data, at)
+                code = correlation & 0xFF
+                if kind == expected[code]:
+                    if code > LAST_VALUE:
+                        if flags == _ALONE and length <= _BOTH_BYTES and length >= _HEAD_BYTES:
+                            waiting = pending.pop(correlation, None)
+                            if waiting is None:
+                                self._check_asked(correlation)
+                            elif not waiting.done():
+                                waiting.set_result(length > _HEAD_BYTES and data[at + _HEAD_BYTES] != 0)
+                            at += length
+                            continue
+                    elif flags == UNFRAGMENTED and length == _HEAD_BYTES:
+                        end = at + _HEAD_BYTES + value_length
+                        if value_flags == IS_FINAL and value_length >= _SHORTEST_VALUE:
+                            if end > size:
+                                return at
+                            found = data[at + _VALUE_AT : end]
+                        elif value_flags == _NULL and value_length == HEADER_BYTES:
                             found = None
                         else:
-                            raise ProtocolError("a value is cut short")
+                            raise ProtocolError("a value is cut short, or more than one")
                         waiting = pending.pop(correlation, None)
                         if waiting is None:
                             self._check_asked(correlation)
@@ -113,22 +124,11 @@ class AnswerStream:
                             waiting.set_result(found)
                         at = end
                         continue
-                elif flags == _ALONE and code > LAST_VALUE:
-                    if second > size:
-                        break
-                    waiting = pending.pop(correlation, None)
-                    if waiting is None:
-                        self._check_asked(correlation)
-                    elif not waiting.done():
-                        waiting.set_result(length > _HEAD_BYTES and data[at + _HEAD_BYTES] != 0)
-                    at = second
-                    continue
             end = self._end_of(data, at, at)
             if end < 0:
-                break
-            self._hand_out(bytes(data[at:end]))
+                return at
+            self._hand_out(data[at:end])
             at = end
-        return at
 
     def _is_whole(self) -> bool:
         """Whether what is held has a complete message in it. Raises ProtocolError."""

@@ -22,14 +22,16 @@ from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, 
 from holdfast.aio.serializers import Serializers
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.core.model.keys import LOWEST_INT32, SEED, partition_of, partitions_of
-from holdfast.errors import ConfigError, Refused, Unknown
+from holdfast.errors import ConfigError, ProtocolError, Refused, Unknown
 from holdfast.wire.hazelcast_frames import BEGIN, END, LONG, data, message, text
+from holdfast.wire.values import STRING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LOAD = b"\x01"
 """Of put_all: entries are loaded from a map store, where there is one."""
+TEXT = STRING.to_bytes(4, "big", signed=True)
 AT_ONCE = 5000
 PIECE_BYTES = 1 << 20
 """Keys, and bytes, of one request about several."""
@@ -102,12 +104,17 @@ class Map:
             line.loop.call_soon(line.flush)
         out += (form.begins, AIM.pack(correlation, partition), form.goes_on, last(stored))
         try:
-            return self._load(await future)
+            found = await future
+            if found is not None and found[:4] == TEXT:
+                return found[8:].decode()
+            return self._load(found)
         except (OtherAnswer, LineBroken):
             return self._load(await client.ask(form, partition, last(stored)))
         except asyncio.CancelledError:
             line.pending.pop(correlation, None)
             raise
+        except UnicodeDecodeError as broken:
+            raise ProtocolError(f"a stored text is broken: {broken}") from broken
 
     async def _get_near(self, near: NearCache, stored: bytes, partition: int) -> Any:
         found = near.get(stored)

@@ -27,8 +27,8 @@ WHOLE = 0
 CODES = {kind: code for code, kind in enumerate((*_ANSWER_VALUE, *_ANSWER_TRUTH), 1)}
 LAST_VALUE = len(_ANSWER_VALUE)
 """Codes up to this one answer a stored value or None, those above it a truth (or nothing, which is taken for one)."""
-EXPECTED = [0] * 256
-"""The type of the answer that a code asks for; 0 where any will do."""
+EXPECTED = [-1] * 256
+"""The type of the answer that a code asks for; -1 where any will do."""
 for _kind, _code in CODES.items():
     EXPECTED[_code] = _kind + 1
 STEP = 256
