@@ -8,7 +8,7 @@ unless it only reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from types import TracebackType
 from typing import Any, Self
@@ -16,14 +16,10 @@ from typing import Any, Self
 from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.handshake import Introduction
-from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine
+from holdfast.aio.member_line import LineBroken, MemberLine
 from holdfast.aio.member_views import (
-    MAYBE_APPLIED,
-    NOT_APPLIED,
-    NotAnswered,
     Welcome,
     answer_in,
-    error_of,
     read_members,
     read_owners,
 )
@@ -32,16 +28,15 @@ from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
 from holdfast.aio.serializers import Serializers
 from holdfast.aio.subscriptions import Subscriptions
-from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Unknown
+from holdfast.aio.verdicts import pause_s, why_again
+from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
-MAYBE = "the request may or may not have been applied"
 BEAT_S = 1.0
 PING_AFTER_S = 5.0
 SILENCE_S = 60.0
 """A member that says nothing for so long is given up, as official clients do."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
 REPAIR_S = 60.0
 """How often near caches ask whether they have missed anything."""
 _VIEW, _PING = form(CLUSTER_VIEW, b"\0", alone=True), form(PING, b"", alone=True)
@@ -80,7 +75,7 @@ class Client:
         }
         self._connect_timeout_s = connect_timeout_s
         self._patience_s = patience_s
-        self._limit = message_bytes
+        self.message_bytes = message_bytes
         self.partition_count = 0
         """How many partitions the cluster has; 0 before `connect`."""
         self._cluster = b""
@@ -97,6 +92,8 @@ class Client:
         """Set when a connection or a member comes or goes."""
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
+        self.on_lost: Callable[[MemberLine], None] = _nobody_cares
+        """Is told of each connection that ends."""
 
     # -- beginning and end
 
@@ -106,7 +103,7 @@ class Client:
             raise ConfigError("a client is connected once; make another one")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._connect_timeout_s
-        pause_s = FIRST_PAUSE_S
+        tries = 0
         try:
             while not (self._lines and self._members):
                 told = await self._open_missing()
@@ -117,8 +114,8 @@ class Client:
                     raise denied
                 if loop.time() > deadline:
                     raise NotReady("no member could be reached: " + "; ".join(map(str, told)))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                await asyncio.sleep(pause_s(tries))
+                tries += 1
             for feed in self._feeds.values():
                 if feed.cache.options.invalidate_on_change:
                     await self.subscriptions.begin(feed, self.lines())
@@ -173,7 +170,7 @@ class Client:
         tries = 0
         deadline = 0.0
         while True:
-            line = self._line_for(partition)
+            line = self.line_for(partition)
             why = "no member is connected"
             if line is not None:
                 try:
@@ -187,33 +184,24 @@ class Client:
                         return answer_in(form, other.whole)
                     finally:
                         line.pending.pop(correlation, None)
-                except LineClosed as closed:
-                    why = str(closed)
-                except NotAnswered as refused:
-                    why = refused.reason
-                    if refused.code not in NOT_APPLIED and not (form.reads and refused.code in MAYBE_APPLIED):
-                        raise error_of(refused.code, why) from None
-                except LineBroken as broken:
-                    why = str(broken)
-                    if not form.reads:
-                        raise Unknown(f"{broken}: {MAYBE}") from broken
                 except ProtocolError as broken:
                     line.end(
                         f"{line.address[0]}:{line.address[1]} sent what is no answer of this protocol: {broken}"
                     )
-                    if not form.reads:
-                        raise Unknown(f"{line.ended}: {MAYBE}") from broken
-                    why = line.ended
+                    why = why_again(form, LineBroken(line.ended))
+                except HoldfastError as failed:
+                    why = why_again(form, failed)
             if self._closed:
                 raise NotReady("the client is closed")
             now = asyncio.get_running_loop().time()
             deadline = deadline or now + self._patience_s
             if now >= deadline:
                 raise NotReady(f"given up after {self._patience_s:g} s: {why}")
-            await self._wait_changed(min(FIRST_PAUSE_S * 2 ** min(tries, 7), LONGEST_PAUSE_S, deadline - now))
+            await self._wait_changed(min(pause_s(tries), deadline - now))
             tries += 1
 
-    def _line_for(self, partition: int) -> MemberLine | None:
+    def line_for(self, partition: int) -> MemberLine | None:
+        """The connection to the owner of the partition, or to any member; None while there is none."""
         if partition >= 0 and partition < len(self.route):
             line = self.route[partition]
             if line is not None:
@@ -225,7 +213,7 @@ class Client:
     async def _open(self, address: tuple[str, int]) -> None:
         """Connect and be let in. Raises HoldfastError, OSError."""
         loop = asyncio.get_running_loop()
-        line = MemberLine(self._limit, self._heard, self._lost)
+        line = MemberLine(self.message_bytes, self._heard, self._lost)
         line.address = address
         self._opening.add(line)
         try:
@@ -282,6 +270,7 @@ class Client:
         self._reroute()
 
     def _lost(self, line: MemberLine) -> None:
+        self.on_lost(line)
         if self._viewer is line:
             self._viewer = None
         if self._lines.get(line.member) is line:
@@ -374,6 +363,10 @@ class Client:
                     await self._repair([line])
             except (HoldfastError, TimeoutError) as failed:
                 line.end(f"near caches are not told what they have missed: {failed}")
+
+
+def _nobody_cares(_: MemberLine) -> None:
+    """Nobody has to know."""
 
 
 def _heed(pinged: asyncio.Future[object]) -> None:

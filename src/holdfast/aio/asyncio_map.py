@@ -40,10 +40,13 @@ PIECE_BYTES = 1 << 20
 class Asking(Protocol):
     """What a map needs of its client."""
 
-    partition_count: int
     route: list[MemberLine | None]
     serializers: Serializers
     subscriptions: Subscriptions
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the cluster has."""
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """See `Client.ask`."""
