@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import hazelcast
 import pytest
 
 from holdfast.aio import Client, Map
@@ -21,20 +20,6 @@ pytestmark = [
 ]
 
 VALUES = [True, 7, 2**40, 2**80, -1.5, "ünï", b"\x00\xff"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(members=3) as running:
-        running.wait_settled()
-        yield running
-
-
-@pytest.fixture(scope="module")
-def official(cluster: LocalCluster) -> Iterator[Any]:
-    client = hazelcast.HazelcastClient(cluster_members=cluster.client_addresses())
-    yield client
-    client.shutdown()
 
 
 async def until(true: Callable[[], bool]) -> None:
