@@ -121,7 +121,11 @@ def test_texts_and_local_moments_of_other_clients_are_read() -> None:
     stored = struct.pack(">iii1si2s", -20, 2, 1, b"a", 2, "ü".encode())
     assert Serializers().load(stored) == read_by_them(stored) == ["a", "ü"]
     moment = struct.pack(">iibbbbbi", -53, 2026, 2, 28, 1, 2, 3, 4000)
-    assert Serializers().load(moment) == read_by_them(moment) == dt.datetime(2026, 2, 28, 1, 2, 3, 4)
+    assert (
+        Serializers().load(moment)
+        == read_by_them(moment)
+        == dt.datetime.fromisoformat("2026-02-28T01:02:03.000004")
+    )
 
 
 def test_nothing_executable_is_read_or_written() -> None:

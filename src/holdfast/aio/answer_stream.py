@@ -164,10 +164,14 @@ class AnswerStream:
         if waiting is None:
             self._check_asked(correlation)
         elif not waiting.done():
-            if correlation & 0xFF:
-                waiting.set_exception(OtherAnswer(whole))
-            else:
+            code = correlation & 0xFF
+            if not code:
                 waiting.set_result(whole)
+            elif kind == EXPECTED[code] and code > LAST_VALUE:
+                # One at the end of a buffer.
+                waiting.set_result(length > _HEAD_BYTES and whole[_HEAD_BYTES] != 0)
+            else:
+                waiting.set_exception(OtherAnswer(whole))
 
     def _check_asked(self, correlation: int) -> None:
         """Nobody waits for it, which may be because who asked has gone. Raises ProtocolError if nobody ever asked."""

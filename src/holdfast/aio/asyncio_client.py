@@ -148,7 +148,7 @@ class Client:
     @property
     def connected(self) -> list[str]:
         """The members that there is a connection to, as `host:port`."""
-        return sorted(f"{line.address[0]}:{line.address[1]}" for line in self._lines.values())
+        return sorted(f"{line.address[0]}:{line.address[1]}" for line in self.lines())
 
     def map(self, name: str) -> Map:
         """The map of this name; it comes into being when it is first written to."""

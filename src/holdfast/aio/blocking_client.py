@@ -117,7 +117,7 @@ class _Direct:
     def prune(self) -> None:
         """Close what nobody uses."""
         for lines in list(self._lines.values()):
-            lines.prune(0)
+            lines.prune()
 
     def close(self) -> None:
         """End all connections."""

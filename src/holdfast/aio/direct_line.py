@@ -10,7 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from threading import Condition
+from threading import Lock
 from time import monotonic
 
 from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
@@ -147,17 +147,29 @@ def _unheard(kind: int, correlation: int, whole: bytes) -> None:
     """No event was asked for here."""
 
 
+class _Waiter:
+    """A thread that waits for a connection, or for leave to make one."""
+
+    __slots__ = ("line", "told")
+
+    def __init__(self) -> None:
+        self.line: DirectLine | None = None
+        self.told = Lock()
+        self.told.acquire()
+
+
 class DirectLines:
-    """The connections to one member."""
+    """The connections to one member. Threads that wait for one get it in the order in which they came."""
 
     def __init__(self, make: Callable[[], DirectLine], most: int) -> None:
         self._make = make
         self._most = most
         self._idle: deque[DirectLine] = deque()
+        """Empty while somebody waits."""
         self._used: set[DirectLine] = set()
         self._count = 0
-        self._waiting = 0
-        self._changed = Condition()
+        self._waiting: deque[_Waiter] = deque()
+        self._lock = Lock()
         self._ended = ""
 
     def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
@@ -177,74 +189,92 @@ class DirectLines:
 
     def _take(self) -> DirectLine:
         while True:
-            try:
-                line = self._idle.pop()
-            except IndexError:
-                line = self._wait()
-            if line.alive:
-                break
+            line = self._next()
+            self._used.add(line)
+            if line.alive and not self._ended:
+                return line
             self._drop(line)
-        self._used.add(line)
-        if self._ended:
-            self._drop(line)
-            raise LineClosed(self._ended)
-        return line
 
-    def _wait(self) -> DirectLine:
-        """One that somebody gives back, or a new one."""
-        with self._changed:
-            self._waiting += 1
-            try:
-                while True:
-                    if self._ended:
-                        raise LineClosed(self._ended)
-                    if self._idle:
-                        return self._idle.pop()
-                    if self._count < self._most:
-                        self._count += 1
-                        break
-                    self._changed.wait()
-            finally:
-                self._waiting -= 1
+    def _next(self) -> DirectLine:
+        """One that is idle, a new one, or one that somebody gives back."""
+        with self._lock:
+            self._check()
+            if self._idle:
+                return self._idle.pop()
+            waiter = None
+            if self._count < self._most:
+                self._count += 1
+            else:
+                waiter = _Waiter()
+                self._waiting.append(waiter)
+        if waiter is not None:
+            self._wait(waiter)
+            if waiter.line is not None:
+                return waiter.line
         try:
+            self._check()
             return self._make()
         except BaseException:
             self._left()
             raise
 
+    def _check(self) -> None:
+        if self._ended:
+            raise LineClosed(self._ended)
+
+    def _wait(self, waiter: _Waiter) -> None:
+        try:
+            waiter.told.acquire()
+        except BaseException:
+            # The thread was interrupted; what it was given meanwhile is for the next one.
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                    raise
+            if waiter.line is not None:
+                self._give(waiter.line)
+            else:
+                self._left()
+            raise
+
     def _left(self) -> None:
-        with self._changed:
-            self._count -= 1
-            self._changed.notify()
+        """A connection is no more: who waits first may make one."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().told.release()
+            else:
+                self._count -= 1
 
     def _give(self, line: DirectLine) -> None:
         self._used.discard(line)
-        self._idle.append(line)
-        if self._waiting or self._ended:
-            with self._changed:
-                self._changed.notify()
-            if self._ended:
-                self.end(self._ended)
+        with self._lock:
+            if not self._ended:
+                if self._waiting:
+                    waiter = self._waiting.popleft()
+                    waiter.line = line
+                    waiter.told.release()
+                else:
+                    self._idle.append(line)
+                return
+        self._drop(line)
 
     def _drop(self, line: DirectLine) -> None:
         self._used.discard(line)
         line.close()
         self._left()
 
-    def prune(self, keep: int) -> None:
-        """Close those that nobody has used, but so many."""
-        while len(self._idle) > keep:
-            try:
+    def prune(self) -> None:
+        """Close those that nobody uses."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return
                 line = self._idle.popleft()
-            except IndexError:
-                return
             self._drop(line)
 
     def end(self, why: str) -> None:
         """Close all; who waits for an answer gets LineBroken."""
         self._ended = why
-        self.prune(0)
+        self.prune()
         for line in list(self._used):
             line.hang_up()
-        with self._changed:
-            self._changed.notify_all()
