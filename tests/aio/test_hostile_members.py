@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.aio import BlockingClient, Client, NearCache, NearCacheOptions, Serializers
 from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
-from holdfast.aio.listening import Listening
+from holdfast.aio.entry_listening import Listening
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.member_views import answer_in, read_members, read_owners
 from holdfast.aio.near_cache_feed import NearCacheFeed

@@ -1,7 +1,4 @@
-"""Near caches: by themselves, fed by real members, and with events and answers that are held up on their way.
-
-Rules aio/NC-1, aio/NC-2, aio/NC-3, and what members promise them: server/N-1, server/N-2, server/N-3.
-"""
+"""Near caches: by themselves, fed by real members, and with events and answers that are held up on their way."""
 
 from __future__ import annotations
 
@@ -90,8 +87,8 @@ def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
         cache_of(**wrong)
 
 
+@pytest.mark.rule("aio/C-1")
 def test_what_changed_while_it_was_read_is_not_kept() -> None:
-    """NC-1."""
     changes: list[Callable[[NearCache], None]] = [
         lambda cache: cache.forget((b"k",)),
         lambda cache: cache.clear(),
@@ -113,8 +110,8 @@ def test_what_changed_while_it_was_read_is_not_kept() -> None:
         assert not cache._reserved
 
 
+@pytest.mark.rule("aio/C-3")
 def test_a_gap_or_another_history_forgets_the_partition() -> None:
-    """NC-3."""
     cache = cache_of()
     cache.repair({0: (H1, 5), 1: (H1, 1)})
 
@@ -140,8 +137,8 @@ def test_a_gap_or_another_history_forgets_the_partition() -> None:
     assert (cache.get(b"a"), cache.get(b"b")) == (ABSENT, 2)
 
 
+@pytest.mark.rule("aio/C-3")
 def test_only_what_somebody_tells_the_changes_of_is_kept() -> None:
-    """NC-3."""
     cache = cache_of()
     keep(cache, b"a", 1, 0)
     keep(cache, b"b", 2, 1)
@@ -173,8 +170,8 @@ def near(client: Client, name: str = "near") -> tuple[Any, NearCache, NearCacheF
 NEAR = {"near": NearCacheOptions()}
 
 
+@pytest.mark.rule("aio/C-2", "server/N-1")
 def test_others_changes_are_heard_of_and_own_ones_at_once(cluster: LocalCluster, official: Any) -> None:
-    """NC-2, N-1."""
 
     async def run() -> None:
         theirs = official.get_map("near").blocking()
@@ -207,10 +204,11 @@ def test_others_changes_are_heard_of_and_own_ones_at_once(cluster: LocalCluster,
     asyncio.run(run())
 
 
+@pytest.mark.rule("aio/C-1")
 def test_an_answer_that_an_invalidation_has_overtaken_is_not_kept(
     cluster: LocalCluster, official: Any
 ) -> None:
-    """NC-1: the get was answered, its answer is held up, and the entry changes meanwhile."""
+    """The get was answered, its answer is held up, and the entry changes meanwhile."""
 
     async def run() -> None:
         theirs = official.get_map("near").blocking()
@@ -254,8 +252,9 @@ def test_an_answer_that_an_invalidation_has_overtaken_is_not_kept(
     asyncio.run(run())
 
 
+@pytest.mark.rule("aio/C-3")
 def test_an_invalidation_that_is_lost_is_found_out(cluster: LocalCluster, official: Any) -> None:
-    """NC-3: by the next one of the partition, and by asking."""
+    """By the next one of the partition, and by asking."""
 
     async def run() -> None:
         theirs = official.get_map("near").blocking()
@@ -295,8 +294,9 @@ def test_an_invalidation_that_is_lost_is_found_out(cluster: LocalCluster, offici
 
 
 @pytest.mark.parametrize("end", ["kill", "drain"])
+@pytest.mark.rule("server/N-2", "server/N-3")
 def test_nothing_stale_is_left_when_members_die_and_leave(end: str) -> None:
-    """N-2, N-3: somebody writes, others read by their near caches, a member goes, another one comes."""
+    """Somebody writes, others read by their near caches, a member goes, another one comes."""
 
     async def run(cluster: LocalCluster) -> None:
         addresses = cluster.client_addresses()
@@ -360,8 +360,9 @@ def test_nothing_stale_is_left_when_members_die_and_leave(end: str) -> None:
         asyncio.run(run(cluster))
 
 
+@pytest.mark.rule("server/N-3")
 def test_a_registration_that_follows_others_is_told_to_forget(cluster: LocalCluster) -> None:
-    """N-3: the connection breaks, an entry changes meanwhile, and the client comes back."""
+    """The connection breaks, an entry changes meanwhile, and the client comes back."""
 
     async def run() -> None:
         addresses = cluster.client_addresses()
@@ -382,8 +383,9 @@ def test_a_registration_that_follows_others_is_told_to_forget(cluster: LocalClus
     asyncio.run(run())
 
 
+@pytest.mark.rule("server/N-2")
 def test_who_takes_partitions_over_has_everything_forgotten() -> None:
-    """N-2: clients that do not look at owners, as the official Python client, hear of it all the same."""
+    """Clients that do not look at owners, as the official Python client, hear of it all the same."""
 
     async def run(cluster: LocalCluster) -> None:
         async with Client(cluster.client_addresses(), near_caches=NEAR) as client:

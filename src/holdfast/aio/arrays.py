@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from holdfast.aio.serializers import Serializers
 from holdfast.errors import ProtocolError
 from holdfast.wire.values import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, STRING
-
-if TYPE_CHECKING:
-    from holdfast.aio.asyncio_map import Map
-    from holdfast.aio.serializers import Serializers
 
 _BLOCK = struct.Struct(">ii").pack
 _INT_PREFIX = INTEGER.to_bytes(4, "big", signed=True)
@@ -23,7 +21,21 @@ _LONG_PREFIX = LONG.to_bytes(4, "big", signed=True)
 _DOUBLE_PREFIX = DOUBLE.to_bytes(4, "big", signed=True)
 
 
-async def get_many(of: Map, keys: pa.Array[Any], value_type: pa.DataType | None = None) -> pa.Array[Any]:
+class StoredEntries(Protocol):
+    """A map, in stored form."""
+
+    serializers: Serializers
+
+    async def get_stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """See `Map.get_stored`."""
+
+    async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """See `Map.put_stored`."""
+
+
+async def get_many(
+    of: StoredEntries, keys: pa.Array[Any], value_type: pa.DataType | None = None
+) -> pa.Array[Any]:
     """The values of these keys in their order, null for those that have none. Not a snapshot.
 
     `value_type`: of the answer; without it values are all of one kind: texts, whole numbers (int64), numbers (float64),
@@ -35,7 +47,7 @@ async def get_many(of: Map, keys: pa.Array[Any], value_type: pa.DataType | None 
     return from_stored_many([found.get(key) for key in stored], value_type, of.serializers)
 
 
-async def put_many(of: Map, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
+async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
     """Store these entries, each by itself. Raises Refused if certainly none was stored, and Unknown if some may be and
     others not: to put them all again makes it whole. Raises TypeError, ValueError before anything is sent.
     """

@@ -15,7 +15,7 @@ from mmh3 import mmh3_32_sintdigest as murmur3
 from holdfast.aio import member_views as views
 from holdfast.aio import request_forms as forms
 from holdfast.aio.answer_stream import OtherAnswer
-from holdfast.aio.listening import EntryChange, Listening
+from holdfast.aio.entry_listening import EntryChange, Listening
 from holdfast.aio.member_line import LineBroken, MemberLine
 from holdfast.aio.near_cache import ABSENT, NearCache
 from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last

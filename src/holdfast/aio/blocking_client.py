@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from holdfast.aio.asyncio_client import SILENCE_S, Client
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.direct_line import DirectLine, DirectLines
-from holdfast.aio.listening import EntryChange, Listening
+from holdfast.aio.entry_listening import EntryChange, Listening
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache import NearCache, NearCacheOptions
 from holdfast.aio.request_forms import RequestForm

@@ -224,16 +224,18 @@ def value_or_none(whole: bytes) -> bytes | None:
 
 def values(whole: bytes) -> list[bytes]:
     """A list of stored values, or of pairs of them one after the other. Raises ProtocolError."""
-    frames = reader_of(whole)
-    frames.begin()
+    reader_of(whole).begin()
+    at, size, frame = FRAME.unpack_from(whole)[0] + FRAME.size, len(whole), FRAME.unpack_from
     found: list[bytes] = []
-    while True:
-        flags, payload = frames.next()
+    while at < size:
+        length, flags = frame(whole, at)
         if flags & END_STRUCTURE:
             return found
-        if len(payload) < LONG.size:
+        if length < FRAME.size + LONG.size:
             raise ProtocolError("a value is cut short")
-        found.append(payload[4:])
+        found.append(whole[at + 10 : at + length])
+        at += length
+    raise ProtocolError("a list has no end")
 
 
 def pairs(whole: bytes) -> list[bytes]:

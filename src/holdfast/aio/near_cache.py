@@ -1,10 +1,10 @@
 """A near cache: what the client remembers of a map, so that it need not ask again.
 
-- aio/NC-1: Who reads reserves first. What has changed in between, or may have, takes the reservation away, and then the
+- aio/C-1: Who reads reserves first. What has changed in between, or may have, takes the reservation away, and then the
   answer is not kept: it may be older than the change.
-- aio/NC-2: A write of this client takes the entry and all reservations of the key away before it is sent and again when
+- aio/C-2: A write of this client takes the entry and all reservations of the key away before it is sent and again when
   it is over. So after it is acknowledged nothing older is read here.
-- aio/NC-3: Of a partition is kept only what its owner says the changes of. When it is another member's, or the
+- aio/C-3: Of a partition is kept only what its owner says the changes of. When it is another member's, or the
   connection ends, or an invalidation was missed, everything of the partition is forgotten.
 
 It may be used by several threads.
