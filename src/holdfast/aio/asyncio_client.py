@@ -16,8 +16,9 @@ from typing import Any, Self
 from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.handshake import Introduction
-from holdfast.aio.member_line import LineBroken, MemberLine
+from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine
 from holdfast.aio.member_views import (
+    NotAnswered,
     Welcome,
     answer_in,
     read_members,
@@ -28,7 +29,7 @@ from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
 from holdfast.aio.serializers import Serializers
 from holdfast.aio.subscriptions import Subscriptions
-from holdfast.aio.verdicts import pause_s, why_again
+from holdfast.aio.verdicts import in_words, pause_s, why_again
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
@@ -119,7 +120,10 @@ class Client:
             for feed in self._feeds.values():
                 if feed.cache.options.invalidate_on_change:
                     await self.subscriptions.begin(feed, self.lines())
-            await self._repair(self.lines())
+            try:
+                await self._repair(self.lines())
+            except (NotAnswered, LineBroken, LineClosed) as failed:
+                raise in_words(failed) from failed
         except BaseException:
             await self.close()
             raise

@@ -12,6 +12,7 @@ from typing import Protocol
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.member_views import answer_in, uuid_in
 from holdfast.aio.request_forms import UNLISTEN, RequestForm, form
+from holdfast.aio.verdicts import in_words
 from holdfast.errors import HoldfastError
 from holdfast.wire.hazelcast_frames import message, text
 
@@ -42,17 +43,26 @@ class Subscriptions:
     async def begin(self, subscriber: Subscriber, lines: list[MemberLine]) -> None:
         """Register with these members, and with all that come. Raises HoldfastError when none of them takes it."""
         self._ids[subscriber] = {}
-        failed: list[HoldfastError] = []
+        failed: list[tuple[MemberLine, HoldfastError]] = []
         for line in lines:
             try:
                 await self._register(subscriber, line, again=False)
             except HoldfastError as error:
-                failed.append(error)
+                failed.append((line, error))
+            except BaseException:
+                del self._ids[subscriber]
+                raise
         if failed and not self._ids[subscriber]:
             del self._ids[subscriber]
-            raise failed[0]
+            raise in_words(failed[0][1])
+        for line, why in failed:
+            # The next connection to this member registers again.
+            line.end(f"a registration failed: {why}")
 
     async def _register(self, subscriber: Subscriber, line: MemberLine, *, again: bool) -> None:
+        held = self._ids[subscriber]
+        if line in held:
+            return  # It is under way: the connection came just when the registration began.
         asked, rest = subscriber.request()
         correlation, future = line.begin(asked, -1, rest)
 
@@ -61,21 +71,24 @@ class Subscriptions:
 
         # Events may come together with the answer, before this goes on.
         line.listeners[correlation] = heard
+        held[line] = (correlation, b"")
         try:
             registration = uuid_in(answer_in(asked, await future))
         except BaseException:
             line.listeners.pop(correlation, None)
+            held.pop(line, None)
             raise
-        held = self._ids.get(subscriber)
-        if held is None or line.ended:
+        if self._ids.get(subscriber) is not held:
             line.listeners.pop(correlation, None)
-            return
-        held[line] = (correlation, registration)
-        subscriber.begun(line, again)
+        elif line in held:
+            held[line] = (correlation, registration)
+            subscriber.begun(line, again)
 
     async def admit(self, line: MemberLine) -> None:
         """A connection has come: register everything there. Raises HoldfastError."""
         for subscriber in list(self._ids):
+            if subscriber not in self._ids:
+                continue
             await self._register(subscriber, line, again=True)
 
     def lose(self, line: MemberLine) -> None:
@@ -88,6 +101,8 @@ class Subscriptions:
         """Hear no more; members that cannot be told forget it with their connection."""
         for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
             line.listeners.pop(correlation, None)
+            if not registration:
+                continue
             try:
                 _, future = line.begin(form(UNLISTEN, registration), -1, message([text(name)]))
                 await future

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.aio.member_line import LineBroken, LineClosed
 from holdfast.aio.member_views import MAYBE_APPLIED, NOT_APPLIED, NotAnswered, error_of
 from holdfast.aio.request_forms import RequestForm
-from holdfast.errors import HoldfastError, ProtocolError, Unknown
+from holdfast.errors import HoldfastError, NotReady, ProtocolError, Unknown
 
 MAYBE = "the request may or may not have been applied"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
@@ -26,6 +26,13 @@ def why_again(form: RequestForm, failed: HoldfastError) -> str:
             raise Unknown(f"{failed}: {MAYBE}") from failed
         case _:
             raise failed
+
+
+def in_words(failed: HoldfastError) -> HoldfastError:
+    """The error to raise for a request that is not sent again and has changed nothing."""
+    if isinstance(failed, NotAnswered) and failed.code not in NOT_APPLIED:
+        return error_of(failed.code, failed.reason)
+    return NotReady(str(failed))
 
 
 def pause_s(tries: int) -> float:
