@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.aio import ChangeKind, Client, EntryChange, ListenerLags
 from holdfast.demo.local_cluster import LocalCluster
+from holdfast.wire.values import Serialized
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 K = ChangeKind
@@ -132,5 +133,23 @@ def test_who_reads_too_slowly_is_told_so(cluster: LocalCluster) -> None:
                 await asyncio.sleep(0.02)
             assert len(client.connected) == 3, "a listener of the user that fails ends no connection"
             await failing.close()
+
+    asyncio.run(run())
+
+
+def test_a_value_that_cannot_be_read_ends_no_connection(cluster: LocalCluster) -> None:
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client:
+            await connected(client)
+            ours = client.map("unreadable")
+            broken = Serialized(b"\xff\xff\xff\xf5\x00\x00\x00\x01\xff")
+            async with await ours.listen() as listening:
+                await ours.set("k", broken)
+                await ours.set("k", 1)
+                assert await changes(listening, 2) == [
+                    (K.ADDED, "k", broken, None),
+                    (K.UPDATED, "k", 1, broken),
+                ]
+            assert len(client.connected) == 3
 
     asyncio.run(run())

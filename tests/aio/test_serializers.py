@@ -16,7 +16,7 @@ from hazelcast.serialization.api import IdentifiedDataSerializable
 from hazelcast.serialization.data import Data
 from hazelcast.serialization.service import SerializationServiceV1
 
-from holdfast.aio import Codec, Serializers
+from holdfast.aio import Codec, Identified, Serializers
 from holdfast.errors import ConfigError, ProtocolError
 from holdfast.wire.values import Serialized
 
@@ -174,6 +174,46 @@ def test_own_classes() -> None:
             Serializers([wrong])
     with pytest.raises(ConfigError):
         Serializers([codec, codec])
+
+
+def test_identified_classes_of_other_clients() -> None:
+    class Theirs(IdentifiedDataSerializable):
+        def __init__(self, x: int = 0) -> None:
+            self.x = x
+
+        def get_factory_id(self) -> int:
+            return 66
+
+        def get_class_id(self) -> int:
+            return 3
+
+        def write_data(self, object_data_output: Any) -> None:
+            object_data_output.write_int(self.x)
+
+        def read_data(self, object_data_input: Any) -> None:
+            self.x = object_data_input.read_int()
+
+    class Mine:
+        def __init__(self, x: int) -> None:
+            self.x = x
+
+    form = Identified(
+        Mine, 66, 3, lambda mine: struct.pack(">i", mine.x), lambda raw: Mine(*struct.unpack(">i", raw))
+    )
+    ours = Serializers([form])
+    assert ours.load(theirs(Theirs(5))).x == 5
+    assert ours.dump(Mine(5)) == theirs(Theirs(5))
+    read = service(data_serializable_factories={66: {3: Theirs}}).to_object(
+        Data(bytearray(bytes(4) + ours.dump(Mine(6))))
+    )
+    assert read.x == 6
+    with pytest.raises(ProtocolError):
+        ours.load(theirs(Theirs(5))[:-1])
+    other = Identified(Mine, 66, 4, form.encode, form.decode)
+    for wrong in ([form, form], [form, other], [form, Identified(Theirs, 66, 3, form.encode, form.decode)]):
+        with pytest.raises(ConfigError):
+            Serializers(wrong)
+    assert isinstance(Serializers([other]).load(theirs(Theirs(5))), Serialized)
 
 
 def test_any_bytes_are_a_value_or_broken() -> None:

@@ -9,7 +9,7 @@ from holdfast.aio.asyncio_map import Map
 from holdfast.aio.blocking_client import BlockingClient, BlockingMap
 from holdfast.aio.entry_listening import ChangeKind, EntryChange, ListenerLags, Listening
 from holdfast.aio.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
-from holdfast.aio.serializers import Codec, Serializers
+from holdfast.aio.serializers import Codec, Identified, Serializers
 
 __all__ = [
     "BlockingClient",
@@ -18,6 +18,7 @@ __all__ = [
     "Client",
     "Codec",
     "EntryChange",
+    "Identified",
     "ListenerLags",
     "Listening",
     "Map",

@@ -16,6 +16,7 @@ from holdfast.aio.request_forms import LISTEN, LISTEN_TO_KEY, RequestForm, form
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.wire.hazelcast_frames import EVENT, IS_NULL, data, message, text
+from holdfast.wire.values import Serialized
 
 _WISHES = Struct("<?i?")
 _FIXED = Struct("<i17si")
@@ -45,7 +46,7 @@ class EntryChange:
     kind: ChangeKind
     key: Any = None
     value: Any = None
-    """What the entry is now; None when it is gone, or values were not asked for."""
+    """What the entry is now; None when it is gone, or values were not asked for. What cannot be read is `Serialized`."""
     old: Any = None
     """What it was before."""
     count: int = 1
@@ -119,7 +120,10 @@ class Listening:
             return None
         if len(payload) < 8:
             raise ProtocolError("a value is cut short")
-        return self._load(payload[4:])
+        try:
+            return self._load(payload[4:])
+        except Exception:  # noqa: BLE001 - what others have stored, and how the user reads it, ends no connection
+            return Serialized(payload[4:])
 
     def _tell(self, change: EntryChange) -> None:
         if self._ended:

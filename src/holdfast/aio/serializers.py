@@ -26,7 +26,9 @@ BOOLEANS, CHARS, SHORTS, INTEGERS, LONGS, FLOATS, DOUBLES, STRINGS = -13, -14, -
 NESTED_MAX = 64
 """Lists in lists beyond this depth are not read."""
 
+IDENTIFIED = -2
 _TYPE = struct.Struct(">i")
+_IDENTIFIED = struct.Struct(">i?ii")
 _DATE, _TIME = struct.Struct(">ibb"), struct.Struct(">bbbi")
 _DATETIME = struct.Struct(">ibbbbbi")
 _PACKED = {BOOLEANS: "?", CHARS: "H", SHORTS: "h", INTEGERS: "i", LONGS: "q", FLOATS: "f", DOUBLES: "d"}
@@ -63,24 +65,51 @@ class Codec:
     decode: Callable[[bytes], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """The same for a class that other clients know as `IdentifiedDataSerializable`, by two numbers. What is encoded is
+    what these write in `write_data`.
+    """
+
+    kind: type
+    factory_id: int
+    class_id: int
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+
 class Serializers:
     """Values to bytes and back."""
 
-    def __init__(self, codecs: Iterable[Codec] = (), *, lists: str = "json") -> None:
+    def __init__(self, codecs: Iterable[Codec | Identified] = (), *, lists: str = "json") -> None:
         """`lists`: whether lists are written as `json`, which all clients of Holdfast read, or as `objects`: as the
         official Python client does, with any values in them. Both are read. Raises ConfigError.
         """
         if lists not in ("json", "objects"):
             raise ConfigError(f"lists: json or objects, not {lists!r}")
         self._lists = lists == "objects"
-        self._by_class: dict[type, Codec] = {}
+        self._writers: dict[type, tuple[bytes, Callable[[Any], bytes]]] = {}
+        """By class: what comes before the payload, and what makes that."""
         self._by_id: dict[int, Codec] = {}
+        self._identified: dict[tuple[int, int], Identified] = {}
         for codec in codecs:
-            if codec.type_id <= 0 or codec.type_id in self._by_id or codec.kind in self._by_class:
-                raise ConfigError(
-                    f"{codec.kind.__name__}: the type id is above 0 and, as the class, named once"
-                )
-            self._by_class[codec.kind] = self._by_id[codec.type_id] = codec
+            self._register(codec)
+
+    def _register(self, codec: Codec | Identified) -> None:
+        if codec.kind in self._writers:
+            raise ConfigError(f"{codec.kind.__name__} is named twice")
+        if isinstance(codec, Codec):
+            if codec.type_id <= 0 or codec.type_id in self._by_id:
+                raise ConfigError(f"{codec.kind.__name__}: the type id is above 0, and nobody else's")
+            self._by_id[codec.type_id] = codec
+            begins = _TYPE.pack(codec.type_id)
+        else:
+            numbers = (codec.factory_id, codec.class_id)
+            if numbers in self._identified:
+                raise ConfigError(f"{codec.kind.__name__}: another class has the numbers {numbers}")
+            self._identified[numbers] = codec
+            begins = _IDENTIFIED.pack(IDENTIFIED, True, *numbers)
+        self._writers[codec.kind] = (begins, codec.encode)
 
     # -- writing
 
@@ -92,9 +121,9 @@ class Serializers:
             return _STRING_BEGINS.pack(STRING, len(encoded)) + encoded
         if kind is int and -0x8000_0000 <= value <= 0x7FFF_FFFF:  # type: ignore[operator]
             return _INT.pack(-7, value)
-        codec = self._by_class.get(kind)
-        if codec is not None:
-            return _TYPE.pack(codec.type_id) + codec.encode(value)
+        writer = self._writers.get(kind)
+        if writer is not None:
+            return writer[0] + writer[1](value)
         if self._lists and isinstance(value, list):
             return b"".join((_INT.pack(ARRAY_LIST, len(value)), *map(self.dump, value)))
         special = _special(value)
@@ -127,6 +156,10 @@ class Serializers:
         codec = self._by_id.get(kind)
         if codec is not None:
             return codec.decode(stored[4:])
+        if kind == IDENTIFIED and self._identified and len(stored) >= _IDENTIFIED.size:
+            _, identified, *numbers = _IDENTIFIED.unpack_from(stored)
+            known = self._identified.get((numbers[0], numbers[1])) if identified else None
+            return Serialized(stored) if known is None else known.decode(stored[_IDENTIFIED.size :])
         if kind in (ARRAY, ARRAY_LIST, LINKED_LIST):
             return self._list(stored)
         if kind in _SPECIAL:
