@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import hazelcast
 import pytest
 
 from holdfast.aio import Client, Map
@@ -23,62 +22,22 @@ pytestmark = [
 VALUES = [True, 7, 2**40, 2**80, -1.5, "ünï", b"\x00\xff"]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(members=3) as running:
-        running.wait_settled()
-        yield running
-
-
-@pytest.fixture(scope="module")
-def official(cluster: LocalCluster) -> Iterator[Any]:
-    client = hazelcast.HazelcastClient(cluster_members=cluster.client_addresses())
-    yield client
-    client.shutdown()
-
-
 async def until(true: Callable[[], bool]) -> None:
     """Wait for it; pytest's own limit ends a wait in vain."""
     while not true():  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0.02)
 
 
-STEPS: list[tuple[str, tuple[Any, ...]]] = [
-    ("get", ("k",)),
-    ("put", ("k", "one")),
-    ("put", ("k", 2)),
-    ("put_if_absent", ("k", "three")),
-    ("put_if_absent", ("l", "four")),
-    ("contains_key", ("k",)),
-    ("contains_key", ("none",)),
-    ("set", ("m", b"bytes")),
-    ("replace", ("m", 1.5)),
-    ("replace", ("none", 1.5)),
-    ("replace_if_same", ("m", 1.5, "same")),
-    ("replace_if_same", ("m", 1.5, "other")),
-    ("get", ("m",)),
-    ("size", ()),
-    ("remove", ("m",)),
-    ("remove", ("m",)),
-    ("put_all", ({n: str(n) for n in range(50)},)),
-    ("get_all", ([*range(45, 55), "k"],)),
-    ("size", ()),
-    ("is_empty", ()),
-    ("clear", ()),
-    ("is_empty", ()),
-]
-
-
 def test_every_operation_answers_what_the_official_client_is_answered(
-    cluster: LocalCluster, official: Any
+    cluster: LocalCluster, official: Any, steps: list[Any]
 ) -> None:
     async def ours() -> list[Any]:
         async with Client(cluster.client_addresses()[:1]) as client:
-            return [await getattr(client.map("ours"), name)(*rest) for name, rest in STEPS]
+            return [await getattr(client.map("ours"), name)(*rest) for name, rest in steps]
 
     theirs = official.get_map("theirs").blocking()
-    expected = [getattr(theirs, name)(*rest) for name, rest in STEPS]
-    nothing = [name for name, _ in STEPS].index("put_all")
+    expected = [getattr(theirs, name)(*rest) for name, rest in steps]
+    nothing = [name for name, _ in steps].index("put_all")
     expected[nothing] = None  # Theirs answers a None for each partition.
     assert asyncio.run(ours()) == expected
 
@@ -120,9 +79,9 @@ def test_each_reads_what_the_other_has_written(cluster: LocalCluster, official: 
 def test_there_is_one_connection_to_each_member_and_one_send_for_a_turn(cluster: LocalCluster) -> None:
     async def run() -> None:
         async with Client(cluster.client_addresses()[:1]) as client:
-            await until(lambda: len(client.connected) == 3 and all(client._route))
+            await until(lambda: len(client.connected) == 3 and all(client.route))
             sent: list[bytes] = []
-            owner = client._route[0]
+            owner = client.route[0]
             assert owner is not None
             assert owner._transport is not None
             write = owner._transport.write
@@ -134,7 +93,7 @@ def test_there_is_one_connection_to_each_member_and_one_send_for_a_turn(cluster:
             owner._transport.write = count  # type: ignore[method-assign]
             asked = client.map("turn")
             mine = [
-                n for n in range(1000) if client._route[asked._partition(struct.pack(">ii", -7, n))] is owner
+                n for n in range(1000) if client.route[asked._partition(struct.pack(">ii", -7, n))] is owner
             ]
             assert await asyncio.gather(*map(asked.get, mine)) == [None] * len(mine)
             assert len(mine) > 100
@@ -177,7 +136,7 @@ def test_a_member_is_killed_while_many_write_and_one_joins() -> None:
             door = next(
                 line for line in client._lines.values() if line.address[1] == int(joined.client_address[-5:])
             )
-            await until(lambda: bool(strange) or door in client._route)
+            await until(lambda: bool(strange) or door in client.route)
             stop.set()
             await asyncio.gather(*tasks)
             assert strange == []
@@ -300,10 +259,10 @@ def test_wrong_bytes_end_that_connection_only(cluster: LocalCluster, spoil: Call
         async with Client([f"127.0.0.1:{door}"], message_bytes=1 << 24) as client:
             await until(lambda: len(client.connected) == 3)
             (line,) = (line for line in client._lines.values() if line.address[1] == door)
-            await until(lambda: line in client._route)
+            await until(lambda: line in client.route)
             asked: Map = client.map("spoiled")
             key = next(
-                n for n in range(10_000) if client._route[asked._partition(struct.pack(">ii", -7, n))] is line
+                n for n in range(10_000) if client.route[asked._partition(struct.pack(">ii", -7, n))] is line
             )
             others = set(client._lines.values()) - {line}
             with pytest.raises(Unknown, match="no answer of this protocol"):

@@ -35,12 +35,18 @@ class Ear:
         self.heard: dict[str, list[EntryEvent]] = {}
 
     def add(
-        self, who: str, *, name: str = "m", key: bytes | None = None, local_only: bool = False
+        self,
+        who: str,
+        *,
+        name: str = "m",
+        key: bytes | None = None,
+        local_only: bool = False,
+        invalidations: bool = False,
     ) -> Callable[[], None]:
         token = Token(len(self.names))
         self.names[token] = who
         self.heard[who] = []
-        self.listeners.add(token, name, key, local_only=local_only)
+        self.listeners.add(token, name, key, local_only=local_only, invalidations=invalidations)
         return lambda: self.listeners.remove(token)
 
     def hear(self) -> None:
@@ -168,3 +174,14 @@ def test_each_registration_ends_alone() -> None:
     ear.happens(event())
     ear.hear()
     assert {who: len(heard) for who, heard in ear.heard.items()} == {"first": 1, "after": 2}
+
+
+def test_only_near_caches_hear_that_all_of_a_partition_has_changed() -> None:
+    ear = Ear()
+    ear.add("entries")
+    ear.add("near cache", invalidations=True)
+    changed = EntryEvent(EventKind.INVALIDATED, "m", ME)
+    ear.listeners.hear(changed)
+    ear.listeners.hear(event())
+    ear.hear()
+    assert ear.heard == {"entries": [event()], "near cache": [changed, event()]}

@@ -58,6 +58,10 @@ def run(scenario: str, cluster: LocalCluster, **options: Any) -> Any:
     return finish(start(scenario, cluster, **options))["seen"]
 
 
+def test_a_near_cache_is_fed(cluster: LocalCluster) -> None:
+    assert run("near", cluster, near=True) == {"again": 200, "hits": 200, "changed": 200, "cleared": None}
+
+
 @pytest.mark.parametrize("smart", [True, False], ids=["smart", "unisocket"])
 def test_each_call(cluster: LocalCluster, smart: bool) -> None:
     assert run("calls", cluster, smart=smart) == {

@@ -1,4 +1,4 @@
-"""An asyncio client of the Hazelcast protocol, for Holdfast clusters; it needs no server code.
+"""A client of the Hazelcast protocol, for Holdfast clusters and Hazelcast's own; it needs no server code.
 
 async with Client(["127.0.0.1:5701"]) as client:
     await client.map("flights").put("UA1545", "EWR")
@@ -6,5 +6,24 @@ async with Client(["127.0.0.1:5701"]) as client:
 
 from holdfast.aio.asyncio_client import Client
 from holdfast.aio.asyncio_map import Map
+from holdfast.aio.blocking_client import BlockingClient, BlockingMap
+from holdfast.aio.entry_listening import ChangeKind, EntryChange, ListenerLags, Listening
+from holdfast.aio.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
+from holdfast.aio.serializers import Codec, Identified, Serializers
 
-__all__ = ["Client", "Map"]
+__all__ = [
+    "BlockingClient",
+    "BlockingMap",
+    "ChangeKind",
+    "Client",
+    "Codec",
+    "EntryChange",
+    "Identified",
+    "ListenerLags",
+    "Listening",
+    "Map",
+    "NearCache",
+    "NearCacheOptions",
+    "NearCacheStatistics",
+    "Serializers",
+]

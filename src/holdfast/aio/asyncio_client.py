@@ -8,44 +8,39 @@ unless it only reads.
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from types import TracebackType
-from typing import Self, TypeVar
-from uuid import uuid4
+from typing import Any, Self
 
+from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
+from holdfast.aio.handshake import Introduction
 from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine
 from holdfast.aio.member_views import (
-    MAYBE_APPLIED,
-    NOT_APPLIED,
-    RequestForm,
+    NotAnswered,
     Welcome,
-    error_of,
-    nothing,
-    read_error,
+    answer_in,
     read_members,
     read_owners,
-    read_welcome,
 )
-from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Unknown
-from holdfast.version import __version__
+from holdfast.aio.near_cache import NearCache, NearCacheOptions
+from holdfast.aio.near_cache_feed import NearCacheFeed
+from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
+from holdfast.aio.serializers import Serializers
+from holdfast.aio.subscriptions import Subscriptions
+from holdfast.aio.verdicts import in_words, pause_s, why_again
+from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
 from holdfast.wire.doors import HAZELCAST_CLIENT
-from holdfast.wire.hazelcast_frames import BEGIN, END, IS_FINAL, REQUEST, UNFRAGMENTED, message, text, uuid
 
-AUTHENTICATE, CLUSTER_VIEW, PING = 0x000100, 0x000300, 0x000B00
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
-KIND_AT = 6
-"""Where the type of a message stands in it."""
 BEAT_S = 1.0
 PING_AFTER_S = 5.0
 SILENCE_S = 60.0
 """A member that says nothing for so long is given up, as official clients do."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
-_KIND = struct.Struct("<i")
-
-Answer = TypeVar("Answer")
+REPAIR_S = 60.0
+"""How often near caches ask whether they have missed anything."""
+_VIEW, _PING = form(CLUSTER_VIEW, b"\0", alone=True), form(PING, b"", alone=True)
 
 
 class Client:
@@ -61,28 +56,34 @@ class Client:
         connect_timeout_s: float = 10.0,
         patience_s: float = 120.0,
         message_bytes: int = 256 * 1024 * 1024,
+        near_caches: Mapping[str, NearCacheOptions] | None = None,
+        serializers: Serializers | None = None,
     ) -> None:
         """`addresses`: doors for clients, as `host:port`; one that answers is enough. `connect_timeout_s`: for how long
         `connect` tries. `patience_s`: for how long a request that was not applied is sent again. `message_bytes`: the
-        longest answer that is taken. Raises ConfigError.
+        longest answer that is taken. `near_caches`: maps of which the client remembers entries, by name. `serializers`:
+        how values are written, if not as by default. Raises ConfigError.
         """
         self._seeds = [_parse(address) for address in addresses]
         if not self._seeds:
             raise ConfigError("addresses: name at least one member, as host:port")
-        self._cluster_name = cluster_name
-        self._username = username
-        self._password = password
+        self.introduction = Introduction.new(cluster_name, username, password)
+        self.serializers = serializers or Serializers()
+        self.subscriptions = Subscriptions()
+        self._feeds = {
+            name: NearCacheFeed(name, NearCache(options), self)
+            for name, options in (near_caches or {}).items()
+        }
         self._connect_timeout_s = connect_timeout_s
         self._patience_s = patience_s
-        self._limit = message_bytes
-        self._uuid = uuid(str(uuid4()))
+        self.message_bytes = message_bytes
         self.partition_count = 0
         """How many partitions the cluster has; 0 before `connect`."""
         self._cluster = b""
         self._members: dict[bytes, tuple[str, int]] = {}
         self._owners: list[bytes] = []
         self._lines: dict[bytes, MemberLine] = {}
-        self._route: list[MemberLine | None] = []
+        self.route: list[MemberLine | None] = []
         """The connection to the owner of each partition."""
         self._turns: cycle[MemberLine | None] = cycle([None])
         self._viewer: MemberLine | None = None
@@ -92,6 +93,8 @@ class Client:
         """Set when a connection or a member comes or goes."""
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
+        self.on_lost: Callable[[MemberLine], None] = _nobody_cares
+        """Is told of each connection that ends."""
 
     # -- beginning and end
 
@@ -101,7 +104,7 @@ class Client:
             raise ConfigError("a client is connected once; make another one")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._connect_timeout_s
-        pause_s = FIRST_PAUSE_S
+        tries = 0
         try:
             while not (self._lines and self._members):
                 told = await self._open_missing()
@@ -112,8 +115,15 @@ class Client:
                     raise denied
                 if loop.time() > deadline:
                     raise NotReady("no member could be reached: " + "; ".join(map(str, told)))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                await asyncio.sleep(pause_s(tries))
+                tries += 1
+            for feed in self._feeds.values():
+                if feed.cache.options.invalidate_on_change:
+                    await self.subscriptions.begin(feed, self.lines())
+            try:
+                await self._repair(self.lines())
+            except (NotAnswered, LineBroken, LineClosed) as failed:
+                raise in_words(failed) from failed
         except BaseException:
             await self.close()
             raise
@@ -142,69 +152,62 @@ class Client:
     @property
     def connected(self) -> list[str]:
         """The members that there is a connection to, as `host:port`."""
-        return sorted(f"{line.address[0]}:{line.address[1]}" for line in self._lines.values())
+        return sorted(f"{line.address[0]}:{line.address[1]}" for line in self.lines())
 
     def map(self, name: str) -> Map:
         """The map of this name; it comes into being when it is first written to."""
-        return Map(self, name)
+        feed = self._feeds.get(name)
+        return Map(self, name, feed.cache if feed is not None else None)
+
+    def lines(self) -> list[MemberLine]:
+        """All connections."""
+        return list(self._lines.values())
 
     # -- requests
 
-    async def ask(
-        self, form: RequestForm, rest: bytes, partition: int, decode: Callable[[bytes], Answer]
-    ) -> Answer:
-        """Send a request to the owner of the partition (-1: to any member); answers what `decode` makes of the answer.
+    async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
+        """Send a request to the owner of the partition (-1: to any member); answers what its form says: a stored value
+        or None, a truth, or the whole message.
 
         `rest`: the frames that follow those of the form, the last one flagged final. Raises Refused, Unknown.
         """
-        first_bytes = REQUEST.size + len(form.fixed)
-        tail = form.fixed + form.before + rest
         tries = 0
         deadline = 0.0
         while True:
-            line = self._line_for(partition)
+            line = self.line_for(partition)
             why = "no member is connected"
             if line is not None:
                 try:
-                    if not line.room.is_set():
+                    if not line.ready:
                         await line.room.wait()
-                    correlation, future = line.begin(first_bytes, UNFRAGMENTED, form.kind, partition, tail)
+                    correlation, future = line.begin(form, partition, rest)
                     try:
-                        answer = await future
+                        found = await future
+                        return answer_in(form, found) if form.code == WHOLE else found
+                    except OtherAnswer as other:
+                        return answer_in(form, other.whole)
                     finally:
                         line.pending.pop(correlation, None)
-                    if _KIND.unpack_from(answer, KIND_AT)[0] == form.kind + 1:
-                        return decode(answer)
-                    code, why = _refusal(answer)
-                    if code not in NOT_APPLIED and not (form.reads and code in MAYBE_APPLIED):
-                        raise error_of(code, why)
-                except LineClosed as closed:
-                    why = str(closed)
-                except LineBroken as broken:
-                    why = str(broken)
-                    if not form.reads:
-                        raise Unknown(f"{broken}: the request may or may not have been applied") from broken
                 except ProtocolError as broken:
                     line.end(
                         f"{line.address[0]}:{line.address[1]} sent what is no answer of this protocol: {broken}"
                     )
-                    if not form.reads:
-                        raise Unknown(
-                            f"{line.ended}: the request may or may not have been applied"
-                        ) from broken
-                    why = line.ended
+                    why = why_again(form, LineBroken(line.ended))
+                except HoldfastError as failed:
+                    why = why_again(form, failed)
             if self._closed:
                 raise NotReady("the client is closed")
             now = asyncio.get_running_loop().time()
             deadline = deadline or now + self._patience_s
             if now >= deadline:
                 raise NotReady(f"given up after {self._patience_s:g} s: {why}")
-            await self._wait_changed(min(FIRST_PAUSE_S * 2 ** min(tries, 7), LONGEST_PAUSE_S, deadline - now))
+            await self._wait_changed(min(pause_s(tries), deadline - now))
             tries += 1
 
-    def _line_for(self, partition: int) -> MemberLine | None:
-        if partition >= 0 and partition < len(self._route):
-            line = self._route[partition]
+    def line_for(self, partition: int) -> MemberLine | None:
+        """The connection to the owner of the partition, or to any member; None while there is none."""
+        if partition >= 0 and partition < len(self.route):
+            line = self.route[partition]
             if line is not None:
                 return line
         return next(self._turns)
@@ -214,7 +217,7 @@ class Client:
     async def _open(self, address: tuple[str, int]) -> None:
         """Connect and be let in. Raises HoldfastError, OSError."""
         loop = asyncio.get_running_loop()
-        line = MemberLine(self._limit, self._heard, self._lost)
+        line = MemberLine(self.message_bytes, self._heard, self._lost)
         line.address = address
         self._opening.add(line)
         try:
@@ -224,7 +227,9 @@ class Client:
                 self._admit(line, welcome)
                 if self._viewer is None:
                     self._viewer = line
-                    await self._control(line, CLUSTER_VIEW)
+                    await self._control(line, _VIEW)
+                await self.subscriptions.admit(line)
+                await self._repair([line])
         except TimeoutError as late:
             line.end("no answer in time")
             raise NotReady(f"{address[0]}:{address[1]} does not answer") from late
@@ -234,34 +239,21 @@ class Client:
         finally:
             self._opening.discard(line)
 
-    async def _control(self, line: MemberLine, kind: int) -> None:
+    async def _control(self, line: MemberLine, asked: RequestForm) -> None:
         """A request of the client's own, without parameters. Raises HoldfastError."""
-        _, future = line.begin(REQUEST.size, UNFRAGMENTED | IS_FINAL, kind, -1, b"")
-        answer = await future
-        if _KIND.unpack_from(answer, KIND_AT)[0] != kind + 1:
-            raise error_of(*read_error(answer))
-        nothing(answer)
+        _, future = line.begin(asked, -1, b"")
+        answer_in(asked, await future)
 
     async def _greet(self, line: MemberLine) -> Welcome:
-        host, port = line.address
         line.greet(HAZELCAST_CLIENT)
-        fixed = self._uuid + b"\x01"
-        names = [text(self._cluster_name), text(self._username), text(self._password)]
-        about = [text("PYH"), text(__version__), text("holdfast.aio"), BEGIN, END]
-        _, future = line.begin(
-            REQUEST.size + len(fixed), UNFRAGMENTED, AUTHENTICATE, -1, fixed + message([*names, *about])
-        )
-        answer = await future
-        if _KIND.unpack_from(answer, KIND_AT)[0] != AUTHENTICATE + 1:
-            code, reason = read_error(answer)
-            raise NotReady(f"{host}:{port} lets nobody in now: {reason} (error {code})")
-        welcome = read_welcome(answer)
-        if welcome.status:
-            raise Denied(
-                f"{host}:{port} does not let this client in (status {welcome.status}): "
-                f"check cluster_name ({self._cluster_name!r}), username and password"
-            )
-        return welcome
+        _, future = line.begin(self.introduction.form, -1, self.introduction.frames)
+        return self.introduction.read(await future, line.address)
+
+    async def _repair(self, lines: list[MemberLine]) -> None:
+        """Near caches ask these members what they have missed. Raises HoldfastError."""
+        for feed in self._feeds.values():
+            if feed.cache.options.invalidate_on_change:
+                await asyncio.gather(*map(feed.repair, lines))
 
     def _admit(self, line: MemberLine, welcome: Welcome) -> None:
         """Take the connection into use. Raises HoldfastError when it is of no use."""
@@ -282,15 +274,19 @@ class Client:
         self._reroute()
 
     def _lost(self, line: MemberLine) -> None:
+        self.on_lost(line)
         if self._viewer is line:
             self._viewer = None
         if self._lines.get(line.member) is line:
             del self._lines[line.member]
+            self.subscriptions.lose(line)
             self._reroute()
 
     def _reroute(self) -> None:
-        self._route = [self._lines.get(owner) for owner in self._owners]
+        self.route = [self._lines.get(owner) for owner in self._owners]
         self._turns = cycle(list(self._lines.values()) or [None])
+        for feed in self._feeds.values():
+            feed.rerouted()
         self._wake()
 
     def _wake(self) -> None:
@@ -306,7 +302,7 @@ class Client:
         except TimeoutError:
             pass
 
-    def _heard(self, kind: int, _: int, whole: bytes) -> None:
+    def _heard(self, kind: int, whole: bytes) -> None:
         if kind == MEMBERS_VIEW:
             if members := read_members(whole):
                 self._members = members
@@ -342,13 +338,14 @@ class Client:
 
     async def _keep(self) -> None:
         """Connect anew, move the listener, say that we are alive and hang up on who is silent."""
+        repaired_s = asyncio.get_running_loop().time()
         while True:
             await self._open_missing()
             viewer = next(iter(self._lines.values()), None)
             if self._viewer is None and viewer is not None:
                 self._viewer = viewer
                 try:
-                    await self._control(viewer, CLUSTER_VIEW)
+                    await self._control(viewer, _VIEW)
                 except HoldfastError as failed:
                     viewer.end(f"members and owners are not told: {failed}")
             for line in list(self._lines.values()):
@@ -356,22 +353,30 @@ class Client:
                 if now - line.heard_s > SILENCE_S:
                     line.end(f"{line.address[0]}:{line.address[1]} was silent for {SILENCE_S:g} s")
                 elif now - line.said_s > PING_AFTER_S or now - line.heard_s > PING_AFTER_S:
-                    _, future = line.begin(REQUEST.size, UNFRAGMENTED | IS_FINAL, PING, -1, b"")
+                    _, future = line.begin(_PING, -1, b"")
                     future.add_done_callback(_heed)
+            if asyncio.get_running_loop().time() > repaired_s + REPAIR_S:
+                repaired_s = asyncio.get_running_loop().time()
+                await self._repair_all()
             await self._wait_changed(BEAT_S)
 
+    async def _repair_all(self) -> None:
+        for line in self.lines():
+            try:
+                async with asyncio.timeout(self._connect_timeout_s):
+                    await self._repair([line])
+            except (HoldfastError, TimeoutError) as failed:
+                line.end(f"near caches are not told what they have missed: {failed}")
 
-def _heed(pinged: asyncio.Future[bytes]) -> None:
+
+def _nobody_cares(_: MemberLine) -> None:
+    """Nobody has to know."""
+
+
+def _heed(pinged: asyncio.Future[object]) -> None:
     """Nobody waits for the answer to a ping; that it never came is told by the end of the connection."""
     if not pinged.cancelled():
         pinged.exception()
-
-
-def _refusal(answer: bytes) -> tuple[int, str]:
-    """The error that an answer is. Raises ProtocolError when it is something else."""
-    if _KIND.unpack_from(answer, KIND_AT)[0]:
-        raise ProtocolError("the answer is one to another kind of request")
-    return read_error(answer)
 
 
 def _parse(address: str) -> tuple[str, int]:

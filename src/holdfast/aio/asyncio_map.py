@@ -1,4 +1,4 @@
-"""A map, as an asyncio program uses it. Values are those that `holdfast.wire.values` stores.
+"""A map, as an asyncio program uses it. Values are those that `holdfast.aio.serializers` writes and reads.
 
 Every operation raises Refused (certainly not applied) or Unknown (it may have been), and those that only read never
 Unknown. One that is cancelled may have been applied.
@@ -7,222 +7,360 @@ Unknown. One that is cancelled may have been applied.
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
+from mmh3 import mmh3_32_sintdigest as murmur3
 
 from holdfast.aio import member_views as views
-from holdfast.aio.member_views import RequestForm
-from holdfast.core.model.keys import partition_of
+from holdfast.aio import request_forms as forms
+from holdfast.aio.answer_stream import OtherAnswer
+from holdfast.aio.entry_listening import EntryChange, Listening
+from holdfast.aio.member_line import LineBroken, MemberLine
+from holdfast.aio.near_cache import ABSENT, NearCache
+from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last
+from holdfast.aio.serializers import Serializers
+from holdfast.aio.subscriptions import Subscriptions
+from holdfast.core.model.keys import LOWEST_INT32, SEED, partition_of, partitions_of
 from holdfast.errors import ConfigError, ProtocolError, Refused, Unknown
-from holdfast.wire.hazelcast_frames import BEGIN, END, FRAME, IS_FINAL, LONG, NO_HASH, data, message, text
-from holdfast.wire.values import from_stored, to_stored
+from holdfast.wire.hazelcast_frames import BEGIN, END, LONG, data, message, text
+from holdfast.wire.values import STRING
 
-Answer = TypeVar("Answer")
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-THREAD = LONG.pack(1)
-NO_TTL = -1
 LOAD = b"\x01"
 """Of put_all: entries are loaded from a map store, where there is one."""
+TEXT = STRING.to_bytes(4, "big", signed=True)
+AT_ONCE = 5000
+PIECE_BYTES = 1 << 20
+"""Keys, and bytes, of one request about several."""
 
 
 class Asking(Protocol):
     """What a map needs of its client."""
 
+    route: list[MemberLine | None]
+    serializers: Serializers
+    subscriptions: Subscriptions
+
     @property
     def partition_count(self) -> int:
         """How many partitions the cluster has."""
 
-    async def ask(
-        self, form: RequestForm, rest: bytes, partition: int, decode: Callable[[bytes], Answer]
-    ) -> Answer:
+    async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """See `Client.ask`."""
+
+    def lines(self) -> list[MemberLine]:
+        """All connections."""
 
 
 class Map:
     """One map of one client."""
 
-    def __init__(self, client: Asking, name: str) -> None:
+    def __init__(self, client: Asking, name: str, near: NearCache | None = None) -> None:
         """See `Client.map`. Raises ConfigError for an empty name."""
         if not name:
             raise ConfigError("a map has a name")
         self.name = name
+        self.near_cache = near
+        """What is remembered of it here, if anything."""
         self._client = client
-        named = text(name)
-        forever = THREAD + LONG.pack(NO_TTL)
+        self.serializers = client.serializers
+        self._dump, self._dump_value = client.serializers.dump, client.serializers.dump_value
+        self._load = client.serializers.load
+        named = self._named = text(name)
         self._named_last = message([named])
-
-        def form(
-            kind: int, fixed: bytes = THREAD, *, reads: bool = False, before: bytes = named
-        ) -> RequestForm:
-            return RequestForm(kind, fixed, before, reads)
-
-        self._form = form
-        self._get = form(0x010200, reads=True)
-        self._contains = form(0x010600, reads=True)
-        self._put, self._set = form(0x010100, forever), form(0x010F00, forever)
-        self._put_if_absent = form(0x010E00, forever)
-        self._replace, self._replace_if_same = form(0x010400), form(0x010500)
-        self._remove, self._delete = form(0x010300), form(0x010900)
-        self._get_all, self._put_all = form(0x012300, b"", reads=True), form(0x012C00, LOAD)
+        self._get = forms.form(forms.GET, THREAD, named)
+        self._contains = forms.form(forms.CONTAINS_KEY, THREAD, named)
+        self._put = forms.form(forms.PUT, FOREVER, named)
+        self._set = forms.form(forms.SET, FOREVER, named)
+        self._put_if_absent = forms.form(forms.PUT_IF_ABSENT, FOREVER, named)
+        self._replace = forms.form(forms.REPLACE, THREAD, named)
+        self._replace_if_same = forms.form(forms.REPLACE_IF_SAME, THREAD, named)
+        self._remove = forms.form(forms.REMOVE, THREAD, named)
+        self._remove_if_same = forms.form(forms.REMOVE_IF_SAME, THREAD, named)
+        self._delete = forms.form(forms.DELETE, THREAD, named)
+        self._get_all = forms.form(forms.GET_ALL, b"", named)
+        self._put_all = forms.form(forms.PUT_ALL, LOAD, named)
 
     # -- one entry
 
-    async def get(self, key: object) -> object:
+    async def get(self, key: object) -> Any:
         """The value of a key, or None."""
-        stored = to_stored(key)
+        stored = self._dump(key)
         client = self._client
-        found = await client.ask(self._get, _last(stored), self._partition(stored), views.value_or_none)
-        return _loaded(found)
+        hashed = murmur3(stored[4:], SEED)
+        count = client.partition_count
+        partition = abs(hashed) % count if count and hashed != LOWEST_INT32 else self._partition(stored)
+        if self.near_cache is not None:
+            return await self._get_near(self.near_cache, stored, partition)
+        line = client.route[partition] if partition < len(client.route) else None
+        if line is None or not line.ready:
+            return self._load(await client.ask(self._get, partition, last(stored)))
+        # What `ask` does, without a coroutine of its own: this is the operation of which there are most.
+        stream, out, form = line.stream, line.out, self._get
+        stream.count = correlation = stream.count + STEP
+        correlation |= form.code
+        future = line.pending[correlation] = line.loop.create_future()
+        if not out:
+            line.loop.call_soon(line.flush)
+        out += (form.begins, AIM.pack(correlation, partition), form.goes_on, last(stored))
+        try:
+            found = await future
+            if found is not None and found[:4] == TEXT:
+                return found[8:].decode()
+            return self._load(found)
+        except (OtherAnswer, LineBroken):
+            return self._load(await client.ask(form, partition, last(stored)))
+        except asyncio.CancelledError:
+            line.pending.pop(correlation, None)
+            raise
+        except UnicodeDecodeError as broken:
+            raise ProtocolError(f"a stored text is broken: {broken}") from broken
+
+    async def _get_near(self, near: NearCache, stored: bytes, partition: int) -> Any:
+        found = near.get(stored)
+        binary = near.options.in_memory_format == "binary"
+        if found is not ABSENT:
+            return self._load(found) if binary else found  # type: ignore[arg-type]
+        token = near.reserve(stored, partition)
+        try:
+            answer = await self._client.ask(self._get, partition, last(stored))
+            value = self._load(answer)
+            near.keep(stored, token, answer if binary else value)
+        finally:
+            near.release(stored, token)
+        return value
 
     async def contains_key(self, key: object) -> bool:
         """Whether the key has a value."""
-        stored = to_stored(key)
-        return await self._client.ask(self._contains, _last(stored), self._partition(stored), views.truth)
+        stored = self._dump(key)
+        near = self.near_cache
+        if near is not None and near.get(stored) is not ABSENT:
+            return True
+        return bool(await self._client.ask(self._contains, self._partition(stored), last(stored)))
 
     async def set(self, key: object, value: object, *, ttl_s: float | None = None) -> None:
         """Store a value, for `ttl_s` seconds (None: as the map is configured, 0: for ever)."""
-        form = self._set if ttl_s is None else self._form(0x010F00, _lasting(ttl_s))
-        stored = to_stored(key)
-        rest = data(stored) + _last(_value(value))
-        await self._client.ask(form, rest, self._partition(stored), views.nothing)
+        stored = self._dump(key)
+        form = self._set if ttl_s is None else forms.form(forms.SET, lasting(ttl_s), self._named)
+        rest = data(stored) + last(self._dump_value(value))
+        if self.near_cache is None:
+            await self._client.ask(form, self._partition(stored), rest)
+        else:
+            await self._write(form, stored, rest)
 
-    async def put(self, key: object, value: object, *, ttl_s: float | None = None) -> object:
+    async def put(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
         """Store a value; answers the one before, or None. `ttl_s` as for `set`."""
-        form = self._put if ttl_s is None else self._form(0x010100, _lasting(ttl_s))
-        stored = to_stored(key)
-        rest = data(stored) + _last(_value(value))
-        return _loaded(await self._client.ask(form, rest, self._partition(stored), views.value_or_none))
+        stored = self._dump(key)
+        form = self._put if ttl_s is None else forms.form(forms.PUT, lasting(ttl_s), self._named)
+        return self._load(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
 
-    async def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> object:
+    async def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
         """Store a value if the key has none; answers the one that it has, else None. `ttl_s` as for `set`."""
-        form = self._put_if_absent if ttl_s is None else self._form(0x010E00, _lasting(ttl_s))
-        stored = to_stored(key)
-        rest = data(stored) + _last(_value(value))
-        return _loaded(await self._client.ask(form, rest, self._partition(stored), views.value_or_none))
+        stored = self._dump(key)
+        fixed = FOREVER if ttl_s is None else lasting(ttl_s)
+        form = self._put_if_absent if ttl_s is None else forms.form(forms.PUT_IF_ABSENT, fixed, self._named)
+        return self._load(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
 
-    async def replace(self, key: object, value: object) -> object:
+    async def replace(self, key: object, value: object) -> Any:
         """Store a value if the key has one; answers the one before, or None when nothing was stored."""
-        stored = to_stored(key)
-        rest = data(stored) + _last(_value(value))
-        found = await self._client.ask(self._replace, rest, self._partition(stored), views.value_or_none)
-        return _loaded(found)
+        stored = self._dump(key)
+        rest = data(stored) + last(self._dump_value(value))
+        return self._load(await self._write(self._replace, stored, rest))
 
     async def replace_if_same(self, key: object, old: object, new: object) -> bool:
         """Store `new` if the value is `old`; answers whether it was."""
-        stored = to_stored(key)
-        rest = data(stored) + data(_value(old)) + _last(_value(new))
-        return await self._client.ask(self._replace_if_same, rest, self._partition(stored), views.truth)
+        stored = self._dump(key)
+        rest = data(stored) + data(self._dump_value(old)) + last(self._dump_value(new))
+        return bool(await self._write(self._replace_if_same, stored, rest))
 
-    async def remove(self, key: object) -> object:
+    async def remove(self, key: object) -> Any:
         """Remove a key; answers the value it had, or None."""
-        stored = to_stored(key)
-        found = await self._client.ask(
-            self._remove, _last(stored), self._partition(stored), views.value_or_none
-        )
-        return _loaded(found)
+        stored = self._dump(key)
+        return self._load(await self._write(self._remove, stored, last(stored)))
+
+    async def remove_if_same(self, key: object, value: object) -> bool:
+        """Remove a key if its value is this one; answers whether it was."""
+        stored = self._dump(key)
+        rest = data(stored) + last(self._dump_value(value))
+        return bool(await self._write(self._remove_if_same, stored, rest))
 
     async def delete(self, key: object) -> None:
         """Remove a key."""
-        stored = to_stored(key)
-        await self._client.ask(self._delete, _last(stored), self._partition(stored), views.nothing)
+        stored = self._dump(key)
+        await self._write(self._delete, stored, last(stored))
+
+    async def _write(self, form: RequestForm, stored: bytes, rest: bytes) -> Any:
+        near = self.near_cache
+        if near is None:
+            return await self._client.ask(form, self._partition(stored), rest)
+        near.forget((stored,))
+        try:
+            return await self._client.ask(form, self._partition(stored), rest)
+        finally:
+            near.forget((stored,))
 
     # -- several
 
-    async def get_all(self, keys: Iterable[object]) -> dict[object, object]:
+    async def get_all(self, keys: Iterable[object]) -> dict[Any, Any]:
         """The entries of those keys that have values. Not a snapshot: each partition answers for itself."""
-        parts: dict[int, dict[bytes, None]] = {}
-        for key in keys:
-            stored = to_stored(key)
-            parts.setdefault(self._partition(stored), {})[stored] = None
-        asked = (
-            self._client.ask(self._get_all, message([BEGIN, *map(data, held), END]), partition, views.pairs)
-            for partition, held in parts.items()
-        )
-        found = await asyncio.gather(*asked)
-        return {key: value for pairs in found for key, value in _pairs(pairs)}
+        load = self._load
+        found = await self.get_stored(map(self._dump, keys))
+        return {load(key): load(value) for key, value in found.items()}
 
-    async def put_all(self, entries: Mapping[object, object] | Iterable[tuple[object, object]]) -> None:
+    async def get_stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The same in stored form."""
+        parts: dict[int, list[bytes]] = {}
+        known = list(dict.fromkeys(keys))
+        for partition, stored in zip(self._partitions(known), known, strict=True):
+            parts.setdefault(partition, []).append(stored)
+        asked = (
+            self._client.ask(
+                self._get_all,
+                partition,
+                message([BEGIN, *map(data, held[begin : begin + AT_ONCE]), END]),
+            )
+            for partition, held in parts.items()
+            for begin in range(0, len(held), AT_ONCE)
+        )
+        found: dict[bytes, bytes] = {}
+        for answer in await asyncio.gather(*asked):
+            flat = views.pairs(answer)
+            found.update(zip(flat[::2], flat[1::2], strict=True))
+        return found
+
+    async def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Store entries, each by itself. Raises Refused if none was stored, Unknown if some may have been."""
         pairs = entries.items() if isinstance(entries, Mapping) else entries
+        await self.put_stored((self._dump(key), self._dump_value(value)) for key, value in pairs)
+
+    async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """The same in stored form."""
         parts: dict[int, list[bytes]] = {}
-        for key, value in pairs:
-            stored = to_stored(key)
-            parts.setdefault(self._partition(stored), []).extend((stored, _value(value)))
+        known = list(entries)
+        keys = [key for key, _ in known]
+        for partition, entry in zip(self._partitions(keys), known, strict=True):
+            parts.setdefault(partition, []).extend(entry)
+        if self.near_cache is not None:
+            self.near_cache.forget(keys)
         asked = (
-            self._client.ask(self._put_all, message([BEGIN, *map(data, flat), END]), partition, views.nothing)
+            self._client.ask(self._put_all, partition, message([BEGIN, *map(data, piece), END]))
             for partition, flat in parts.items()
+            for piece in _pieces(flat)
         )
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        failed = [result for result in told if result is not None]
-        if not failed:
-            return
-        if len(failed) == len(told) and all(isinstance(error, Refused) for error in failed):
-            raise failed[0]
-        first = failed[0]
-        raise Unknown(
-            f"{len(failed)} of {len(told)} partitions did not take their entries: {first}"
-        ) from first
+        try:
+            told = await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            if self.near_cache is not None:
+                self.near_cache.forget(keys)
+        raise_worst(told)
+
+    async def get_many(self, keys: pa.Array[Any], value_type: pa.DataType | None = None) -> pa.Array[Any]:
+        """See `holdfast.aio.arrays.get_many`."""
+        from holdfast.aio.arrays import get_many
+
+        return await get_many(self, keys, value_type)
+
+    async def put_many(self, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
+        """See `holdfast.aio.arrays.put_many`."""
+        from holdfast.aio.arrays import put_many
+
+        await put_many(self, keys, values)
 
     async def size(self) -> int:
         """How many entries there are."""
-        return await self._whole(0x012A00, views.number)
+        return views.count_in(await self._whole(forms.SIZE))
 
     async def is_empty(self) -> bool:
         """Whether there is none."""
-        return await self._whole(0x012B00, views.truth)
+        return views.truth(await self._whole(forms.IS_EMPTY))
 
-    async def keys(self) -> list[object]:
+    async def keys(self) -> list[Any]:
         """All keys; not a snapshot."""
-        return [_loaded(key) for key in await self._whole(0x012200, views.values)]
+        return list(map(self._load, views.values(await self._whole(forms.KEYS))))
 
-    async def values(self) -> list[object]:
+    async def values(self) -> list[Any]:
         """All values; not a snapshot."""
-        return [_loaded(value) for value in await self._whole(0x012400, views.values)]
+        return list(map(self._load, views.values(await self._whole(forms.VALUES))))
 
-    async def entries(self) -> list[tuple[object, object]]:
+    async def entries(self) -> list[tuple[Any, Any]]:
         """All entries; not a snapshot."""
-        return _pairs(await self._whole(0x012500, views.pairs))
+        flat = list(map(self._load, views.pairs(await self._whole(forms.ENTRIES))))
+        return list(zip(flat[::2], flat[1::2], strict=True))
 
     async def clear(self) -> None:
         """Remove all entries."""
-        await self._client.ask(self._form(0x012D00, b"", before=b""), self._named_last, -1, views.nothing)
+        near = self.near_cache
+        try:
+            await self._whole(forms.CLEAR)
+        finally:
+            if near is not None:
+                near.clear()
 
-    async def _whole(self, kind: int, decode: Callable[[bytes], Answer]) -> Answer:
-        return await self._client.ask(
-            self._form(kind, b"", reads=True, before=b""), self._named_last, -1, decode
+    async def _whole(self, kind: int) -> bytes:
+        answer: bytes = await self._client.ask(forms.form(kind, b""), -1, self._named_last)
+        return answer
+
+    # -- listening
+
+    async def listen(
+        self,
+        heard: Callable[[EntryChange], None] | None = None,
+        *,
+        key: object = None,
+        include_value: bool = True,
+        keep: int = 10_000,
+    ) -> Listening:
+        """Hear of changes from now on: `heard` is called with each, or they are iterated over. See `Listening`."""
+        stored = None if key is None else self._dump(key)
+        listening = Listening(
+            self.name,
+            stored,
+            self._load,
+            self._client.subscriptions,
+            heard,
+            keep,
+            include_value=include_value,
         )
+        await self._client.subscriptions.begin(listening, self._client.lines())
+        return listening
 
     def _partition(self, stored: bytes) -> int:
         count = self._client.partition_count
         return partition_of(stored, 0, count) if count else -1
 
-
-def _last(stored: bytes) -> bytes:
-    """A stored value as the last frame of a message."""
-    return FRAME.pack(FRAME.size + len(NO_HASH) + len(stored), IS_FINAL) + NO_HASH + stored
-
-
-def _value(value: object) -> bytes:
-    if value is None:
-        raise TypeError("None cannot be the value of a key: remove the key instead")
-    return to_stored(value)
+    def _partitions(self, stored: list[bytes]) -> list[int]:
+        count = self._client.partition_count
+        return partitions_of(stored, count) if count else [-1] * len(stored)
 
 
-def _lasting(ttl_s: float) -> bytes:
+def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
+    """Keys and values by turns, in pieces of which each is one request."""
+    begin = size = 0
+    for at in range(0, len(flat), 2):
+        size += len(flat[at]) + len(flat[at + 1])
+        if size >= PIECE_BYTES or at + 2 - begin >= 2 * AT_ONCE:
+            yield flat[begin : at + 2]
+            begin, size = at + 2, 0
+    if begin < len(flat):
+        yield flat[begin:]
+
+
+def raise_worst(told: list[Any]) -> None:
+    """Of the parts of a write: raises Refused if none was done, Unknown if some may have been and others were not."""
+    failed = [result for result in told if isinstance(result, BaseException)]
+    if not failed:
+        return
+    if len(failed) == len(told) and all(isinstance(error, Refused) for error in failed):
+        raise failed[0]
+    first = failed[0]
+    raise Unknown(f"{len(failed)} of {len(told)} requests were not carried out: {first}") from first
+
+
+def lasting(ttl_s: float) -> bytes:
+    """Thread and time to live as parameters. Raises ValueError."""
     if ttl_s < 0:
         raise ValueError("ttl_s is 0 (for ever) or more seconds")
     return THREAD + LONG.pack(round(ttl_s * 1000) or (1 if ttl_s else 0))
-
-
-def _loaded(stored: bytes | None) -> object:
-    try:
-        return None if stored is None else from_stored(stored)
-    except (struct.error, ValueError, IndexError, msgspec.MsgspecError) as broken:
-        raise ProtocolError(f"a stored value is broken: {broken}") from broken
-
-
-def _pairs(flat: list[bytes]) -> list[tuple[object, object]]:
-    return [(_loaded(key), _loaded(value)) for key, value in zip(flat[::2], flat[1::2], strict=True)]

@@ -7,24 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
+from holdfast.aio.answer_stream import AnswerStream
+from holdfast.aio.request_forms import AIM, STEP, RequestForm
 from holdfast.errors import HoldfastError, ProtocolError
-from holdfast.wire.hazelcast_frames import (
-    EVENT,
-    FRAME,
-    HEADER_BYTES,
-    IS_BACKUP_EVENT,
-    IS_EVENT,
-    IS_FINAL,
-    REQUEST,
-    RESPONSE,
-    UNFRAGMENTED,
-)
 
-EVENTS = IS_EVENT | IS_BACKUP_EVENT
-_HEAD = RESPONSE
-"""Length, flags, type and correlation id, which answers and events begin with alike, and a byte."""
+Listener = Callable[[int, bytes], None]
+"""Is given the type and the bytes of each event of its registration."""
 
 
 class LineBroken(HoldfastError):
@@ -36,10 +26,12 @@ class LineClosed(HoldfastError):
 
 
 class MemberLine(asyncio.Protocol):
-    """One connection. `heard` is given the kind, correlation id and bytes of each event, `lost` is told of the end."""
+    """One connection. `heard` is given the kind and bytes of each event that is of no registration; `lost` is told of
+    the end.
+    """
 
     def __init__(
-        self, limit: int, heard: Callable[[int, int, bytes], None], lost: Callable[[MemberLine], None]
+        self, limit: int, heard: Callable[[int, bytes], None], lost: Callable[[MemberLine], None]
     ) -> None:
         self.member = b""
         """UUID of the member, as the protocol writes it; known once it has let us in."""
@@ -48,48 +40,48 @@ class MemberLine(asyncio.Protocol):
         self.ended = ""
         """Why the connection has ended; empty while it lives."""
         self.heard_s = self.said_s = self.loop.time()
+        self.ready = True
+        """Whether a request can leave now: unset when it has ended, and while the member takes in less than is sent."""
         self.room = asyncio.Event()
         """Unset while the member takes in less than is sent to it."""
         self.room.set()
-        self.pending: dict[int, asyncio.Future[bytes]] = {}
-        self._limit = limit
+        self.listeners: dict[int, Listener] = {}
+        """By the correlation id of the registration."""
+        self.stream = AnswerStream(limit, self._event)
+        self.pending = cast("dict[int, asyncio.Future[Any]]", self.stream.pending)
+        self.out: list[bytes] = []
+        """Pieces of what leaves at the end of this turn. Who adds the first one has `flush` called."""
         self._heard = heard
         self._lost = lost
-        self._correlation = 0
-        self._out: list[bytes] = []
-        self._came = bytearray()
-        self._scanned = 0
         self._transport: asyncio.Transport | None = None
 
     # -- requests
 
-    def begin(
-        self, first_bytes: int, flags: int, kind: int, partition: int, rest: bytes
-    ) -> tuple[int, asyncio.Future[bytes]]:
-        """Send a request at the end of this loop turn, with all others of the turn.
-
-        `first_bytes` is the length of its first frame; `rest` all that comes after the header. Raises LineClosed.
-        """
+    def begin(self, form: RequestForm, partition: int, rest: bytes) -> tuple[int, asyncio.Future[Any]]:
+        """Send a request at the end of this loop turn, with all others of the turn. Raises LineClosed."""
         if self.ended:
             raise LineClosed(self.ended)
-        self._correlation = correlation = self._correlation + 1
-        future: asyncio.Future[bytes] = self.loop.create_future()
+        stream = self.stream
+        stream.count = count = stream.count + STEP
+        correlation = count | form.code
+        future: asyncio.Future[Any] = self.loop.create_future()
         self.pending[correlation] = future
-        if not self._out:
-            self.loop.call_soon(self._flush)
-        self._out.append(REQUEST.pack(first_bytes, flags, kind, correlation, partition) + rest)
+        if not self.out:
+            self.loop.call_soon(self.flush)
+        self.out += (form.begins, AIM.pack(correlation, partition), form.goes_on, rest)
         return correlation, future
 
     def greet(self, preamble: bytes) -> None:
         """Say what comes before all requests."""
-        self._out.append(preamble)
-        self.loop.call_soon(self._flush)
+        self.out.append(preamble)
+        self.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
-        if self._transport is not None and self._out:
-            self._transport.write(b"".join(self._out))
+    def flush(self) -> None:
+        """Let everything leave."""
+        if self._transport is not None and self.out:
+            self._transport.write(b"".join(self.out))
             self.said_s = self.loop.time()
-        self._out.clear()
+        self.out.clear()
 
     # -- what asyncio tells
 
@@ -105,63 +97,30 @@ class MemberLine(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Much is still to be taken in by the member."""
+        self.ready = False
         self.room.clear()
 
     def resume_writing(self) -> None:
         """It has taken it in."""
+        self.ready = not self.ended
         self.room.set()
 
     def data_received(self, data: bytes) -> None:
         """Hand each complete message to who waits for it."""
+        if self.ended:
+            return
         self.heard_s = self.loop.time()
         try:
-            if self._came:
-                self._came += data
-                start = self._take(self._came, self._scanned)
-                del self._came[:start]
-            else:
-                start = self._take(data, 0)
-                if start < len(data):
-                    self._came += data[start:] if start else data
-            self._scanned -= start
+            self.stream.feed(data)
         except ProtocolError as broken:
             self.end(f"{self.address[0]}:{self.address[1]} sent what is no answer of this protocol: {broken}")
 
-    def _take(self, data: bytes | bytearray, at: int) -> int:
-        """Take the complete messages; answers where the first incomplete one begins."""
-        start, size = 0, len(data)
-        pending = self.pending
-        while size - at >= HEADER_BYTES:
-            length, flags = FRAME.unpack_from(data, at)
-            if length < HEADER_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes cannot be")
-            if at == start and (length < RESPONSE.size or flags & UNFRAGMENTED != UNFRAGMENTED):
-                raise ProtocolError("no message begins with such a frame")
-            if at + length - start > self._limit:
-                raise ProtocolError(f"the message is larger than the limit of {self._limit} bytes")
-            if at + length > size:
-                break
-            at += length
-            if not flags & IS_FINAL:
-                continue
-            _, flags, kind, correlation, _ = _HEAD.unpack_from(data, start)
-            if flags & EVENTS:
-                self._event(kind, correlation, bytes(data[start:at]))
-            else:
-                future = pending.pop(correlation, None)
-                if future is not None:
-                    if not future.done():
-                        future.set_result(bytes(data[start:at]))
-                elif not 0 < correlation <= self._correlation:
-                    raise ProtocolError(f"an answer to request {correlation}, which was never sent")
-            start = at
-        self._scanned = at
-        return start
-
     def _event(self, kind: int, correlation: int, whole: bytes) -> None:
-        if FRAME.unpack_from(whole)[0] < EVENT.size:
-            raise ProtocolError("an event without a header")
-        self._heard(kind, correlation, whole)
+        listener = self.listeners.get(correlation)
+        if listener is not None:
+            listener(kind, whole)
+        else:
+            self._heard(kind, whole)
 
     # -- the end
 
@@ -170,12 +129,15 @@ class MemberLine(asyncio.Protocol):
         if self.ended:
             return
         self.ended = why
+        self.ready = False
         if self._transport is not None:
             self._transport.abort()
-        waiting, self.pending = self.pending, {}
-        for future in waiting.values():
+        waiting = list(self.pending.values())
+        self.pending.clear()
+        for future in waiting:
             if not future.done():
                 future.set_exception(LineBroken(why))
-        self._out.clear()
+        self.out.clear()
+        self.listeners.clear()
         self.room.set()
         self._lost(self)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
+from typing import Any
 
+from holdfast.aio.request_forms import LAST_VALUE, WHOLE, RequestForm
 from holdfast.errors import (
     Denied,
+    HoldfastError,
     NoDataMember,
     NoMemory,
     ProtocolError,
@@ -52,18 +55,6 @@ class Welcome:
     member: bytes
     partitions: int
     cluster: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RequestForm:
-    """What all requests of one kind to one map have in common. `reads`: it changes nothing, and may be sent again."""
-
-    kind: int
-    fixed: bytes
-    """The fixed-size parameters."""
-    before: bytes
-    """The frames before those that differ."""
-    reads: bool
 
 
 def reader_of(whole: bytes) -> FrameReader:
@@ -178,24 +169,44 @@ def error_of(number: int, reason: str) -> RequestError:
     return kind(f"{reason} (error {number} of the protocol)")
 
 
+class NotAnswered(HoldfastError):
+    """A member has answered a request with an error of the protocol."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{reason} (error {code} of the protocol)")
+        self.code = code
+        self.reason = reason
+
+
+def answer_in(form: RequestForm, whole: bytes) -> Any:
+    """What this message answers to a request of this form. Raises NotAnswered, ProtocolError."""
+    kind = INT.unpack_from(whole, FRAME.size)[0]
+    if kind == form.kind + 1:
+        if form.code == WHOLE:
+            return whole
+        return value_or_none(whole) if form.code <= LAST_VALUE else truth(whole)
+    if kind:
+        raise ProtocolError("the answer is one to another kind of request")
+    raise NotAnswered(*read_error(whole))
+
+
 # -- forms of answers
 
 
-def nothing(_: bytes) -> None:
-    """No parameter."""
-
-
 def truth(whole: bytes) -> bool:
-    """A boolean. Raises ProtocolError."""
-    return bool(fixed_part(whole, RESPONSE.size, _BYTE)[0])
+    """A boolean; of an answer without parameters it is false."""
+    return FRAME.unpack_from(whole)[0] > RESPONSE.size and bool(whole[RESPONSE.size])
 
 
-def number(whole: bytes) -> int:
+def count_in(whole: bytes) -> int:
     """An int32. Raises ProtocolError."""
     return fixed_part(whole, RESPONSE.size, INT)[0]
 
 
-_BYTE = Struct("<B")
+def uuid_in(whole: bytes) -> bytes:
+    """A UUID, as the protocol writes it. Raises ProtocolError."""
+    fixed_part(whole, RESPONSE.size, UUID)
+    return whole[RESPONSE.size : RESPONSE.size + UUID.size]
 
 
 def value_or_none(whole: bytes) -> bytes | None:
@@ -213,16 +224,18 @@ def value_or_none(whole: bytes) -> bytes | None:
 
 def values(whole: bytes) -> list[bytes]:
     """A list of stored values, or of pairs of them one after the other. Raises ProtocolError."""
-    frames = reader_of(whole)
-    frames.begin()
+    reader_of(whole).begin()
+    at, size, frame = FRAME.unpack_from(whole)[0] + FRAME.size, len(whole), FRAME.unpack_from
     found: list[bytes] = []
-    while True:
-        flags, payload = frames.next()
+    while at < size:
+        length, flags = frame(whole, at)
         if flags & END_STRUCTURE:
             return found
-        if len(payload) < LONG.size:
+        if length < FRAME.size + LONG.size:
             raise ProtocolError("a value is cut short")
-        found.append(payload[4:])
+        found.append(whole[at + 10 : at + length])
+        at += length
+    raise ProtocolError("a list has no end")
 
 
 def pairs(whole: bytes) -> list[bytes]:

@@ -7,22 +7,27 @@ from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.notices import ViewInstalled
-from holdfast.core.model.operations import EntryEvent
+from holdfast.core.model.operations import EntryEvent, EventKind
 
 
 class Listener:
     """One registration."""
 
-    __slots__ = ("key", "local_only", "name", "token")
+    __slots__ = ("invalidations", "key", "local_only", "name", "token")
 
-    def __init__(self, token: Token, name: str, key: bytes | None, *, local_only: bool) -> None:
+    def __init__(
+        self, token: Token, name: str, key: bytes | None, *, local_only: bool, invalidations: bool
+    ) -> None:
         self.token = token
         self.name = name
         self.key = key
         self.local_only = local_only
+        self.invalidations = invalidations
 
     def takes(self, event: EntryEvent) -> bool:
         """Whether the event is of interest: all keys, this key, or the whole map."""
+        if event.kind is EventKind.INVALIDATED and not self.invalidations:
+            return False
         return self.key is None or event.key is None or event.key == self.key
 
 
@@ -40,11 +45,21 @@ class Listeners:
         self._subscribers: dict[str, set[MemberId]] = {}
         self._pending: dict[MemberId, list[EntryEvent]] = {}
 
-    def add(self, token: Token, name: str, key: bytes | None, *, local_only: bool) -> None:
-        """Register: the token is notified of the map's events."""
+    def add(
+        self,
+        token: Token,
+        name: str,
+        key: bytes | None,
+        *,
+        local_only: bool,
+        invalidations: bool = False,
+    ) -> None:
+        """Register: the token is notified of the map's events; with `invalidations` also of what near caches hear."""
         assert token not in self._by_token, "a token names one registration"
         wide_before = self._wide(name)
-        listener = self._by_token[token] = Listener(token, name, key, local_only=local_only)
+        listener = self._by_token[token] = Listener(
+            token, name, key, local_only=local_only, invalidations=invalidations
+        )
         self._local.setdefault(name, []).append(listener)
         self._count(name)
         if not local_only and not wide_before:

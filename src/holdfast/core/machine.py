@@ -438,6 +438,8 @@ class ListenerAdded:
     key: bytes | None
     """None: of all keys."""
     local_only: bool
+    invalidations: bool = False
+    """Whether it feeds a near cache, and hears of `EventKind.INVALIDATED`, too."""
 
 
 @dataclass(frozen=True, slots=True)

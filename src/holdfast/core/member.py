@@ -580,7 +580,11 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
         event.order, Reply(member.out, event.token)
     ),
     ListenerAdded: lambda member, event: member.listeners.add(
-        event.token, event.map, event.key, local_only=event.local_only
+        event.token,
+        event.map,
+        event.key,
+        local_only=event.local_only,
+        invalidations=event.invalidations,
     ),
     CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
     SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
@@ -657,7 +661,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.RoundDurable: (lambda member, it: member.table_replication.on_durable(it),),
     n.CopyDurable: (lambda member, it: member.activation.on_durable(it),),
     n.ReplicaDiffers: (lambda member, it: member.source.bring_up_to_date(it),),
-    n.LeadershipTaken: (lambda member, it: member.serving.serve(it.partition),),
+    n.LeadershipTaken: (lambda member, it: member.serving.take(it.partition),),
     n.ServingBegan: (
         lambda member, it: member.router.served(it.partition),
         lambda member, it: member.source.became_primary(),

@@ -105,10 +105,18 @@ class Callers:
     # -- what is listened to
 
     def listen(
-        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+        self,
+        name: str,
+        *,
+        key: bytes | None,
+        local_only: bool,
+        heard: Callable[[EntryEvent], None],
+        invalidations: bool = False,
     ) -> Callable[[], None]:
         """Call `heard` with each change of a map's entries; answers the function that ends it."""
-        return self._subscribe(heard, lambda token: ListenerAdded(token, name, key, local_only))
+        return self._subscribe(
+            heard, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
+        )
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
         """Call `heard` when this member, as a backup, holds what a client's request has written; answers the function

@@ -51,6 +51,16 @@ class ClusterCard:
     """Member UUID -> partitions it is the primary of. Empty while any partition has no reachable owner."""
 
 
+class Gathered(Protocol):
+    """Something that is done once for all that ask for it in one turn of the loop."""
+
+    def ask(self) -> None:
+        """It should be done."""
+
+    def end(self) -> None:
+        """Nobody wants it any more."""
+
+
 class StreamHeads(Protocol):
     """How far change streams have gone, for looking."""
 
@@ -146,11 +156,20 @@ class Grid(Protocol):
         """Call `changed` after each change of members or owners; answers the function that ends it."""
 
     def listen(
-        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+        self,
+        name: str,
+        *,
+        key: bytes | None,
+        local_only: bool,
+        heard: Callable[[EntryEvent], None],
+        invalidations: bool = False,
     ) -> Callable[[], None]:
         """Hear of each change of a map's entries: on this member alone, or on all; answers the function that
-        ends it.
+        ends it. `invalidations`: also of what only near caches have to hear.
         """
+
+    def gather(self, tell: Callable[[], None]) -> Gathered:
+        """`tell` is called once in the next turn of the loop after it was asked for, however often that was."""
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
         """A client wants to be told when this member, as a backup, holds what its requests have written: `heard` is

@@ -23,7 +23,7 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.server.door import Loop, Timer
-from holdfast.server.grid import ClusterCard, MemberCard, StreamHeads
+from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
 
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
@@ -182,9 +182,20 @@ class MemberGrid:
         return end
 
     def listen(
-        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+        self,
+        name: str,
+        *,
+        key: bytes | None,
+        local_only: bool,
+        heard: Callable[[EntryEvent], None],
+        invalidations: bool = False,
     ) -> Callable[[], None]:
-        return self.driver.callers.listen(name, key=key, local_only=local_only, heard=heard)
+        return self.driver.callers.listen(
+            name, key=key, local_only=local_only, heard=heard, invalidations=invalidations
+        )
+
+    def gather(self, tell: Callable[[], None]) -> Gathered:
+        return Sparing(tell, 0.0, self.clients_loop)
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
         return self.driver.callers.collect(client, heard)

@@ -228,14 +228,14 @@ def test_listeners_hear_of_each_change_of_their_map_with_the_hash_of_the_key() -
     serving.set(b"plain")
     serving.lane.emit(EventKind.CLEAR_ALL, held, None, None, None, count=3)
     assert serving.heard == [
-        EntryEvent(EventKind.ADDED, "m", ME, b"k", b"value", None, 1, 9),
-        EntryEvent(EventKind.UPDATED, "m", ME, b"k", b"value", b"value", 1, 9),
-        EntryEvent(EventKind.REMOVED, "m", ME, b"k", None, b"value", 1, 9),
-        EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0),
-        EntryEvent(EventKind.EXPIRED, "m", ME, b"plain", None, b"value", 1, 0),
-        EntryEvent(EventKind.ADDED, "m", ME, b"hashed", b"value", None, 1, 9),
-        EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0),
-        EntryEvent(EventKind.CLEAR_ALL, "m", ME, None, None, None, 3, 0),
+        EntryEvent(EventKind.ADDED, "m", ME, b"k", b"value", None, 1, 9, 1),
+        EntryEvent(EventKind.UPDATED, "m", ME, b"k", b"value", b"value", 1, 9, 2),
+        EntryEvent(EventKind.REMOVED, "m", ME, b"k", None, b"value", 1, 9, 3),
+        EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0, 4),
+        EntryEvent(EventKind.EXPIRED, "m", ME, b"plain", None, b"value", 1, 0, 5),
+        EntryEvent(EventKind.ADDED, "m", ME, b"hashed", b"value", None, 1, 9, 6),
+        EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0, 7),
+        EntryEvent(EventKind.CLEAR_ALL, "m", ME, None, None, None, 3, 0, 7),
     ]
 
 
@@ -532,7 +532,7 @@ def test_who_listens_hears_what_is_carried_out(
         serving.lane.listening[listened] = 1
     copy = serving.copies[0]
     serving.lane.carry_out(copy, copy.maps["m"], update)
-    event = EntryEvent(update.kind or EventKind.ADDED, "m", ME, b"k", value, b"value", 1, 9)
+    event = EntryEvent(update.kind or EventKind.ADDED, "m", ME, b"k", value, b"value", 1, 9, 2)
     assert serving.heard == ([event] if listened == "m" else [])
     (record,) = serving.records()
     assert (record.old, record.time_ms) == (None, 0), "no change stream is told of it"
@@ -579,7 +579,22 @@ def test_what_was_done_to_a_service_is_heard_with_what_was_asked() -> None:
     for listened in ("other", "echo"):
         serving.lane.listening[listened] = 1
         serving.lane.carry_out(copy, held, Update(Change.CALL, b"", b"x"))
-    assert serving.heard == [EntryEvent(EventKind.UPDATED, "echo", ME, b"", b"x", None, 1, 0)]
+    assert serving.heard == [EntryEvent(EventKind.UPDATED, "echo", ME, b"", b"x", None, 1, 0, 2)]
+
+
+def test_near_caches_hear_of_a_map_that_is_cleared_and_of_a_new_primary() -> None:
+    serving = Serving()
+    serving.set(b"k")
+    copy = serving.copies[0]
+    serving.lane.carry_out(copy, copy.maps["m"], Update(Change.CLEAR))
+    assert serving.heard == []
+    serving.lane.listening["m"] = 1
+    serving.lane.carry_out(copy, copy.maps["m"], Update(Change.CLEAR))
+    serving.lane.tell_taken()
+    assert serving.heard == [
+        EntryEvent(EventKind.INVALIDATED, "m", ME, sequence=3, term=copy.term),
+        EntryEvent(EventKind.INVALIDATED, "m", ME),
+    ]
 
 
 def test_an_answer_that_rests_on_a_service_waits_for_its_backups() -> None:

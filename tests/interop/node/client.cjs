@@ -14,7 +14,8 @@ function connect() {
         network: { clusterMembers: options.addresses, smartRouting: options.smart ?? true },
         connectionStrategy: { connectionRetry: { clusterConnectTimeoutMillis: options.patience ?? 20000 } },
         security: options.security,
-        properties: { 'hazelcast.logging.level': 'OFF' },
+        nearCaches: options.near ? { [options.map]: { invalidateOnChange: true } } : {},
+        properties: { 'hazelcast.logging.level': 'OFF', 'hazelcast.invalidation.max.tolerated.miss.count': 0 },
     });
 }
 
@@ -94,6 +95,36 @@ const scenarios = {
         await pause(100);
         await map.destroy();
         return { heard, removed };
+    },
+
+    async near(client) {
+        const map = await client.getMap(options.map);
+        options.near = false;
+        const other = await connect();
+        const plain = await other.getMap(options.map);
+        const count = 200;
+        const statistics = () => map.nearCache.getStatistics();
+        const write = async (letter) => {
+            for (let i = 0; i < count; i++) await plain.set(i, letter + i);
+        };
+        const read = async (letter) => {
+            let right = 0;
+            for (let i = 0; i < count; i++) right += (await map.get(i)) === letter + i ? 1 : 0;
+            return right;
+        };
+        await write('a');
+        await read('a');
+        const before = statistics();
+        const again = await read('a');
+        const hits = statistics().hitCount - before.hitCount;
+        await write('b');
+        await until(() => statistics().entryCount === 0);
+        const changed = await read('b');
+        await plain.clear();
+        await until(() => statistics().entryCount === 0);
+        const cleared = await map.get(1);
+        await other.shutdown();
+        return { again, hits, changed, cleared };
     },
 
     async unsupported(client) {

@@ -214,6 +214,8 @@ class EventKind(IntEnum):
     EXPIRED = 16
     EVICT_ALL = 32
     CLEAR_ALL = 64
+    INVALIDATED = 256
+    """For near caches, which must forget: all of a partition has changed, or has another primary."""
 
 
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
@@ -228,3 +230,7 @@ class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
     old: bytes | None = None
     count: int = 1
     key_hash: int = 0
+    sequence: int = 0
+    """The update counter of the map in this partition after the change; 0 when the event is of no one partition."""
+    term: int = 0
+    """The term of the primary that counted it."""

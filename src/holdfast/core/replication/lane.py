@@ -284,8 +284,19 @@ class Lane:
             tells = change in (Change.SET, Change.CALL)
             value = update.value if tells else old if change is Change.EXPIRY else None
             word = update.key_hash or key_hash
-            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word))
+            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word, number, copy.term))
+        elif change is Change.CLEAR and held.name in self.listening:
+            self.heard(
+                EntryEvent(EventKind.INVALIDATED, held.name, self._me, sequence=number, term=copy.term)
+            )
         return applied
+
+    def tell_taken(self) -> None:
+        """This member has a partition from now on: near caches may have missed what the primary before it has done, and
+        may hold what nobody ever acknowledged.
+        """
+        for name in list(self.listening):
+            self.heard(EntryEvent(EventKind.INVALIDATED, name, self._me))
 
     @property
     def opened(self) -> int:
@@ -320,7 +331,10 @@ class Lane:
         """Tell the listeners of the map, if there are any."""
         if held.name in self.listening:
             word = key_hash or (held.state.hashes.get(key, 0) if key is not None and held.state.hashes else 0)
-            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, count, word))
+            term = held.lineage[-1][0] if held.lineage else 0
+            self.heard(
+                EntryEvent(kind, held.name, self._me, key, value, old, count, word, held.updates.lwm, term)
+            )
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
         """The map's share of a partition, with its backups known."""

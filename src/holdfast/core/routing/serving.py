@@ -110,6 +110,11 @@ class Serving:
         self._lane.retarget(copy)
         self._out.tell(ServingBegan(partition))
 
+    def take(self, partition: int) -> None:
+        """This member has taken office, and serves."""
+        self.serve(partition)
+        self._lane.tell_taken()
+
     def _become_primary(self, partition: int) -> None:
         self._close(partition)
         assert self._rows[partition].owner == self._me, "the assignment names the primary"

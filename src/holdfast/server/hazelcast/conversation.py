@@ -347,6 +347,10 @@ class Conversation:
         assert self._waiting >= 0, "each request is answered once"
         assert self.flow.expected >= 0, "no more is made than was expected"
 
+    def answer(self, call: Call, make: Callable[[], Made]) -> None:
+        """Say what `make` makes, slice by slice if it is long."""
+        self._answer(call, make)
+
     def _answer(self, call: Call, make: Callable[[], Made], size: int = 0) -> None:
         """Say what `make` makes, if there is still somebody to hear it. size: bytes of what it is made from."""
         if self.gone:

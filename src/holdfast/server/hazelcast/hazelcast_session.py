@@ -15,7 +15,14 @@ from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast import authentication, maps, objects, partitions, transactional_maps
+from holdfast.server.hazelcast import (
+    authentication,
+    maps,
+    near_caches,
+    objects,
+    partitions,
+    transactional_maps,
+)
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import compact_schemas as schemas
 from holdfast.server.hazelcast import entry_events as listeners
@@ -102,6 +109,7 @@ MESSAGES: dict[int, RequestKind] = {
     **schemas.MESSAGES,
     **maps.MESSAGES,
     **listeners.MESSAGES,
+    **near_caches.MESSAGES,
     **partitions.MESSAGES,
     **transactional_maps.MESSAGES,
     0x000B00: RequestKind(RequestLayout("|"), _hear),

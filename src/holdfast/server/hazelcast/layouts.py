@@ -70,6 +70,7 @@ class Call:
     service: str = ""
     proxies: list[tuple[str, str]] = field(default_factory=list)
     """Name and service of each."""
+    names: list[str] = field(default_factory=list)
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
@@ -84,6 +85,7 @@ FIXED: dict[str, str] = {
     "timeout": "8x",
     "timeout_ms": "q",
     "transaction": "17s",
+    "member": "17x",
     "durability": "4x",
     "transaction_type": "4x",
     "client": "17s",
@@ -175,6 +177,15 @@ def _entries(frames: FrameReader, call: Call) -> Sliced:
     return flat
 
 
+def _names(frames: FrameReader, _: Call) -> Sliced:
+    found: list[str] = []
+    for _element in frames.elements():
+        if not len(found) % SLICE_ITEMS:
+            yield
+        found.append(_needed_text(frames))
+    return found
+
+
 def _proxies(frames: FrameReader, call: Call) -> Sliced:
     found: list[tuple[str, str]] = []
     for _ in frames.elements():
@@ -231,6 +242,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "proxies": ("proxies", _proxies),
     "schema": ("schemas", _one_schema),
     "schemas": ("schemas", _all_schemas),
+    "names": ("names", _names),
 }
 """Variable-size parameters: name, the attribute of `Call` it lands in, and its reader."""
 

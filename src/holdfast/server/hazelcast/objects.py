@@ -26,7 +26,8 @@ _STRING_HEADER_BYTES = 8
 """Type id and length in front of the text of a stored string."""
 
 
-def _string(value: str) -> bytes:
+def stored_text(value: str) -> bytes:
+    """A text as clients store it."""
     encoded = value.encode()
     return _STRING_TYPE + len(encoded).to_bytes(4, "big") + encoded
 
@@ -43,9 +44,11 @@ def _name_of(stored: bytes) -> str | None:
 
 
 def _on(talk: Conversation, op: Op, name: str) -> Request:
-    key = _string(name)
+    key = stored_text(name)
     partition = partition_of(key, 0, talk.grid.partition_count)
-    return Request(op, OBJECTS_MAP, [partition], key=key, value=_string(MAP_SERVICE), ttl_ms=0, max_idle_ms=0)
+    return Request(
+        op, OBJECTS_MAP, [partition], key=key, value=stored_text(MAP_SERVICE), ttl_ms=0, max_idle_ms=0
+    )
 
 
 def _check(name: str, service: str) -> None:

@@ -1,0 +1,179 @@
+"""What comes back on one connection: bytes in, a buffer at a time; answers to who waits for them, and events, out.
+
+It knows no socket. What breaks the protocol raises ProtocolError; then the connection is of no use any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Protocol
+
+from holdfast.aio.request_forms import EXPECTED, LAST_VALUE
+from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.wire.hazelcast_frames import (
+    EVENT,
+    FRAME,
+    HEADER_BYTES,
+    IS_BACKUP_EVENT,
+    IS_EVENT,
+    IS_FINAL,
+    IS_NULL,
+    NO_HASH,
+    RESPONSE,
+    UNFRAGMENTED,
+)
+
+EVENTS = IS_EVENT | IS_BACKUP_EVENT
+_ALONE = UNFRAGMENTED | IS_FINAL
+_NULL = IS_FINAL | IS_NULL
+_BOTH = Struct("<iHiqBiH")
+"""The first frame of an answer without parameters of fixed size, and the header of the second one."""
+_BOTH_BYTES = _BOTH.size
+_HEAD_BYTES = RESPONSE.size
+_VALUE_AT = _BOTH_BYTES + len(NO_HASH)
+_SHORTEST_VALUE = FRAME.size + len(NO_HASH) + 4
+
+
+class Waiting(Protocol):
+    """Who waits for an answer: a future, or what a thread waits on."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+
+    def set_result(self, result: object, /) -> None:
+        """This is the answer."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """There is none of the kind that was asked for."""
+
+
+class OtherAnswer(HoldfastError):
+    """An answer of another type than was asked for; most often an error."""
+
+    def __init__(self, whole: bytes) -> None:
+        super().__init__("an answer of another type")
+        self.whole = whole
+
+
+class AnswerStream:
+    """The answers of one connection. `heard` is given the kind, correlation id and bytes of each event."""
+
+    __slots__ = ("_heard", "_held", "_limit", "_scanned", "count", "pending")
+
+    def __init__(self, limit: int, heard: Callable[[int, int, bytes], None]) -> None:
+        """`limit`: bytes of the longest message that is taken."""
+        self.count = 0
+        """The correlation id that was given out last, without its form."""
+        self.pending: dict[int, Waiting] = {}
+        """By correlation id."""
+        self._limit = limit
+        self._heard = heard
+        self._held = bytearray()
+        """The beginning of a message that has not come whole."""
+        self._scanned = 0
+        """How much of that was looked at: where a frame begins."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come. Raises ProtocolError."""
+        if self._held:
+            self._held += data
+            if not self._is_whole():
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        self._scanned = 0
+        start = self._take(data)
+        if start < len(data):
+            self._held += memoryview(data)[start:]
+            self._is_whole()
+
+    def _take(self, data: bytes) -> int:
+        """Hand out all complete messages; answers where the first incomplete one begins."""
+        at, size = 0, len(data)
+        both, pending, expected = _BOTH.unpack_from, self.pending, EXPECTED
+        found: object
+        while True:
+            if size - at >= _BOTH_BYTES:
+                length, flags, kind, correlation, _, value_length, value_flags = both(data, at)
+                code = correlation & 0xFF
+                if kind == expected[code]:
+                    if code > LAST_VALUE:
+                        if flags == _ALONE and length <= _BOTH_BYTES and length >= _HEAD_BYTES:
+                            waiting = pending.pop(correlation, None)
+                            if waiting is None:
+                                self._check_asked(correlation)
+                            elif not waiting.done():
+                                waiting.set_result(length > _HEAD_BYTES and data[at + _HEAD_BYTES] != 0)
+                            at += length
+                            continue
+                    elif flags == UNFRAGMENTED and length == _HEAD_BYTES:
+                        end = at + _HEAD_BYTES + value_length
+                        if value_flags == IS_FINAL and value_length >= _SHORTEST_VALUE:
+                            if end > size:
+                                return at
+                            found = data[at + _VALUE_AT : end]
+                        elif value_flags == _NULL and value_length == HEADER_BYTES:
+                            found = None
+                        else:
+                            raise ProtocolError("a value is cut short, or more than one")
+                        waiting = pending.pop(correlation, None)
+                        if waiting is None:
+                            self._check_asked(correlation)
+                        elif not waiting.done():
+                            waiting.set_result(found)
+                        at = end
+                        continue
+            end = self._end_of(data, at, at)
+            if end < 0:
+                return at
+            self._hand_out(data[at:end])
+            at = end
+
+    def _is_whole(self) -> bool:
+        """Whether what is held has a complete message in it. Raises ProtocolError."""
+        return self._end_of(self._held, 0, self._scanned) >= 0
+
+    def _end_of(self, data: bytes | bytearray, start: int, at: int) -> int:
+        """Where the message ends, -1 if that has not come: then `_scanned` is how much of it was looked at."""
+        size = len(data)
+        while size - at >= HEADER_BYTES:
+            length, flags = FRAME.unpack_from(data, at)
+            if length < HEADER_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes cannot be")
+            if at == start and (length < _HEAD_BYTES or flags & UNFRAGMENTED != UNFRAGMENTED):
+                raise ProtocolError("no message begins with such a frame")
+            if at + length - start > self._limit:
+                raise ProtocolError(f"the message is larger than the limit of {self._limit} bytes")
+            if at + length > size:
+                break
+            at += length
+            if flags & IS_FINAL:
+                return at
+        self._scanned = at - start
+        return -1
+
+    def _hand_out(self, whole: bytes) -> None:
+        length, flags, kind, correlation, _ = RESPONSE.unpack_from(whole)
+        if flags & EVENTS:
+            if length < EVENT.size:
+                raise ProtocolError("an event without a header")
+            self._heard(kind, correlation, whole)
+            return
+        waiting = self.pending.pop(correlation, None)
+        if waiting is None:
+            self._check_asked(correlation)
+        elif not waiting.done():
+            code = correlation & 0xFF
+            if not code:
+                waiting.set_result(whole)
+            elif kind == EXPECTED[code] and code > LAST_VALUE:
+                # One at the end of a buffer.
+                waiting.set_result(length > _HEAD_BYTES and whole[_HEAD_BYTES] != 0)
+            else:
+                waiting.set_exception(OtherAnswer(whole))
+
+    def _check_asked(self, correlation: int) -> None:
+        """Nobody waits for it, which may be because who asked has gone. Raises ProtocolError if nobody ever asked."""
+        if not 0 < correlation >> 8 <= self.count >> 8:
+            raise ProtocolError(f"an answer to request {correlation}, which was never sent")

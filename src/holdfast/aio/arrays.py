@@ -1,0 +1,140 @@
+"""Many entries at a time, as Arrow arrays: encoded and decoded in bulk, and asked for by partition, all at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from holdfast.aio.serializers import Serializers
+from holdfast.errors import ProtocolError
+from holdfast.wire.values import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, STRING
+
+_BLOCK = struct.Struct(">ii").pack
+_INT_PREFIX = INTEGER.to_bytes(4, "big", signed=True)
+_LONG_PREFIX = LONG.to_bytes(4, "big", signed=True)
+_DOUBLE_PREFIX = DOUBLE.to_bytes(4, "big", signed=True)
+
+
+class StoredEntries(Protocol):
+    """A map, in stored form."""
+
+    serializers: Serializers
+
+    async def get_stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """See `Map.get_stored`."""
+
+    async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """See `Map.put_stored`."""
+
+
+async def get_many(
+    of: StoredEntries, keys: pa.Array[Any], value_type: pa.DataType | None = None
+) -> pa.Array[Any]:
+    """The values of these keys in their order, null for those that have none. Not a snapshot.
+
+    `value_type`: of the answer; without it values are all of one kind: texts, whole numbers (int64), numbers (float64),
+    truths or bytes; of lists and dictionaries the JSON is answered as text. Raises Refused, and TypeError, ValueError
+    for keys or values that do not fit.
+    """
+    stored = to_stored_many(keys, of.serializers)
+    found = await of.get_stored(stored)
+    return from_stored_many([found.get(key) for key in stored], value_type, of.serializers)
+
+
+async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
+    """Store these entries, each by itself. Raises Refused if certainly none was stored, and Unknown if some may be and
+    others not: to put them all again makes it whole. Raises TypeError, ValueError before anything is sent.
+    """
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys and {len(values)} values")
+    stored = to_stored_many(keys, of.serializers)
+    await of.put_stored(zip(stored, to_stored_many(values, of.serializers), strict=True))
+
+
+def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
+    """The stored form of each element. Raises ValueError for a null, TypeError for what cannot be stored."""
+    if isinstance(array, pa.ChunkedArray):
+        return list(chain.from_iterable(to_stored_many(chunk, serializers) for chunk in array.chunks))
+    if array.null_count:
+        raise ValueError("null is neither a key nor a value: remove the key instead")
+    if kinds.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        return [_BLOCK(STRING, len(each)) + each for each in array.cast(pa.large_binary()).to_pylist()]
+    if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_fixed_size_binary(kind):
+        return [_BLOCK(BYTES, len(each)) + each for each in array.to_pylist()]
+    if kinds.is_integer(kind) and not kinds.is_uint64(kind):
+        return _whole_numbers(array.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    if kinds.is_floating(kind):
+        raw = array.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(">f8").tobytes()
+        return [_DOUBLE_PREFIX + raw[at : at + 8] for at in range(0, len(raw), 8)]
+    return list(map(serializers.dump_value, array.to_pylist()))
+
+
+def _whole_numbers(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
+    """In 32 bits where these are enough, as one at a time."""
+    wide = numbers.astype(">i8").tobytes()
+    narrow = numbers.astype(">i4").tobytes()
+    if not len(numbers) or (numbers.min() >= -(2**31) and numbers.max() < 2**31):
+        return [_INT_PREFIX + narrow[at : at + 4] for at in range(0, len(narrow), 4)]
+    fits = ((numbers >= -(2**31)) & (numbers < 2**31)).tolist()
+    return [
+        _INT_PREFIX + narrow[4 * at : 4 * at + 4] if fit else _LONG_PREFIX + wide[8 * at : 8 * at + 8]
+        for at, fit in enumerate(fits)
+    ]
+
+
+def from_stored_many(
+    stored: list[bytes | None], value_type: pa.DataType | None, serializers: Serializers
+) -> pa.Array[Any]:
+    """An array of what is stored. Raises TypeError when it is not all of one type, or does not fit `value_type`."""
+    prefixes = {each[:4] for each in stored if each is not None}
+    found = {int.from_bytes(prefix, "big", signed=True) for prefix in prefixes}
+    try:
+        array = _decoded(stored, found)
+        if array is None:
+            if value_type is None and found:
+                raise TypeError(f"values of the types {sorted(found)}: name the value_type of the answer")
+            return pa.array(map(serializers.load, stored), value_type)
+        return array if value_type is None or array.type == value_type else array.cast(value_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as unfit:
+        raise TypeError(f"the values do not fit {value_type}: {unfit}") from unfit
+    except struct.error as broken:
+        raise ProtocolError(f"a stored value is broken: {broken}") from broken
+
+
+def _decoded(stored: list[bytes | None], found: set[int]) -> pa.Array[Any] | None:
+    """In bulk, if the values are all of a type for which there is a way."""
+    if found and found <= {STRING, JSON}:
+        return pa.array([each and each[8:] for each in stored], pa.binary()).cast(pa.string())
+    if found == {BYTES}:
+        return pa.array([each and each[8:] for each in stored], pa.binary())
+    if found == {BOOLEAN}:
+        return pa.array([None if each is None else each[4:5] != b"\0" for each in stored], pa.bool_())
+    if found and found <= {INTEGER, LONG}:
+        return _numbers([each if each is None else _widened(each) for each in stored], ">i8", pa.int64())
+    if found == {DOUBLE}:
+        return _numbers([each and each[4:] for each in stored], ">f8", pa.float64())
+    return None
+
+
+def _widened(stored: bytes) -> bytes:
+    if len(stored) == 12:
+        return stored[4:]
+    return (b"\xff\xff\xff\xff" if stored[4] & 0x80 else b"\0\0\0\0") + stored[4:]
+
+
+def _numbers(raw: list[bytes | None], form: str, kind: pa.DataType) -> pa.Array[Any]:
+    absent = np.array([each is None for each in raw], dtype=bool)
+    whole = b"".join([each or bytes(8) for each in raw])
+    if len(whole) != 8 * len(raw):
+        raise struct.error("a number is cut short")
+    numbers = np.frombuffer(whole, dtype=form)
+    return pa.array(numbers.astype(numbers.dtype.newbyteorder("=")), type=kind, mask=absent)

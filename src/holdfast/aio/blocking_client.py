@@ -1,0 +1,359 @@
+"""The same client for programs without an event loop.
+
+What concerns one entry is sent and received by the thread that asks, on a connection of its own (`direct_line`). All
+else runs on an event loop in a thread of the client: members and owners, what is about many entries, listeners, and
+what feeds near caches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from holdfast.aio.asyncio_client import SILENCE_S, Client
+from holdfast.aio.asyncio_map import Map
+from holdfast.aio.direct_line import DirectLine, DirectLines
+from holdfast.aio.entry_listening import EntryChange, Listening
+from holdfast.aio.member_line import MemberLine
+from holdfast.aio.near_cache import NearCache, NearCacheOptions
+from holdfast.aio.request_forms import RequestForm
+from holdfast.aio.serializers import Serializers
+from holdfast.aio.subscriptions import Subscriptions
+from holdfast.aio.verdicts import pause_s, why_again
+from holdfast.errors import ConfigError, HoldfastError, NotReady
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PRUNE_S = 60.0
+"""How often connections that nobody uses are closed. Members hang up on who was silent for 300 s."""
+T = TypeVar("T")
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine answers that never waits: all its waiting is done by the thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        answer: T = ended.value
+        return answer
+    coroutine.close()
+    raise AssertionError("a direct request does not wait for an event loop")
+
+
+class _Direct:
+    """What maps ask when a thread waits for the answer itself. Stands for the client (`Asking`)."""
+
+    def __init__(self, client: Client, connections: int, patience_s: float, timeout_s: float) -> None:
+        self._client = client
+        self._connections = connections
+        self._patience_s = patience_s
+        self._timeout_s = timeout_s
+        self._lines: dict[MemberLine, DirectLines] = {}
+        self._making = threading.Lock()
+        self.closed = False
+        self.route: list[MemberLine | None] = []
+        """Empty, so that nothing is sent on the connections of the event loop."""
+        self.serializers = client.serializers
+        self.subscriptions: Subscriptions = client.subscriptions
+        client.on_lost = self._lost
+
+    @property
+    def partition_count(self) -> int:
+        return self._client.partition_count
+
+    def lines(self) -> list[MemberLine]:
+        """None of the event loop's."""
+        return []
+
+    async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
+        """See `Client.ask`. Never waits for an event loop."""
+        tries = 0
+        deadline = 0.0
+        while True:
+            line = self._client.line_for(partition)
+            why = "no member is connected"
+            if line is not None and not self.closed:
+                try:
+                    return self._to(line).ask(form, partition, rest)
+                except HoldfastError as failed:
+                    why = why_again(form, failed)
+            if self.closed:
+                raise NotReady("the client is closed")
+            now = time.monotonic()
+            deadline = deadline or now + self._patience_s
+            if now >= deadline:
+                raise NotReady(f"given up after {self._patience_s:g} s: {why}")
+            time.sleep(min(pause_s(tries), deadline - now))  # noqa: ASYNC251 - of a thread, not of a loop
+            tries += 1
+
+    def _to(self, line: MemberLine) -> DirectLines:
+        found = self._lines.get(line)
+        if found is None:
+            with self._making:
+                found = self._lines.setdefault(line, DirectLines(lambda: self._make(line), self._connections))
+            if line.ended:
+                self._lost(line)
+        return found
+
+    def _make(self, line: MemberLine) -> DirectLine:
+        return DirectLine(
+            line.address,
+            self._client.introduction,
+            limit=self._client.message_bytes,
+            timeout_s=self._timeout_s,
+            silence_s=SILENCE_S,
+        )
+
+    def _lost(self, line: MemberLine) -> None:
+        lines = self._lines.pop(line, None)
+        if lines is not None:
+            lines.end(line.ended)
+
+    def prune(self) -> None:
+        """Close what nobody uses."""
+        for lines in list(self._lines.values()):
+            lines.prune()
+
+    def close(self) -> None:
+        """End all connections."""
+        self.closed = True
+        for lines in list(self._lines.values()):
+            lines.end("the client is closed")
+
+
+class BlockingClient:
+    """One client of one cluster, for any number of threads. A context manager.
+
+    Not to be mixed up with `holdfast.client.blocking`, which speaks Holdfast's own protocol and is for operators.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str] = ("127.0.0.1:5701",),
+        *,
+        cluster_name: str = "dev",
+        username: str | None = None,
+        password: str | None = None,
+        connect_timeout_s: float = 10.0,
+        patience_s: float = 120.0,
+        message_bytes: int = 256 * 1024 * 1024,
+        near_caches: Mapping[str, NearCacheOptions] | None = None,
+        serializers: Serializers | None = None,
+        connections: int = 16,
+    ) -> None:
+        """Connects. The options are those of `Client`; `connections`: how many threads may wait for the same member at
+        a time. Raises ConfigError, Denied, NotReady.
+        """
+        if connections < 1:
+            raise ConfigError("connections: at least 1")
+
+        async def begin() -> Client:
+            client = Client(
+                addresses,
+                cluster_name=cluster_name,
+                username=username,
+                password=password,
+                connect_timeout_s=connect_timeout_s,
+                patience_s=patience_s,
+                message_bytes=message_bytes,
+                near_caches=near_caches,
+                serializers=serializers,
+            )
+            return await client.connect()
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast.aio", daemon=True)
+        self._thread.start()
+        self._closed = False
+        try:
+            self._client = self._run(begin())
+        except BaseException:
+            self._stop()
+            raise
+        self._direct = _Direct(self._client, connections, patience_s, connect_timeout_s)
+        self._loop.call_soon_threadsafe(self._prune_later)
+
+    def _prune_later(self) -> None:
+        self._loop.call_later(PRUNE_S, self._prune)
+
+    def _prune(self) -> None:
+        self._direct.prune()
+        self._prune_later()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Have the event loop do it, and wait."""
+        if self._closed:
+            coroutine.close()
+            raise NotReady("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            self._loop.close()
+
+    def close(self) -> None:
+        """End all connections; writes in flight raise Unknown. Nothing is left behind."""
+        if not self._closed:
+            self._direct.close()
+            self._run(self._client.close())
+            self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> list[str]:
+        """The members that there is a connection to, as `host:port`."""
+        return self._client.connected
+
+    def map(self, name: str) -> BlockingMap:
+        """The map of this name; it comes into being when it is first written to."""
+        of_loop = self._client.map(name)
+        return BlockingMap(of_loop, Map(self._direct, name, of_loop.near_cache), self._run)
+
+
+class BlockingListening:
+    """Changes of a map, as an iterator. A context manager. See `Listening`."""
+
+    def __init__(self, listening: Listening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._listening = listening
+        self._run = run
+
+    def __iter__(self) -> Iterator[EntryChange]:
+        while True:
+            try:
+                yield self._run(self._next())
+            except _Ended:
+                return
+
+    async def _next(self) -> EntryChange:
+        try:
+            return await anext(self._listening)
+        except StopAsyncIteration:
+            raise _Ended from None
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._run(self._listening.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Ended(HoldfastError):
+    """There are no more changes."""
+
+
+class BlockingMap:
+    """A map, as a program with threads uses it. What the methods do, and raise, is said at `Map`."""
+
+    def __init__(self, of_loop: Map, direct: Map, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        """`direct`: for what concerns one entry; `of_loop` for all else, by `run`."""
+        self.name = of_loop.name
+        self._map = of_loop
+        self._direct = direct
+        self._run = run
+
+    @property
+    def near_cache(self) -> NearCache | None:
+        """What is remembered of it here, if anything."""
+        return self._map.near_cache
+
+    # -- one entry
+
+    def get(self, key: object) -> Any:
+        return at_once(self._direct.get(key))
+
+    def contains_key(self, key: object) -> bool:
+        return at_once(self._direct.contains_key(key))
+
+    def set(self, key: object, value: object, *, ttl_s: float | None = None) -> None:
+        at_once(self._direct.set(key, value, ttl_s=ttl_s))
+
+    def put(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
+        return at_once(self._direct.put(key, value, ttl_s=ttl_s))
+
+    def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
+        return at_once(self._direct.put_if_absent(key, value, ttl_s=ttl_s))
+
+    def replace(self, key: object, value: object) -> Any:
+        return at_once(self._direct.replace(key, value))
+
+    def replace_if_same(self, key: object, old: object, new: object) -> bool:
+        return at_once(self._direct.replace_if_same(key, old, new))
+
+    def remove(self, key: object) -> Any:
+        return at_once(self._direct.remove(key))
+
+    def remove_if_same(self, key: object, value: object) -> bool:
+        return at_once(self._direct.remove_if_same(key, value))
+
+    def delete(self, key: object) -> None:
+        at_once(self._direct.delete(key))
+
+    # -- several
+
+    def get_all(self, keys: Iterable[object]) -> dict[Any, Any]:
+        found: dict[Any, Any] = self._run(self._map.get_all(keys))
+        return found
+
+    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        self._run(self._map.put_all(entries))
+
+    def get_many(self, keys: pa.Array[Any], value_type: pa.DataType | None = None) -> pa.Array[Any]:
+        found: pa.Array[Any] = self._run(self._map.get_many(keys, value_type))
+        return found
+
+    def put_many(self, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
+        self._run(self._map.put_many(keys, values))
+
+    def size(self) -> int:
+        return int(self._run(self._map.size()))
+
+    def is_empty(self) -> bool:
+        return bool(self._run(self._map.is_empty()))
+
+    def keys(self) -> list[Any]:
+        return list(self._run(self._map.keys()))
+
+    def values(self) -> list[Any]:
+        return list(self._run(self._map.values()))
+
+    def entries(self) -> list[tuple[Any, Any]]:
+        return list(self._run(self._map.entries()))
+
+    def clear(self) -> None:
+        self._run(self._map.clear())
+
+    def listen(
+        self,
+        heard: Callable[[EntryChange], None] | None = None,
+        *,
+        key: object = None,
+        include_value: bool = True,
+        keep: int = 10_000,
+    ) -> BlockingListening:
+        """`heard` is called in the thread of the client, and must not ask the client anything."""
+        listening = self._run(self._map.listen(heard, key=key, include_value=include_value, keep=keep))
+        return BlockingListening(listening, self._run)

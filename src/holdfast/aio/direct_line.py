@@ -1,0 +1,280 @@
+"""Connections on which the caller's own thread sends and receives: nobody has to be woken for an answer.
+
+Each of them serves one request at a time. A member has as many as there are threads that ask it at the same time, up to
+a limit; then threads wait for each other.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from time import monotonic
+
+from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
+from holdfast.aio.handshake import Introduction
+from holdfast.aio.member_line import LineBroken, LineClosed
+from holdfast.aio.member_views import answer_in
+from holdfast.aio.request_forms import AIM, STEP, WHOLE, RequestForm
+from holdfast.errors import ProtocolError
+from holdfast.wire.doors import HAZELCAST_CLIENT
+
+RECEIVE_BYTES = 1 << 16
+JUST_USED_S = 0.02
+"""For so long after an answer it is not asked whether a connection still stands: that costs a system call."""
+_TIME = struct.Struct("@ll")
+
+
+class _Slot:
+    """Where the answer of the one request that is under way is put."""
+
+    __slots__ = ("error", "open", "result")
+
+    def __init__(self) -> None:
+        self.open = False
+        self.result: object = None
+        self.error: BaseException | None = None
+
+    def done(self) -> bool:
+        return not self.open
+
+    def set_result(self, result: object, /) -> None:
+        self.open = False
+        self.result = result
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self.open = False
+        self.error = error
+
+
+class DirectLine:
+    """One such connection, which has been let in."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        introduction: Introduction,
+        *,
+        limit: int,
+        timeout_s: float,
+        silence_s: float,
+    ) -> None:
+        """`limit`: bytes of the longest answer. `silence_s`: how long an answer may take. Raises LineClosed, Denied,
+        NotReady, ProtocolError.
+        """
+        self.address = address
+        self._slot = _Slot()
+        self._used_s = 0.0
+        self._stream = AnswerStream(limit, _unheard)
+        try:
+            self._socket = socket.create_connection(address, timeout_s)
+        except OSError as failed:
+            raise LineClosed(f"{address[0]}:{address[1]}: {failed}") from failed
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # The kernel ends a wait. What Python does for a timeout would cost a system call each time.
+            self._socket.setblocking(True)
+            patience = _TIME.pack(int(silence_s), int(silence_s % 1 * 1_000_000))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+            self._socket.sendall(HAZELCAST_CLIENT)
+            answer = self.ask(introduction.form, -1, introduction.frames)
+            if not isinstance(answer, bytes):
+                raise ProtocolError("the answer to the authentication is none")
+            introduction.read(answer, address)
+        except BaseException as failed:
+            self.close()
+            if isinstance(failed, LineBroken | OSError):
+                raise LineClosed(f"{address[0]}:{address[1]}: {failed}") from failed
+            raise
+
+    def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
+        """What `Client.ask` says, once. Raises LineBroken, OtherAnswer, ProtocolError; whatever is raised besides
+        OtherAnswer, the connection is of no use any more.
+        """
+        stream, slot = self._stream, self._slot
+        stream.count = count = stream.count + STEP
+        correlation = count | form.code
+        stream.pending[correlation] = slot
+        slot.open = True
+        try:
+            self._socket.sendall(
+                b"".join((form.begins, AIM.pack(correlation, partition), form.goes_on, rest))
+            )
+            receive = self._socket.recv
+            while slot.open:
+                came = receive(RECEIVE_BYTES)
+                if not came:
+                    raise LineBroken(f"the connection to {self.address[0]}:{self.address[1]} ended")
+                stream.feed(came)
+            self._used_s = monotonic()
+        except OSError as failed:
+            raise LineBroken(f"{self.address[0]}:{self.address[1]}: {failed}") from failed
+        error, slot.error = slot.error, None
+        if error is not None:
+            raise error
+        result, slot.result = slot.result, None
+        return result
+
+    @property
+    def alive(self) -> bool:
+        """Whether the member has neither hung up nor said anything unasked. What was just used counts as alive."""
+        if monotonic() < self._used_s + JUST_USED_S:
+            return True
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def hang_up(self) -> None:
+        """End it from any thread: who waits for an answer gets LineBroken."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Give it back to the system; by the thread that uses it."""
+        self._socket.close()
+
+
+def _unheard(kind: int, correlation: int, whole: bytes) -> None:
+    """No event was asked for here."""
+
+
+class _Waiter:
+    """A thread that waits for a connection, or for leave to make one."""
+
+    __slots__ = ("line", "told")
+
+    def __init__(self) -> None:
+        self.line: DirectLine | None = None
+        self.told = Lock()
+        self.told.acquire()
+
+
+class DirectLines:
+    """The connections to one member. Threads that wait for one get it in the order in which they came."""
+
+    def __init__(self, make: Callable[[], DirectLine], most: int) -> None:
+        self._make = make
+        self._most = most
+        self._idle: deque[DirectLine] = deque()
+        """Empty while somebody waits."""
+        self._used: set[DirectLine] = set()
+        self._count = 0
+        self._waiting: deque[_Waiter] = deque()
+        self._lock = Lock()
+        self._ended = ""
+
+    def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
+        """Send a request on one of them; answers what it says. Raises HoldfastError."""
+        line = self._take()
+        try:
+            answer = line.ask(form, partition, rest)
+        except OtherAnswer as other:
+            self._give(line)
+            return answer_in(form, other.whole)
+        except BaseException:
+            # Also when the thread was interrupted: the answer to this request is still to come.
+            self._drop(line)
+            raise
+        self._give(line)
+        return answer_in(form, answer) if form.code == WHOLE and isinstance(answer, bytes) else answer
+
+    def _take(self) -> DirectLine:
+        while True:
+            line = self._next()
+            self._used.add(line)
+            if line.alive and not self._ended:
+                return line
+            self._drop(line)
+
+    def _next(self) -> DirectLine:
+        """One that is idle, a new one, or one that somebody gives back."""
+        with self._lock:
+            self._check()
+            if self._idle:
+                return self._idle.pop()
+            waiter = None
+            if self._count < self._most:
+                self._count += 1
+            else:
+                waiter = _Waiter()
+                self._waiting.append(waiter)
+        if waiter is not None:
+            self._wait(waiter)
+            if waiter.line is not None:
+                return waiter.line
+        try:
+            self._check()
+            return self._make()
+        except BaseException:
+            self._left()
+            raise
+
+    def _check(self) -> None:
+        if self._ended:
+            raise LineClosed(self._ended)
+
+    def _wait(self, waiter: _Waiter) -> None:
+        try:
+            waiter.told.acquire()
+        except BaseException:
+            # The thread was interrupted; what it was given meanwhile is for the next one.
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                    raise
+            if waiter.line is not None:
+                self._give(waiter.line)
+            else:
+                self._left()
+            raise
+
+    def _left(self) -> None:
+        """A connection is no more: who waits first may make one."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().told.release()
+            else:
+                self._count -= 1
+
+    def _give(self, line: DirectLine) -> None:
+        self._used.discard(line)
+        with self._lock:
+            if not self._ended:
+                if self._waiting:
+                    waiter = self._waiting.popleft()
+                    waiter.line = line
+                    waiter.told.release()
+                else:
+                    self._idle.append(line)
+                return
+        self._drop(line)
+
+    def _drop(self, line: DirectLine) -> None:
+        self._used.discard(line)
+        line.close()
+        self._left()
+
+    def prune(self) -> None:
+        """Close those that nobody uses."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return
+                line = self._idle.popleft()
+            self._drop(line)
+
+    def end(self, why: str) -> None:
+        """Close all; who waits for an answer gets LineBroken."""
+        self._ended = why
+        self.prune()
+        for line in list(self._used):
+            line.hang_up()

@@ -1,0 +1,173 @@
+"""Entry listeners: what has changed in a map, told by the members on which it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Self
+
+from holdfast.aio.member_line import MemberLine
+from holdfast.aio.member_views import fixed_part, reader_of
+from holdfast.aio.request_forms import LISTEN, LISTEN_TO_KEY, RequestForm, form
+from holdfast.aio.subscriptions import Subscriptions
+from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.wire.hazelcast_frames import EVENT, IS_NULL, data, message, text
+from holdfast.wire.values import Serialized
+
+_WISHES = Struct("<?i?")
+_FIXED = Struct("<i17si")
+
+
+class ChangeKind(IntEnum):
+    """What happened, with the numbers of the protocol."""
+
+    MISSED = 0
+    """A connection broke, or another member came: what has changed meanwhile may not have been told."""
+    ADDED = 1
+    REMOVED = 2
+    UPDATED = 4
+    EVICTED = 8
+    EXPIRED = 16
+    ALL_EVICTED = 32
+    CLEARED = 64
+
+
+ALL = sum(ChangeKind)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """One change of one entry; of the whole map (`key` is None) when it was cleared or evicted."""
+
+    kind: ChangeKind
+    key: Any = None
+    value: Any = None
+    """What the entry is now; None when it is gone, or values were not asked for. What cannot be read is `Serialized`."""
+    old: Any = None
+    """What it was before."""
+    count: int = 1
+    """Of how many entries it tells."""
+
+
+class ListenerLags(HoldfastError):
+    """More changes have come than are kept for whoever iterates over them: some were dropped, and no more come."""
+
+
+class Listening:
+    """Changes of one map, of one key in their order. An asynchronous iterator and context manager; a `Subscriber`.
+
+    Each change is told once by the member that made it. Nothing is told of what happens while a member is not
+    connected: then there is one change of the kind `MISSED`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: bytes | None,
+        load: Callable[[bytes | None], Any],
+        subscriptions: Subscriptions,
+        told: Callable[[EntryChange], None] | None,
+        keep: int,
+        *,
+        include_value: bool,
+    ) -> None:
+        """See `Map.listen`. `keep`: changes that wait at most to be iterated over."""
+        self.name = name
+        self._key = key
+        self._load = load
+        self._subscriptions = subscriptions
+        self._told = told
+        self._include_value = include_value
+        self._keep = keep
+        self._changes: deque[EntryChange] = deque()
+        self._more = asyncio.Event()
+        self._ended = False
+        self._lags = False
+
+    def request(self) -> tuple[RequestForm, bytes]:
+        """Each member tells of its own partitions."""
+        wishes = _WISHES.pack(self._include_value, ALL, True)
+        if self._key is None:
+            return form(LISTEN, wishes), message([text(self.name)])
+        return form(LISTEN_TO_KEY, wishes), message([text(self.name), data(self._key)])
+
+    def begun(self, line: MemberLine, again: bool) -> None:
+        """It tells from now on; what happened before that, on a connection that came later, was missed."""
+        if again:
+            self._tell(EntryChange(ChangeKind.MISSED))
+
+    def lost(self, line: MemberLine) -> None:
+        """It will be told when somebody tells again."""
+
+    def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
+        """Raises ProtocolError."""
+        number, _, count = fixed_part(whole, EVENT.size, _FIXED)
+        frames = reader_of(whole)
+        key, value, old = (self._value(frames.next()) for _ in range(3))
+        try:
+            what = ChangeKind(number)
+        except ValueError:
+            return  # Of a kind that was not asked for.
+        self._tell(EntryChange(what, key, value, old, count))
+
+    def _value(self, found: tuple[int, bytes]) -> Any:
+        flags, payload = found
+        if flags & IS_NULL:
+            return None
+        if len(payload) < 8:
+            raise ProtocolError("a value is cut short")
+        try:
+            return self._load(payload[4:])
+        except Exception:  # noqa: BLE001 - what others have stored, and how the user reads it, ends no connection
+            return Serialized(payload[4:])
+
+    def _tell(self, change: EntryChange) -> None:
+        if self._ended:
+            return
+        if self._told is not None:
+            try:
+                self._told(change)
+            except Exception as error:  # noqa: BLE001 - the user's own function must not end a connection
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a listener of holdfast.aio failed", "exception": error}
+                )
+            return
+        if len(self._changes) >= self._keep:
+            self._lags = self._ended = True
+        else:
+            self._changes.append(change)
+        self._more.set()
+
+    # -- iterating
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EntryChange:
+        """The next change. Raises ListenerLags after those that were kept, if there came too many."""
+        while not self._changes:
+            if self._lags:
+                self._lags = False
+                await self.close()
+                raise ListenerLags(f"more than {self._keep} changes of {self.name!r} waited to be read")
+            if self._ended:
+                raise StopAsyncIteration
+            self._more.clear()
+            await self._more.wait()
+        return self._changes.popleft()
+
+    async def close(self) -> None:
+        """Hear no more. What has come can still be iterated over."""
+        self._ended = True
+        self._more.set()
+        await self._subscriptions.end(self, self.name, lambda error: None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,55 @@
+"""How a client is let in by a member: what it says of itself, and what the answer means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from holdfast.aio.member_views import Welcome, read_error, read_welcome
+from holdfast.aio.request_forms import AUTHENTICATE, RequestForm, form
+from holdfast.errors import Denied, NotReady
+from holdfast.version import __version__
+from holdfast.wire.hazelcast_frames import BEGIN, END, FRAME, INT, message, text, uuid
+
+_SERIALIZATION_VERSION = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """Who a client is, the same on all its connections."""
+
+    uuid: bytes
+    """As the protocol writes it."""
+    cluster_name: str
+    username: str | None
+    password: str | None
+
+    @classmethod
+    def new(cls, cluster_name: str, username: str | None, password: str | None) -> Introduction:
+        """Of a client that nobody knows yet."""
+        return cls(uuid(str(uuid4())), cluster_name, username, password)
+
+    @property
+    def form(self) -> RequestForm:
+        """The request that says it."""
+        return form(AUTHENTICATE, self.uuid + _SERIALIZATION_VERSION)
+
+    @property
+    def frames(self) -> bytes:
+        """The frames of that request after the first."""
+        names = [text(self.cluster_name), text(self.username), text(self.password)]
+        return message([*names, text("PYH"), text(__version__), text("holdfast.aio"), BEGIN, END])
+
+    def read(self, answer: bytes, address: tuple[str, int]) -> Welcome:
+        """What the member says to it. Raises Denied, NotReady, ProtocolError."""
+        host, port = address
+        if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
+            code, reason = read_error(answer)
+            raise NotReady(f"{host}:{port} lets nobody in now: {reason} (error {code})")
+        welcome = read_welcome(answer)
+        if welcome.status:
+            raise Denied(
+                f"{host}:{port} does not let this client in (status {welcome.status}): "
+                f"check cluster_name ({self.cluster_name!r}), username and password"
+            )
+        return welcome

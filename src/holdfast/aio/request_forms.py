@@ -1,0 +1,76 @@
+"""What the client asks: each kind of request with its number, the shape of its answer, and whether it may be repeated.
+
+A correlation id tells in its lowest byte which form the request has. So what reads answers knows what to expect without
+looking anything up, and hands out the value itself instead of a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from holdfast.wire.hazelcast_frames import FRAME, IS_FINAL, LONG, NO_HASH, REQUEST, UNFRAGMENTED
+
+GET, PUT, PUT_IF_ABSENT, REPLACE, REMOVE = 0x010200, 0x010100, 0x010E00, 0x010400, 0x010300
+SET, CONTAINS_KEY, DELETE = 0x010F00, 0x010600, 0x010900
+REPLACE_IF_SAME, REMOVE_IF_SAME = 0x010500, 0x010800
+GET_ALL, PUT_ALL, CLEAR = 0x012300, 0x012C00, 0x012D00
+SIZE, IS_EMPTY, KEYS, VALUES, ENTRIES = 0x012A00, 0x012B00, 0x012200, 0x012400, 0x012500
+LISTEN, LISTEN_TO_KEY, UNLISTEN = 0x011900, 0x011800, 0x011A00
+INVALIDATIONS, METADATA = 0x013F00, 0x013D00
+AUTHENTICATE, CLUSTER_VIEW, PING = 0x000100, 0x000300, 0x000B00
+
+_ANSWER_VALUE = (GET, PUT, PUT_IF_ABSENT, REPLACE, REMOVE)
+_ANSWER_TRUTH = (SET, CONTAINS_KEY, DELETE, REPLACE_IF_SAME, REMOVE_IF_SAME)
+WHOLE = 0
+"""The code of forms whose answer is handed out as the message that it is."""
+CODES = {kind: code for code, kind in enumerate((*_ANSWER_VALUE, *_ANSWER_TRUTH), 1)}
+LAST_VALUE = len(_ANSWER_VALUE)
+"""Codes up to this one answer a stored value or None, those above it a truth (or nothing, which is taken for one)."""
+EXPECTED = [-1] * 256
+"""The type of the answer that a code asks for; -1 where any will do."""
+for _kind, _code in CODES.items():
+    EXPECTED[_code] = _kind + 1
+STEP = 256
+"""How far correlation ids of two requests are apart."""
+
+_READS = frozenset({GET, CONTAINS_KEY, GET_ALL, SIZE, IS_EMPTY, KEYS, VALUES, ENTRIES, METADATA})
+
+_BEGINS = Struct("<iHi")
+AIM = Struct("<qi")
+"""Correlation id and partition, which differ from request to request."""
+
+THREAD = LONG.pack(1)
+FOREVER = THREAD + LONG.pack(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """What all requests of one kind to one map have in common."""
+
+    kind: int
+    code: int
+    begins: bytes
+    """What comes before correlation id and partition."""
+    goes_on: bytes
+    """What comes after them, before that which differs."""
+    reads: bool
+    """It changes nothing, and may be sent again whatever became of it."""
+
+
+def form(kind: int, fixed: bytes = THREAD, before: bytes = b"", *, alone: bool = False) -> RequestForm:
+    """`fixed`: the fixed-size parameters; `before`: the frames before those that differ; `alone`: nothing follows."""
+    flags = UNFRAGMENTED | IS_FINAL if alone and not before else UNFRAGMENTED
+    begins = _BEGINS.pack(REQUEST.size + len(fixed), flags, kind)
+    return RequestForm(kind, CODES.get(kind, WHOLE), begins, fixed + before, kind in _READS)
+
+
+_LAST_FRAMES = [FRAME.pack(FRAME.size + len(NO_HASH) + size, IS_FINAL) + NO_HASH for size in range(256)]
+
+
+def last(stored: bytes) -> bytes:
+    """A stored value as the last frame of a message."""
+    size = len(stored)
+    if size < 256:
+        return _LAST_FRAMES[size] + stored
+    return FRAME.pack(FRAME.size + len(NO_HASH) + size, IS_FINAL) + NO_HASH + stored

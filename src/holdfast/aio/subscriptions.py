@@ -1,0 +1,110 @@
+"""Registrations of a client with its members: made on each connection, and anew on those that come later.
+
+Members forget the registrations of a connection that ends. So what happens before a new one has registered again is
+missed, and whoever subscribes is told so (`begun`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.aio.member_line import MemberLine
+from holdfast.aio.member_views import answer_in, uuid_in
+from holdfast.aio.request_forms import UNLISTEN, RequestForm, form
+from holdfast.aio.verdicts import in_words
+from holdfast.errors import HoldfastError
+from holdfast.wire.hazelcast_frames import message, text
+
+
+class Subscriber(Protocol):
+    """Who wants to hear of a map from all members."""
+
+    def request(self) -> tuple[RequestForm, bytes]:
+        """The request that registers it, and its last frames."""
+
+    def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
+        """An event has come. Raises ProtocolError."""
+
+    def begun(self, line: MemberLine, again: bool) -> None:
+        """This member tells from now on; `again`: it, or the one before it, had told before."""
+
+    def lost(self, line: MemberLine) -> None:
+        """This member tells nothing any more."""
+
+
+class Subscriptions:
+    """All registrations of one client."""
+
+    def __init__(self) -> None:
+        self._ids: dict[Subscriber, dict[MemberLine, tuple[int, bytes]]] = {}
+        """Correlation id of the registration, and what the member calls it."""
+
+    async def begin(self, subscriber: Subscriber, lines: list[MemberLine]) -> None:
+        """Register with these members, and with all that come. Raises HoldfastError when none of them takes it."""
+        self._ids[subscriber] = {}
+        failed: list[tuple[MemberLine, HoldfastError]] = []
+        for line in lines:
+            try:
+                await self._register(subscriber, line, again=False)
+            except HoldfastError as error:
+                failed.append((line, error))
+            except BaseException:
+                del self._ids[subscriber]
+                raise
+        if failed and not self._ids[subscriber]:
+            del self._ids[subscriber]
+            raise in_words(failed[0][1])
+        for line, why in failed:
+            # The next connection to this member registers again.
+            line.end(f"a registration failed: {why}")
+
+    async def _register(self, subscriber: Subscriber, line: MemberLine, *, again: bool) -> None:
+        held = self._ids[subscriber]
+        if line in held:
+            return  # It is under way: the connection came just when the registration began.
+        asked, rest = subscriber.request()
+        correlation, future = line.begin(asked, -1, rest)
+
+        def heard(kind: int, whole: bytes) -> None:
+            subscriber.heard(line, kind, whole)
+
+        # Events may come together with the answer, before this goes on.
+        line.listeners[correlation] = heard
+        held[line] = (correlation, b"")
+        try:
+            registration = uuid_in(answer_in(asked, await future))
+        except BaseException:
+            line.listeners.pop(correlation, None)
+            held.pop(line, None)
+            raise
+        if self._ids.get(subscriber) is not held:
+            line.listeners.pop(correlation, None)
+        elif line in held:
+            held[line] = (correlation, registration)
+            subscriber.begun(line, again)
+
+    async def admit(self, line: MemberLine) -> None:
+        """A connection has come: register everything there. Raises HoldfastError."""
+        for subscriber in list(self._ids):
+            if subscriber not in self._ids:
+                continue
+            await self._register(subscriber, line, again=True)
+
+    def lose(self, line: MemberLine) -> None:
+        """A connection has ended."""
+        for subscriber, held in self._ids.items():
+            if held.pop(line, None) is not None:
+                subscriber.lost(line)
+
+    async def end(self, subscriber: Subscriber, name: str, failed: Callable[[Exception], None]) -> None:
+        """Hear no more; members that cannot be told forget it with their connection."""
+        for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
+            line.listeners.pop(correlation, None)
+            if not registration:
+                continue
+            try:
+                _, future = line.begin(form(UNLISTEN, registration), -1, message([text(name)]))
+                await future
+            except HoldfastError as error:
+                failed(error)

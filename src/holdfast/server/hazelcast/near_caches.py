@@ -1,0 +1,200 @@
+"""What feeds the near caches of clients: which entries to forget, and how a client finds out that it has missed that.
+
+Each invalidation has a sequence, the update counter of the map in this partition, and the UUID of the partition's
+history, which is another one for each term of a primary. So a client that sees a gap has missed something, and one that
+sees another UUID has to forget all that it holds of the partition. No member keeps anything for this.
+
+- server/N-1: The invalidation of a write leaves in the next turn of the loop at the latest, after all answers that have
+  left with what the key was before it.
+- server/N-2: Whoever takes over a partition says so to all near caches that are fed here: the primary before it may
+  have died with invalidations that nobody was sent.
+- server/N-3: A registration that follows others is told to forget everything first, if anything was ever written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from hashlib import blake2b
+from struct import Struct
+
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
+from holdfast.server.hazelcast.maps import guarded, reject_reserved
+from holdfast.server.hazelcast.objects import stored_text
+from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused
+from holdfast.wire.hazelcast_frames import BEGIN, END, NULL, data, event, frame, message, response, text, uuid
+
+FETCH_METADATA = 0x013D00
+ADD_LISTENER = 0x013F00
+NAMES_MAX = 1000
+"""Maps of which one request may ask."""
+BATCH_MAX = 1000
+"""Keys of one event."""
+
+_ONE = Struct("<17s17sq")
+_SEQUENCE = Struct("<iq")
+_PARTITION_UUID = Struct("<i17s")
+_LONG = Struct("<q")
+
+_ALL_CHANGED = frozenset({EventKind.INVALIDATED, EventKind.CLEAR_ALL, EventKind.EVICT_ALL})
+
+
+def history_uuid(cluster: str, partition: int, term: int) -> bytes:
+    """The UUID of a partition's history since a primary took office, as the protocol writes it: the same on every
+    member, and on none another one has it.
+    """
+    drawn = blake2b(f"{cluster}/{partition}/{term}".encode(), digest_size=16).digest()
+    return b"\0" + drawn
+
+
+class Invalidations:
+    """One near cache that is fed: gathers what one turn of the loop brings."""
+
+    def __init__(self, talk: Conversation, call: Call) -> None:
+        self._talk = talk
+        self._call = call
+        self._count = talk.grid.partition_count
+        self._named = partition_of(stored_text(call.name), 0, self._count)
+        """Where Java clients take the sequence of an invalidation of all keys to be."""
+        self._keys: list[EntryEvent] = []
+        self._all = False
+        self._soon = talk.grid.gather(talk.telling("what near caches forget", self.tell))
+
+    def listen(self) -> Callable[[], None]:
+        """Hear of changes from now on; answers the function that ends it."""
+        grid, call = self._talk.grid, self._call
+        unlisten = grid.listen(
+            call.name, key=None, local_only=call.local_only, heard=self._heard, invalidations=True
+        )
+
+        def end() -> None:
+            unlisten()
+            self._soon.end()
+            self._keys.clear()
+
+        return end
+
+    def _heard(self, change: EntryEvent) -> None:
+        if change.key is None:
+            if change.kind in _ALL_CHANGED:
+                self._all = True
+        else:
+            self._keys.append(change)
+        self._soon.ask()
+
+    def forget_all(self) -> None:
+        """Let the client forget all that it holds of the map."""
+        self._all = True
+        self.tell()
+
+    def tell(self) -> None:
+        """Say what has gathered, in as few events as it can be."""
+        talk, keys = self._talk, self._keys
+        whole, self._all = self._all, False
+        self._keys = []
+        if whole:
+            talk.say(self._one(None))
+        if len(keys) == 1:
+            talk.say(self._one(keys[0]))
+        else:
+            for begin in range(0, len(keys), BATCH_MAX):
+                talk.say(self._batch(keys[begin : begin + BATCH_MAX]))
+
+    def _partition(self, change: EntryEvent) -> int:
+        assert change.key is not None, "of the whole map there is no one partition"
+        return partition_of(change.key, change.key_hash, self._count)
+
+    def _one(self, change: EntryEvent | None) -> bytes:
+        call, grid = self._call, self._talk.grid
+        if change is None:
+            partition, (term, sequence) = self._named, self._stands()
+            source, key = grid.member_uuid, NULL
+        else:
+            partition, term, sequence = self._partition(change), change.term, change.sequence
+            source, key = change.member, data(change.key, change.key_hash)
+        fixed = _ONE.pack(uuid(source), history_uuid(grid.cluster_id, partition, term), sequence)
+        return message([event(call.kind + 2, call.correlation, fixed, self._named), key])
+
+    def _stands(self) -> tuple[int, int]:
+        """Term and sequence of the partition that the map's name belongs to, as far as this member knows."""
+        copy = self._talk.grid.lane.leading[self._named]
+        held = copy.maps.get(self._call.name) if copy is not None else None
+        return (copy.term if copy is not None else 0, held.counter if held is not None else 0)
+
+    def _batch(self, changes: list[EntryEvent]) -> bytes:
+        call, cluster = self._call, self._talk.grid.cluster_id
+        histories = [history_uuid(cluster, self._partition(change), change.term) for change in changes]
+        return message(
+            [
+                event(call.kind + 3, call.correlation, b"", self._named),
+                BEGIN,
+                *(data(change.key, change.key_hash) for change in changes),
+                END,
+                frame(b"".join(uuid(change.member) for change in changes)),
+                frame(b"".join(histories)),
+                frame(b"".join(_LONG.pack(change.sequence) for change in changes)),
+            ]
+        )
+
+
+def _add(talk: Conversation, call: Call) -> None:
+    if zone := talk.grid.zone_of(call.name):
+        raise CallRefused(
+            UNSUPPORTED,
+            f"the map {call.name!r} lives in the zone {zone!r}; near caches of such maps are not fed by Holdfast",
+        )
+    fed = Invalidations(talk, call)
+    registration = talk.register(fed.listen)
+    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+    if _was_written(talk, call.name):
+        fed.forget_all()
+
+
+def _was_written(talk: Conversation, name: str) -> bool:
+    """Whether a client may hold something of the map that it has missed changes of: not if there never were any."""
+    for copy in talk.grid.lane.leading:
+        if copy is not None:
+            held = copy.maps.get(name)
+            if copy.epoch or (held is not None and held.counter):
+                return True
+    return False
+
+
+def _metadata(talk: Conversation, call: Call) -> None:
+    """Sequences and UUIDs of the partitions that are served here; each member tells of its own."""
+    if len(call.names) > NAMES_MAX:
+        raise CallRefused(
+            UNSUPPORTED, f"more than {NAMES_MAX} maps in one request are not supported by Holdfast"
+        )
+    for name in call.names:
+        reject_reserved(name)
+    talk.answer(call, lambda: _telling_metadata(talk, call))
+
+
+def _telling_metadata(talk: Conversation, call: Call) -> Generator[None, None, bytes]:
+    leading, cluster = talk.grid.lane.leading, talk.grid.cluster_id
+    frames = [response(call.kind + 1, call.correlation), BEGIN]
+    for name in call.names:
+        sequences: list[bytes] = []
+        for partition, copy in enumerate(leading):
+            held = copy.maps.get(name) if copy is not None else None
+            if held is not None and held.counter:
+                sequences.append(_SEQUENCE.pack(partition, held.counter))
+        frames += (text(name), frame(b"".join(sequences)))
+        yield
+    frames.append(END)
+    uuids = (
+        _PARTITION_UUID.pack(partition, history_uuid(cluster, partition, copy.term))
+        for partition, copy in enumerate(leading)
+        if copy is not None
+    )
+    frames.append(frame(b"".join(uuids)))
+    return message(frames)
+
+
+MESSAGES = {
+    FETCH_METADATA: RequestKind(RequestLayout("member | names"), _metadata),
+    ADD_LISTENER: RequestKind(RequestLayout("flags local_only | name"), guarded(_add)),
+}

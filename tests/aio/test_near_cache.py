@@ -1,0 +1,410 @@
+"""Near caches: by themselves, fed by real members, and with events and answers that are held up on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.aio import Client, NearCache, NearCacheOptions
+from holdfast.aio.member_views import reader_of
+from holdfast.aio.near_cache import ABSENT
+from holdfast.aio.near_cache_feed import ONE, NearCacheFeed
+from holdfast.aio.request_forms import GET
+from holdfast.demo.local_cluster import LocalCluster
+from holdfast.errors import ConfigError, Refused, Unknown
+from holdfast.wire.hazelcast_frames import IS_NULL
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+H1, H2 = b"\0" + bytes(16), b"\0" + bytes(15) + b"\1"
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def cache_of(clock: Clock | None = None, **options: Any) -> NearCache:
+    found = NearCache(NearCacheOptions(**options), clock or Clock())
+    found.feed([True] * 4, lambda partition: True)
+    return found
+
+
+def keep(cache: NearCache, key: bytes, value: object, partition: int = 0) -> None:
+    cache.keep(key, cache.reserve(key, partition), value)
+
+
+# -- by itself
+
+
+def test_the_one_that_was_not_used_for_longest_makes_room() -> None:
+    cache = cache_of(max_size=3, eviction="LRU")
+    for key in (b"a", b"b", b"c"):
+        keep(cache, key, key)
+    assert cache.get(b"a") == b"a"
+    keep(cache, b"d", b"d")
+    assert cache.get(b"b") is ABSENT
+    assert [cache.get(key) for key in (b"a", b"c", b"d")] == [b"a", b"c", b"d"]
+    assert (len(cache), cache.statistics.evictions) == (3, 1)
+
+
+def test_the_one_that_was_used_least_makes_room() -> None:
+    cache = cache_of(max_size=3, eviction="LFU")
+    for key in (b"a", b"b", b"c"):
+        keep(cache, key, key)
+    for key in (b"a", b"a", b"b", b"c", b"c"):
+        cache.get(key)
+    keep(cache, b"d", b"d")
+    assert cache.get(b"b") is ABSENT
+    assert cache.get(b"a") == b"a"
+
+
+def test_entries_end_by_age_and_by_idleness() -> None:
+    clock = Clock()
+    cache = cache_of(clock, ttl_s=10, max_idle_s=4)
+    keep(cache, b"a", 1)
+    for clock.now_s in (3.0, 6.0, 9.0):
+        assert cache.get(b"a") == 1
+    clock.now_s = 10.0
+    assert cache.get(b"a") is ABSENT
+    keep(cache, b"a", 2)
+    clock.now_s = 14.0
+    assert cache.get(b"a") is ABSENT
+    assert cache.statistics.expirations == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_size": 0}, {"ttl_s": -1}, {"eviction": "FIFO"}, {"in_memory_format": "native"}]
+)
+def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        cache_of(**wrong)
+
+
+@pytest.mark.rule("aio/C-1")
+def test_what_changed_while_it_was_read_is_not_kept() -> None:
+    changes: list[Callable[[NearCache], None]] = [
+        lambda cache: cache.forget((b"k",)),
+        lambda cache: cache.clear(),
+        lambda cache: cache.invalidated(b"k", 0, H1, 5),
+        lambda cache: cache.invalidated(b"other", 0, H2, 1),
+        lambda cache: cache.repair({0: (H1, 9)}),
+        lambda cache: cache.feed([True] * 4, lambda partition: partition == 0),
+    ]
+    for change in changes:
+        cache = cache_of()
+        token = cache.reserve(b"k", 0)
+        change(cache)
+        cache.keep(b"k", token, "old")
+        assert cache.get(b"k") is ABSENT
+        again = cache.reserve(b"k", 0)
+        cache.keep(b"k", token, "old")
+        cache.keep(b"k", again, "new")
+        assert cache.get(b"k") == "new"
+        assert not cache._reserved
+
+
+@pytest.mark.rule("aio/C-3")
+def test_a_gap_or_another_history_forgets_the_partition() -> None:
+    cache = cache_of()
+    cache.repair({0: (H1, 5), 1: (H1, 1)})
+
+    def filled() -> None:
+        keep(cache, b"a", 1, 0)
+        keep(cache, b"b", 2, 1)
+
+    filled()
+    cache.invalidated(b"x", 0, H1, 6)
+    assert cache.get(b"a") == 1
+    cache.invalidated(b"x", 0, H1, 6)  # It comes twice.
+    cache.invalidated(b"x", 0, H1, 4)  # It was overtaken.
+    assert (cache.get(b"a"), cache.statistics.missed) == (1, 0)
+    cache.invalidated(b"x", 0, H1, 8)
+    assert (cache.get(b"a"), cache.get(b"b"), cache.statistics.missed) == (ABSENT, 2, 1)
+    filled()
+    cache.invalidated(b"x", 0, H2, 9)
+    assert (cache.get(b"a"), cache.get(b"b")) == (ABSENT, 2)
+    filled()
+    cache.repair({0: (H2, 9), 1: (H1, 1)})
+    assert (cache.get(b"a"), cache.get(b"b")) == (1, 2)
+    cache.repair({0: (H2, 10), 1: (H1, 1)})
+    assert (cache.get(b"a"), cache.get(b"b")) == (ABSENT, 2)
+
+
+@pytest.mark.rule("aio/C-3")
+def test_only_what_somebody_tells_the_changes_of_is_kept() -> None:
+    cache = cache_of()
+    keep(cache, b"a", 1, 0)
+    keep(cache, b"b", 2, 1)
+    cache.feed([False, True, True, True], lambda partition: False)
+    assert (cache.get(b"a"), cache.get(b"b")) == (ABSENT, 2)
+    keep(cache, b"a", 1, 0)
+    assert cache.get(b"a") is ABSENT
+    cache.feed([True] * 4, lambda partition: partition == 1)
+    assert cache.get(b"b") is ABSENT
+
+
+# -- with real members
+
+
+async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
+    while True:
+        found = true()
+        if found if isinstance(found, bool) else await found:
+            return
+        await asyncio.sleep(0.02)
+
+
+def near(client: Client, name: str = "near") -> tuple[Any, NearCache, NearCacheFeed]:
+    of = client.map(name)
+    assert of.near_cache is not None
+    return of, of.near_cache, client._feeds[name]
+
+
+NEAR = {"near": NearCacheOptions()}
+
+
+@pytest.mark.rule("aio/C-2", "server/N-1")
+def test_others_changes_are_heard_of_and_own_ones_at_once(cluster: LocalCluster, official: Any) -> None:
+
+    async def run() -> None:
+        theirs = official.get_map("near").blocking()
+        async with Client(cluster.client_addresses(), near_caches=NEAR) as client:
+            await until(lambda: all(client.route) and len(client.connected) == 3)
+            mine, cache, feed = near(client)
+            await until(lambda: all(cache._fed))
+            for change in (lambda: theirs.put("k", 2), lambda: theirs.remove("k"), theirs.clear):
+                await mine.set("k", 1)
+                await asyncio.sleep(0.1)  # Its own invalidation is on its way.
+                assert await mine.get("k") == 1
+                await until(lambda: len(cache) == 1)
+                hits = cache.statistics.hits
+                assert await mine.get("k") == 1
+                assert cache.statistics.hits == hits + 1
+                await asyncio.to_thread(change)
+                await until(lambda: len(cache) == 0)
+            for n in range(200):
+                await mine.set("k", n)
+                assert await mine.get("k") == n
+                await mine.put("k", -n)
+                assert await mine.get("k") == -n
+                await mine.put_all({"k": n})
+                assert await mine.get("k") == n
+            await mine.remove("k")
+            assert await mine.get("k") is None
+            assert not cache._reserved
+            assert feed.cache is cache
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("aio/C-1")
+def test_an_answer_that_an_invalidation_has_overtaken_is_not_kept(
+    cluster: LocalCluster, official: Any
+) -> None:
+    """The get was answered, its answer is held up, and the entry changes meanwhile."""
+
+    async def run() -> None:
+        theirs = official.get_map("near").blocking()
+        async with Client(cluster.client_addresses(), near_caches=NEAR) as client:
+            mine, cache, _ = near(client)
+            await until(lambda: bool(cache._fed) and all(cache._fed))
+            go = asyncio.Event()
+            answered = asyncio.Event()
+            ask = client.ask
+
+            async def slowly(form: Any, partition: int, rest: bytes) -> Any:
+                found = await ask(form, partition, rest)
+                if form.kind == GET and not go.is_set():
+                    answered.set()
+                    await go.wait()
+                return found
+
+            client.ask = slowly  # type: ignore[method-assign]
+            await asyncio.to_thread(theirs.put, "k", "old")
+            reading = asyncio.create_task(mine.get("k"))
+            await answered.wait()
+            assert cache._reserved
+            await asyncio.to_thread(theirs.put, "k", "new")
+            await until(lambda: not cache._reserved)
+            go.set()
+            assert await reading == "old"
+            assert len(cache) == 0
+            assert await mine.get("k") == "new"
+            # And one that is overtaken by a write of the same client.
+            go.clear()
+            answered.clear()
+            await mine.delete("k")
+            await asyncio.to_thread(theirs.put, "k", "old")
+            reading = asyncio.create_task(mine.get("k"))
+            await answered.wait()
+            await mine.set("k", "newest")
+            go.set()
+            assert await reading == "old"
+            assert await mine.get("k") == "newest"
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("aio/C-3")
+def test_an_invalidation_that_is_lost_is_found_out(cluster: LocalCluster, official: Any) -> None:
+    """By the next one of the partition, and by asking."""
+
+    async def run() -> None:
+        theirs = official.get_map("near").blocking()
+        async with Client(cluster.client_addresses(), near_caches=NEAR) as client:
+            mine, cache, feed = near(client)
+            await until(lambda: bool(cache._fed) and all(cache._fed))
+            await asyncio.to_thread(theirs.put, "k", 1)
+            keys = [
+                n for n in range(3000) if mine._partition(mine._dump(n)) == mine._partition(mine._dump("k"))
+            ]
+            heard, lost = feed.heard, 0
+
+            def deaf(line: Any, kind: int, whole: bytes) -> None:
+                nonlocal lost
+                lost += 1
+
+            async def lose() -> None:
+                await asyncio.sleep(0.1)
+                assert await mine.get("k") is not None
+                before = lost
+                feed.heard = deaf  # type: ignore[method-assign]
+                await asyncio.to_thread(theirs.put, "k", random.random())
+                await until(lambda: lost > before)
+                feed.heard = heard  # type: ignore[method-assign]
+                assert len(cache) == 1
+
+            await lose()
+            await asyncio.to_thread(theirs.put, keys[0], 1)
+            await until(lambda: len(cache) == 0)
+            assert cache.statistics.missed == 1
+            await lose()
+            await client._repair_all()
+            assert len(cache) == 0
+            assert await mine.get("k") == await asyncio.to_thread(theirs.get, "k")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["kill", "drain"])
+@pytest.mark.rule("server/N-2", "server/N-3")
+def test_nothing_stale_is_left_when_members_die_and_leave(end: str) -> None:
+    """Somebody writes, others read by their near caches, a member goes, another one comes."""
+
+    async def run(cluster: LocalCluster) -> None:
+        addresses = cluster.client_addresses()
+        async with Client(addresses) as writer, Client(addresses, near_caches=NEAR) as client:
+            mine, cache, _ = near(client)
+            stop = asyncio.Event()
+            newest: dict[int, int] = {}
+            strange: list[BaseException] = []
+
+            async def write(key: int) -> None:
+                n = 0
+                while not stop.is_set():
+                    n += 1
+                    try:
+                        await writer.map("near").set(key, n)
+                    except (Unknown, Refused):
+                        pass
+                    await asyncio.sleep(random.random() * 0.02)
+                while True:
+                    try:
+                        newest[key] = n + 1
+                        await writer.map("near").set(key, n + 1)
+                        return
+                    except (Unknown, Refused):
+                        await asyncio.sleep(0.1)
+
+            async def read(key: int) -> None:
+                seen = 0
+                try:
+                    while not stop.is_set():
+                        found = await mine.get(key)
+                        seen = found or seen
+                        await asyncio.sleep(random.random() * 0.004)
+                except BaseException as error:  # noqa: BLE001 - any is the failure
+                    strange.append(error)
+
+            writing = [asyncio.create_task(write(key)) for key in range(40)]
+            reading = [asyncio.create_task(read(key)) for key in range(40)]
+            await asyncio.sleep(0.5)
+            if end == "kill":
+                await asyncio.to_thread(cluster.kill, cluster.members[1])
+            else:
+                await asyncio.to_thread(cluster.drain, cluster.members[1])
+            await asyncio.sleep(1)
+            await asyncio.to_thread(cluster.start_member)
+            await asyncio.sleep(1)
+            stop.set()
+            await asyncio.gather(*writing, *reading)
+            assert strange == []
+            assert cache.statistics.hits > 100
+            for key, value in newest.items():
+
+                async def agrees(key: int = key, value: int = value) -> bool:
+                    return bool(await mine.get(key) == value)
+
+                async with asyncio.timeout(10):
+                    await until(agrees)
+
+    with LocalCluster(members=3) as cluster:
+        cluster.wait_settled()
+        asyncio.run(run(cluster))
+
+
+@pytest.mark.rule("server/N-3")
+def test_a_registration_that_follows_others_is_told_to_forget(cluster: LocalCluster) -> None:
+    """The connection breaks, an entry changes meanwhile, and the client comes back."""
+
+    async def run() -> None:
+        addresses = cluster.client_addresses()
+        async with Client(addresses, near_caches=NEAR) as client, Client(addresses) as other:
+            mine, cache, _ = near(client)
+            await until(lambda: bool(cache._fed) and all(cache._fed))
+            await other.map("near").put_all(dict.fromkeys(range(100), 1))
+            await asyncio.sleep(0.2)
+            assert (await mine.get(5), await mine.get(5)) == (1, 1)
+            line = client.route[mine._partition(mine._dump(5))]
+            assert line is not None
+            line.end("for a test")
+            await other.map("near").set(5, 2)
+            assert await mine.get(5) == 2
+            await until(lambda: all(cache._fed))
+            assert (await mine.get(5), await mine.get(5)) == (2, 2)
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("server/N-2")
+def test_who_takes_partitions_over_has_everything_forgotten() -> None:
+    """Clients that do not look at owners, as the official Python client, hear of it all the same."""
+
+    async def run(cluster: LocalCluster) -> None:
+        async with Client(cluster.client_addresses(), near_caches=NEAR) as client:
+            mine, cache, feed = near(client)
+            await until(lambda: len(client.connected) == 3 and all(client.route) and all(cache._fed))
+            await mine.set("k", 1)
+            told: set[bytes] = set()
+            heard = feed.heard
+
+            def noting(line: Any, kind: int, whole: bytes) -> None:
+                if kind == ONE and reader_of(whole).next()[0] & IS_NULL:
+                    told.add(line.member)
+                heard(line, kind, whole)
+
+            feed.heard = noting  # type: ignore[method-assign]
+            await asyncio.to_thread(cluster.kill, cluster.members[1])
+            # Three members with one backup: both of the others take something over.
+            await until(lambda: len(told) == 2)
+
+    with LocalCluster(members=3) as cluster:
+        cluster.wait_settled()
+        asyncio.run(run(cluster))
