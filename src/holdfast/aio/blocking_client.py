@@ -208,8 +208,18 @@ class BlockingClient:
         """End all connections; writes in flight raise Unknown. Nothing is left behind."""
         if not self._closed:
             self._direct.close()
-            self._run(self._client.close())
+            self._run(self._end())
             self._stop()
+
+    async def _end(self) -> None:
+        """Close the client, and see to it that nobody waits for the event loop any more."""
+        await self._client.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=1)
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     def __enter__(self) -> Self:
         return self
@@ -231,7 +241,7 @@ class BlockingClient:
 
 
 class BlockingListening:
-    """Changes of a map, as an iterator. A context manager. See `Listening`."""
+    """Changes of a map, as an iterator, which ends when the client is closed. A context manager. See `Listening`."""
 
     def __init__(self, listening: Listening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._listening = listening
@@ -241,7 +251,7 @@ class BlockingListening:
         while True:
             try:
                 yield self._run(self._next())
-            except _Ended:
+            except (_Ended, NotReady):
                 return
 
     async def _next(self) -> EntryChange:
