@@ -169,6 +169,7 @@ class BlockingClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast.aio", daemon=True)
         self._thread.start()
+        self._gate = threading.Lock()
         self._closed = False
         try:
             self._client = self._run(begin())
@@ -187,10 +188,12 @@ class BlockingClient:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Have the event loop do it, and wait."""
-        if self._closed:
-            coroutine.close()
-            raise NotReady("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._gate:
+            # What is begun before the end is begun is ended by it.
+            if self._closed:
+                coroutine.close()
+                raise NotReady("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -206,10 +209,13 @@ class BlockingClient:
 
     def close(self) -> None:
         """End all connections; writes in flight raise Unknown. Nothing is left behind."""
-        if not self._closed:
-            self._direct.close()
-            self._run(self._end())
-            self._stop()
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+        self._direct.close()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._stop()
 
     async def _end(self) -> None:
         """Close the client, and see to it that nobody waits for the event loop any more."""

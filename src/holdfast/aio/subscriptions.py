@@ -73,16 +73,16 @@ class Subscriptions:
             subscriber.heard(line, kind, whole)
 
         # Events may come together with the answer, before this goes on.
-        line.listeners[correlation] = heard
+        line.listen(correlation, heard)
         held[line] = (correlation, b"")
         try:
             registration = uuid_in(answer_in(asked, await future))
         except BaseException:
-            line.listeners.pop(correlation, None)
+            line.unlisten(correlation)
             held.pop(line, None)
             raise
         if self._ids.get(subscriber) is not held:
-            line.listeners.pop(correlation, None)
+            line.unlisten(correlation)
         elif line in held:
             held[line] = (correlation, registration)
             subscriber.begun(line, again)
@@ -110,7 +110,7 @@ class Subscriptions:
     async def end(self, subscriber: Subscriber, name: str, failed: Callable[[Exception], None]) -> None:
         """Hear no more; members that cannot be told forget it with their connection."""
         for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
-            line.listeners.pop(correlation, None)
+            line.unlisten(correlation)
             if not registration:
                 continue
             try:
