@@ -128,6 +128,35 @@ def test_near_cache_from_threads(cluster: LocalCluster, official: Any) -> None:
         until(lambda: ours.get("k") == 2)
 
 
+def test_who_waits_when_the_client_is_closed_comes_to_an_end(cluster: LocalCluster) -> None:
+    client = BlockingClient(cluster.client_addresses())
+    ours = client.map("closing")
+    listening = ours.listen()
+    ends: list[object] = []
+
+    def iterate() -> None:
+        ends.append(list(listening))
+
+    def work() -> None:
+        try:
+            while True:
+                ours.put_all({n: n for n in range(500)})
+                ours.get(1)
+        except (NotReady, Unknown) as error:
+            ends.append(error)
+
+    threads = [threading.Thread(target=each) for each in (iterate, work, work)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    client.close()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(ends) == 3
+    client.close()
+
+
 def test_strangers_and_wrong_options(cluster: LocalCluster) -> None:
     before = threading.active_count()
     with pytest.raises(Denied, match="cluster_name"):

@@ -67,7 +67,7 @@ def test_each_kind_of_change_is_told_once(cluster: LocalCluster, official: Any) 
             with pytest.raises(StopAsyncIteration):
                 await anext(all_of_it)
             for line in client.lines():
-                assert not line.listeners
+                assert not line.listening
 
     asyncio.run(run())
 

@@ -138,6 +138,7 @@ class Client:
             await asyncio.gather(self._keeper, return_exceptions=True)
         for line in [*self._lines.values(), *self._opening]:
             line.end("the client is closed")
+        self.subscriptions.close()
         self._changed.set()
         await asyncio.sleep(0)
 

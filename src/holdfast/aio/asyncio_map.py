@@ -95,7 +95,7 @@ class Map:
         partition = abs(hashed) % count if count and hashed != LOWEST_INT32 else self._partition(stored)
         if self.near_cache is not None:
             return await self._get_near(self.near_cache, stored, partition)
-        line = client.route[partition] if partition < len(client.route) else None
+        line = client.route[partition] if 0 <= partition < len(client.route) else None
         if line is None or not line.ready:
             return self._load(await client.ask(self._get, partition, last(stored)))
         # What `ask` does, without a coroutine of its own: this is the operation of which there are most.

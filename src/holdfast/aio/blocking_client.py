@@ -169,6 +169,7 @@ class BlockingClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast.aio", daemon=True)
         self._thread.start()
+        self._gate = threading.Lock()
         self._closed = False
         try:
             self._client = self._run(begin())
@@ -187,10 +188,12 @@ class BlockingClient:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Have the event loop do it, and wait."""
-        if self._closed:
-            coroutine.close()
-            raise NotReady("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._gate:
+            # What is begun before the end is begun is ended by it.
+            if self._closed:
+                coroutine.close()
+                raise NotReady("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -206,10 +209,23 @@ class BlockingClient:
 
     def close(self) -> None:
         """End all connections; writes in flight raise Unknown. Nothing is left behind."""
-        if not self._closed:
-            self._direct.close()
-            self._run(self._client.close())
-            self._stop()
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+        self._direct.close()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._stop()
+
+    async def _end(self) -> None:
+        """Close the client, and see to it that nobody waits for the event loop any more."""
+        await self._client.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=1)
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     def __enter__(self) -> Self:
         return self
@@ -231,7 +247,7 @@ class BlockingClient:
 
 
 class BlockingListening:
-    """Changes of a map, as an iterator. A context manager. See `Listening`."""
+    """Changes of a map, as an iterator, which ends when the client is closed. A context manager. See `Listening`."""
 
     def __init__(self, listening: Listening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._listening = listening
@@ -241,7 +257,7 @@ class BlockingListening:
         while True:
             try:
                 yield self._run(self._next())
-            except _Ended:
+            except (_Ended, NotReady):
                 return
 
     async def _next(self) -> EntryChange:

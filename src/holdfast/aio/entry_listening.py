@@ -46,7 +46,7 @@ class EntryChange:
     kind: ChangeKind
     key: Any = None
     value: Any = None
-    """What the entry is now; None when it is gone, or values were not asked for. What cannot be read is `Serialized`."""
+    """What the entry is now; None when it is gone, or values were not asked for. `Serialized` if it cannot be read."""
     old: Any = None
     """What it was before."""
     count: int = 1
@@ -102,6 +102,11 @@ class Listening:
 
     def lost(self, line: MemberLine) -> None:
         """It will be told when somebody tells again."""
+
+    def closed(self) -> None:
+        """The client is closed: who iterates comes to the end."""
+        self._ended = True
+        self._more.set()
 
     def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
         """Raises ProtocolError."""
@@ -162,8 +167,7 @@ class Listening:
 
     async def close(self) -> None:
         """Hear no more. What has come can still be iterated over."""
-        self._ended = True
-        self._more.set()
+        self.closed()
         await self._subscriptions.end(self, self.name, lambda error: None)
 
     async def __aenter__(self) -> Self:

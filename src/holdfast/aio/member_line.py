@@ -45,7 +45,7 @@ class MemberLine(asyncio.Protocol):
         self.room = asyncio.Event()
         """Unset while the member takes in less than is sent to it."""
         self.room.set()
-        self.listeners: dict[int, Listener] = {}
+        self._listeners: dict[int, Listener] = {}
         """By the correlation id of the registration."""
         self.stream = AnswerStream(limit, self._event)
         self.pending = cast("dict[int, asyncio.Future[Any]]", self.stream.pending)
@@ -70,6 +70,19 @@ class MemberLine(asyncio.Protocol):
             self.loop.call_soon(self.flush)
         self.out += (form.begins, AIM.pack(correlation, partition), form.goes_on, rest)
         return correlation, future
+
+    def listen(self, correlation: int, listener: Listener) -> None:
+        """Events of this registration are for this listener."""
+        self._listeners[correlation] = listener
+
+    def unlisten(self, correlation: int) -> None:
+        """Nobody is told of events of this registration any more."""
+        self._listeners.pop(correlation, None)
+
+    @property
+    def listening(self) -> int:
+        """How many registrations there are."""
+        return len(self._listeners)
 
     def greet(self, preamble: bytes) -> None:
         """Say what comes before all requests."""
@@ -116,7 +129,7 @@ class MemberLine(asyncio.Protocol):
             self.end(f"{self.address[0]}:{self.address[1]} sent what is no answer of this protocol: {broken}")
 
     def _event(self, kind: int, correlation: int, whole: bytes) -> None:
-        listener = self.listeners.get(correlation)
+        listener = self._listeners.get(correlation)
         if listener is not None:
             listener(kind, whole)
         else:
@@ -138,6 +151,6 @@ class MemberLine(asyncio.Protocol):
             if not future.done():
                 future.set_exception(LineBroken(why))
         self.out.clear()
-        self.listeners.clear()
+        self._listeners.clear()
         self.room.set()
         self._lost(self)

@@ -55,6 +55,10 @@ class NearCacheFeed:
         self._lines.discard(line)
         self.rerouted()
 
+    def closed(self) -> None:
+        """The client is closed: nobody tells anything."""
+        self.cache.clear()
+
     def rerouted(self) -> None:
         """Members, connections or owners have changed."""
         before, now = self._route, self._client.route

@@ -32,6 +32,9 @@ class Subscriber(Protocol):
     def lost(self, line: MemberLine) -> None:
         """This member tells nothing any more."""
 
+    def closed(self) -> None:
+        """The client is closed."""
+
 
 class Subscriptions:
     """All registrations of one client."""
@@ -50,18 +53,18 @@ class Subscriptions:
             except HoldfastError as error:
                 failed.append((line, error))
             except BaseException:
-                del self._ids[subscriber]
+                self._ids.pop(subscriber, None)
                 raise
-        if failed and not self._ids[subscriber]:
-            del self._ids[subscriber]
+        if failed and not self._ids.get(subscriber):
+            self._ids.pop(subscriber, None)
             raise in_words(failed[0][1])
         for line, why in failed:
             # The next connection to this member registers again.
             line.end(f"a registration failed: {why}")
 
     async def _register(self, subscriber: Subscriber, line: MemberLine, *, again: bool) -> None:
-        held = self._ids[subscriber]
-        if line in held:
+        held = self._ids.get(subscriber, {})
+        if subscriber not in self._ids or line in held:
             return  # It is under way: the connection came just when the registration began.
         asked, rest = subscriber.request()
         correlation, future = line.begin(asked, -1, rest)
@@ -70,16 +73,16 @@ class Subscriptions:
             subscriber.heard(line, kind, whole)
 
         # Events may come together with the answer, before this goes on.
-        line.listeners[correlation] = heard
+        line.listen(correlation, heard)
         held[line] = (correlation, b"")
         try:
             registration = uuid_in(answer_in(asked, await future))
         except BaseException:
-            line.listeners.pop(correlation, None)
+            line.unlisten(correlation)
             held.pop(line, None)
             raise
         if self._ids.get(subscriber) is not held:
-            line.listeners.pop(correlation, None)
+            line.unlisten(correlation)
         elif line in held:
             held[line] = (correlation, registration)
             subscriber.begun(line, again)
@@ -97,10 +100,17 @@ class Subscriptions:
             if held.pop(line, None) is not None:
                 subscriber.lost(line)
 
+    def close(self) -> None:
+        """The client is closed: all registrations end with their connections."""
+        subscribers = list(self._ids)
+        self._ids.clear()
+        for subscriber in subscribers:
+            subscriber.closed()
+
     async def end(self, subscriber: Subscriber, name: str, failed: Callable[[Exception], None]) -> None:
         """Hear no more; members that cannot be told forget it with their connection."""
         for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
-            line.listeners.pop(correlation, None)
+            line.unlisten(correlation)
             if not registration:
                 continue
             try:
