@@ -328,6 +328,36 @@ def test_the_member_is_told_of_writes_before_anything_else_happens(polled: Polle
     other.close()
 
 
+def test_what_was_said_before_is_heard_before(polled: Polled) -> None:
+    """An answer of the connection that has not left yet is not overtaken by those of the data lane."""
+    polled.desk.grid.lane.settled = True
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    polled.connection.send(b"early")
+    polled.client.sendall(ask(GET))
+    polled.turn()
+    assert received(polled.client).startswith(b"early")
+
+
+def test_a_session_acts_after_the_member_was_told_of_the_writes_of_others(polled: Polled) -> None:
+    polled.desk.grid.lane.settled = True
+    other, connection = polled.connect()
+    other.sendall(HELLO)
+    polled.turn()
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    polled.turn()
+    left: list[int] = []
+    connection._receive = lambda _: left.append(polled.desk.left)
+    connection._wire.resume_reading()
+    before = polled.desk.left
+    polled.client.sendall(ask(SET))
+    other.sendall(b"x")
+    polled.turn()
+    assert left == [before + 1]
+    other.close()
+
+
 # -- clients that do not read, and that go away
 
 

@@ -141,6 +141,7 @@ class HazelcastSession:
         """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
         says why there is no place for a client that has authenticated. `serve`: the loop of the data lane.
         """
+        self._send = send
         self._grid = grid
         self._lane = grid.lane
         self._serve_data = serve
@@ -192,7 +193,12 @@ class HazelcastSession:
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
         at = self._serve_data(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
-        self._go_on_from(data, at)
+        if self._unsealed or at < len(data):
+            self._go_on_from(data, at)
+        elif (out := talk.out) and not talk.gone:
+            whole = bytes(out)
+            out.clear()
+            self._send(whole)
 
     def plain(self) -> Plain | None:
         """What may serve the next buffer in place of `receive`, until this session is given anything else."""
@@ -211,16 +217,15 @@ class HazelcastSession:
     def _go_on_from(self, data: bytes, at: int) -> None:
         """The data lane has served a buffer so far."""
         talk = self._talk
-        if self._unsealed or at < len(data):
-            talk.busy = True
-            try:
-                self._seal()
-                if at < len(data) and self._zone_maps:
-                    at = self._serve_zones(data, at)
-                if at < len(data) and not self._halts(data, at):
-                    self._serve(data, at)
-            finally:
-                talk.busy = False
+        talk.busy = True
+        try:
+            self._seal()
+            if at < len(data) and self._zone_maps:
+                at = self._serve_zones(data, at)
+            if at < len(data) and not self._halts(data, at):
+                self._serve(data, at)
+        finally:
+            talk.busy = False
         talk.flush()
 
     def go_on(self) -> None:
