@@ -28,7 +28,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import PartitionDrained
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Record, as_puts
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
@@ -257,30 +257,43 @@ class Batches:
         numbers, self.unsent_batches = self.unsent_batches, []
         rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
-        outgoing: dict[str, dict[int, list[Record]]] = {}
+        outgoing: dict[str, dict[int, Section]] = {}
         written: dict[int, list[Record]] = {}
         urgent = False
         for (partition, held), part in by_map(records).items():
-            held.keep(terms[partition], part, held.changes or self._tail_bytes)
+            term = terms[partition]
+            puts = None if held.changes else as_puts(part)
+            if puts is not None:
+                held.keep_puts(term, puts, self._tail_bytes)
+            else:
+                held.keep(term, part, held.changes or self._tail_bytes)
             held.state.settle()
             if held.journal != "off":
                 written.setdefault(partition, []).extend(part)
                 urgent = urgent or held.journal == "sync"
             for target in held.targets:
-                outgoing.setdefault(target, {}).setdefault(partition, []).extend(part)
+                sections = outgoing.get(target)
+                if sections is None:
+                    sections = outgoing[target] = {}
+                section = sections.get(partition)
+                if section is None:
+                    section = sections[partition] = Section(partition, rows[partition].version, [], term, [])
+                if puts is not None:
+                    section.puts.append(puts)
+                else:
+                    section.records.extend(part)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         for batch in batches:
             for partition in batch.resting:
                 for target, waited in batch.need.items():
                     if partition in waited:
                         # A section without records: whoever still follows this primary says so.
-                        outgoing.setdefault(target, {}).setdefault(partition, [])
-        for target, parts in outgoing.items():
-            sections = [
-                Section(partition, rows[partition].version, part, terms[partition])
-                for partition, part in parts.items()
-            ]
-            self._out.send(MemberId(target), Replicate(numbers, sections, self._acks.get(target, [])))
+                        outgoing.setdefault(target, {}).setdefault(
+                            partition, Section(partition, rows[partition].version, [], terms[partition])
+                        )
+        for target, sections in outgoing.items():
+            message = Replicate(numbers, list(sections.values()), self._acks.get(target, []))
+            self._out.send(MemberId(target), message)
         self._acks.clear()
         for partition, part in written.items():
             self._log.wrote(partition, terms[partition], part, urgent=urgent)

@@ -25,7 +25,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, JournalMode, Record
+from holdfast.core.model.records import Change, Puts, Record
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
@@ -169,29 +169,35 @@ class Copies:
         whole = staged.complete
         if whole and self._gap(staged.copy, section):
             return True
-        for record in section.records:
+        records = section.told()
+        for record in records:
             staged.take(record, section.term, self._out.now_ns)
         if whole:
-            self._write_down(staged.copy, section, section.records)
+            self._write_down(staged.copy, section, records)
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
         """Write the records of journalled maps down; those that were applied before may not be durable yet."""
         if not self._log.on:
             return
-        modes = {record.map: self.mode(record) for record in section.records}
+        names = [one.map for one in section.records] + [one.map for one in section.puts]
+        modes = {name: self._settings.object(name).journal for name in names}
         if "sync" in modes.values():
             self._awaits_disk = True
         written = [record for record in applied if modes[record.map] != "off"]
         if written:
             self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
 
-    def mode(self, record: Record) -> JournalMode:
-        """Whether a record is written down."""
-        return self._settings.object(record.map).journal
-
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
+        records, puts = section.records, section.puts
+        if not records and len(puts) <= 1:
+            # What is most usual, in the cheapest way.
+            if not puts:
+                return False
+            mine = copy.maps.get(puts[0].map)
+            if mine is not None:
+                return puts[0].start > mine.updates.lwm
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)
@@ -213,10 +219,45 @@ class Copies:
             if counter > before + 1:
                 return True
             reached[name] = max(before, counter)
+        for each in puts:
+            before = of_maps.get(each.map)
+            if before is None:
+                mine = copy.maps.get(each.map)
+                before = mine.counter if mine is not None else 0 if self.wanted(each.map, index) else NEVER
+            if each.start > before:
+                return True
+            of_maps[each.map] = max(before, each.end)
         return False
 
     def _write(self, copy: PartitionCopy, section: Section) -> None:
         assert self.held.get(section.partition) is copy, "what is held follows its primary"
+        if section.records:
+            self._write_records(copy, section)
+        for puts in section.puts:
+            self._write_puts(copy, section, puts)
+
+    def _write_puts(self, copy: PartitionCopy, section: Section, puts: Puts) -> None:
+        held = copy.maps.get(puts.map)
+        if held is None:
+            if not self.wanted(puts.map, self._rows[section.partition].index_of(self._me)):
+                return
+            held = self.open(copy, puts.map)
+        if not held.follows(puts):
+            # Some of them are held already.
+            self._write_records(
+                copy, Section(section.partition, section.version, puts.records(), section.term)
+            )
+            return
+        held.enter(section.term)
+        held.state.store_all(puts, self._out.now_ns)
+        held.updates.update(puts.start, len(puts.keys))
+        held.keep_puts(section.term, puts, held.changes or self._tail_bytes)
+        held.state.settle()
+        assert held.updates.lwm == puts.end, "each is applied once (replication/B-2)"
+        if self._log.on:
+            self._write_down(copy, section, puts.records() if held.journal != "off" else [])
+
+    def _write_records(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
         applied: list[Record] = []

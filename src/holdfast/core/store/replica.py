@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from holdfast.core.model.records import JournalMode, Record
+from holdfast.core.model.records import JournalMode, Puts, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.state import HostedState, State
@@ -85,12 +85,24 @@ class Replica(Generic[S]):
         self.state.apply(record, now_ns)
         self.updates.update(record.counter - 1)
 
+    def follows(self, puts: Puts) -> bool:
+        """Whether these stores are the next updates, and all that are held come before them."""
+        updates = self.updates
+        return puts.start == updates.lwm and updates.sequential
+
     def keep(self, term: int, records: list[Record], limit: int) -> None:
         """Remember these updates, which were applied in the order of the counter, in a tail of so many bytes."""
         if limit:
             if self.tail is None:
                 self.tail = Tail(limit)
             self.tail.add(term, records)
+
+    def keep_puts(self, term: int, puts: Puts, limit: int) -> None:
+        """The same of columns."""
+        if limit:
+            if self.tail is None:
+                self.tail = Tail(limit)
+            self.tail.add_puts(term, puts)
 
     def keep_earlier(self, earlier: list[tuple[int, Record]]) -> None:
         """Remember these updates, too, with their terms: those of them that were before all that is in the tail."""
