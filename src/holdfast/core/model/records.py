@@ -50,8 +50,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Ordinary stores of one map in one partition, which follow each other: the same as records with `Change.SET`, a key
-    and a value, and nothing else. As columns they are sent, applied and remembered together, with no object for each.
+    """Ordinary stores of one map in one partition, which follow each other: the same as records with `Change.SET`, a
+    key and a value, and nothing else. As columns they are sent, applied and remembered together, with no object for
+    each.
     """
 
     map: str

@@ -136,17 +136,18 @@ class Copies:
     def _take(self, sender: MemberId, message: Replicate, section: Section) -> bool:
         partition = section.partition
         row = self._rows[partition]
-        if section.version > row.version:
-            self._keep(sender, partition, Replicate(message.batches, [section]))
+        if section.version != row.version:
+            if section.version > row.version:
+                self._keep(sender, partition, Replicate(message.batches, [section]))
             return False
-        if section.version < row.version:
-            return False
-        staged = self.staging.get(partition)
+        staged = self.staging.get(partition) if self.staging else None
         filling = staged is not None and staged.source == sender and staged.version == section.version
         backup = self._me in row.replicas and row.owner == sender
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
+        if staged is None and copy is not None and self._next(copy, section):
+            return True
         waits = copy is not None and self._gap(copy, section)
         if staged is not None and filling:
             waits = self._take_into(staged, section) or waits
@@ -155,6 +156,18 @@ class Copies:
         elif copy is not None:
             self._write(copy, section)
         return not waits
+
+    def _next(self, copy: PartitionCopy, section: Section) -> bool:
+        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates, and are
+        not written down. Answers whether it was that; else nothing was done.
+        """
+        puts = section.puts
+        if len(puts) != 1 or section.records or self._log.on:
+            return False
+        held = copy.maps.get(puts[0].map)
+        if held is None:
+            return False
+        return held.apply_puts(section.term, puts[0], self._out.now_ns, held.changes or self._tail_bytes)
 
     def _look_at(self, partition: int) -> None:
         """After records: has a copy become whole, and does somebody watch?"""
@@ -190,14 +203,6 @@ class Copies:
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
-        records, puts = section.records, section.puts
-        if not records and len(puts) <= 1:
-            # What is most usual, in the cheapest way.
-            if not puts:
-                return False
-            mine = copy.maps.get(puts[0].map)
-            if mine is not None:
-                return puts[0].start > mine.updates.lwm
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)
@@ -219,7 +224,7 @@ class Copies:
             if counter > before + 1:
                 return True
             reached[name] = max(before, counter)
-        for each in puts:
+        for each in section.puts:
             before = of_maps.get(each.map)
             if before is None:
                 mine = copy.maps.get(each.map)
@@ -242,20 +247,13 @@ class Copies:
             if not self.wanted(puts.map, self._rows[section.partition].index_of(self._me)):
                 return
             held = self.open(copy, puts.map)
-        if not held.follows(puts):
+        if not held.apply_puts(section.term, puts, self._out.now_ns, held.changes or self._tail_bytes):
             # Some of them are held already.
-            self._write_records(
-                copy, Section(section.partition, section.version, puts.records(), section.term)
-            )
-            return
-        held.enter(section.term)
-        held.state.store_all(puts, self._out.now_ns)
-        held.updates.update(puts.start, len(puts.keys))
-        held.keep_puts(section.term, puts, held.changes or self._tail_bytes)
-        held.state.settle()
-        assert held.updates.lwm == puts.end, "each is applied once (replication/B-2)"
-        if self._log.on:
-            self._write_down(copy, section, puts.records() if held.journal != "off" else [])
+            alone = Section(section.partition, section.version, puts.records(), section.term)
+            self._write_records(copy, alone)
+        elif self._log.on:
+            alone = Section(section.partition, section.version, puts.records(), section.term)
+            self._write_down(copy, alone, alone.records)
 
     def _write_records(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns

@@ -167,12 +167,17 @@ class MapState:
             for key, value in zip(puts.keys, puts.values, strict=True):
                 self.store(key, value, 0, 0, 0, now_ns)
             return
-        entries, touched = self.entries, self.touched
+        entries, touched, keys = self.entries, self.touched, puts.keys
         if touched is not None:
-            for key in puts.keys:
+            for key in keys:
                 if key not in touched:
                     touched[key] = entries.get(key)
-        entries.update(zip(puts.keys, puts.values, strict=True))
+        if len(keys) == 1:
+            entries[keys[0]] = puts.values[0]
+        else:
+            entries.update(zip(keys, puts.values, strict=True))
+        if touched is not None and len(touched) >= FOLD_AT:
+            self.fold()
 
     def former(self, key: bytes) -> bytes | None:
         """What the entry is, before it changes; None: it is not there."""

@@ -85,10 +85,25 @@ class Replica(Generic[S]):
         self.state.apply(record, now_ns)
         self.updates.update(record.counter - 1)
 
-    def follows(self, puts: Puts) -> bool:
-        """Whether these stores are the next updates, and all that are held come before them."""
-        updates = self.updates
-        return puts.start == updates.lwm and updates.sequential
+    def apply_puts(self, term: int, puts: Puts, now_ns: int, limit: int) -> bool:
+        """Do as a primary of this term says, note that these updates are held, and remember them in a tail of so many
+        bytes. Answers whether they were the next ones; else nothing was done.
+        """
+        updates, state = self.updates, self.state
+        if puts.start != updates.lwm or not updates.sequential:
+            return False
+        assert isinstance(state, MapState), "only maps have entries"
+        # A term begins where its first update does, so before that is counted.
+        lineage = self.lineage
+        if not lineage or lineage[-1][0] < term:
+            self.enter(term)
+        state.store_all(puts, now_ns)
+        updates.update(puts.start, len(puts.keys))
+        if limit:
+            if self.tail is None:
+                self.tail = Tail(limit)
+            self.tail.add_puts(term, puts)
+        return True
 
     def keep(self, term: int, records: list[Record], limit: int) -> None:
         """Remember these updates, which were applied in the order of the counter, in a tail of so many bytes."""

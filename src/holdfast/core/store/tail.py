@@ -18,7 +18,7 @@ from itertools import islice
 from holdfast.core.model.records import Puts, Record
 
 TOGETHER = 32
-"""Fewer stores than these are put behind those before them, into lists of the tail's own; more are kept as they came."""
+"""Fewer stores than these are put behind those before them, in lists of the tail's own; more are kept as they came."""
 RECORD_OVERHEAD = 160
 """What a record costs besides the bytes of its key and values, at about."""
 
@@ -38,6 +38,15 @@ def _count(piece: Piece) -> int:
 
 def _records(piece: Piece) -> list[Record]:
     return piece.records() if type(piece) is Puts else piece  # type: ignore[return-value]
+
+
+def _sizes(piece: Piece) -> Iterable[int]:
+    if type(piece) is Puts:
+        return [
+            RECORD_OVERHEAD + len(key) + len(value)
+            for key, value in zip(piece.keys, piece.values, strict=True)
+        ]
+    return map(size_of, piece)  # type: ignore[arg-type]
 
 
 def _size(piece: Piece) -> int:
@@ -84,14 +93,19 @@ class Tail:
         count = len(keys)
         assert count, "a piece says something"
         self.end = start + count
+        piece = self._open
         if count == 1:
-            self._bytes += RECORD_OVERHEAD + len(keys[0]) + len(puts.values[0])
+            key, value = keys[0], puts.values[0]
+            self._bytes += RECORD_OVERHEAD + len(key) + len(value)
+            if piece is not None:
+                piece.keys.append(key)
+                piece.values.append(value)
         else:
             self._bytes += RECORD_OVERHEAD * count + sum(map(len, keys)) + sum(map(len, puts.values))
-        piece = self._open
+            if piece is not None:
+                piece.keys.extend(keys)
+                piece.values.extend(puts.values)
         if piece is not None:
-            piece.keys.extend(keys)
-            piece.values.extend(puts.values)
             if len(piece.keys) >= TOGETHER:
                 self._open = None
         elif count < TOGETHER:
@@ -172,10 +186,10 @@ class Tail:
             if self._bytes - size < wanted and count > 1:
                 # Only its first records have to go.
                 gone = freed = 0
-                for record in _records(piece):
+                for one in _sizes(piece):
                     if self._bytes - freed <= wanted:
                         break
-                    freed += size_of(record)
+                    freed += one
                     gone += 1
                 if gone < count:
                     pieces.appendleft(_rest(piece, gone))
