@@ -78,9 +78,9 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def as_puts(records: list[Record]) -> Puts | None:
     """These records, which are of one map and follow each other, as columns; None when one of them says more."""
+    put = Change.SET
     keys: list[bytes] = []
     values: list[bytes] = []
-    put = Change.SET
     for record in records:
         if (
             record.change is not put

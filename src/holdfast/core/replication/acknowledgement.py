@@ -106,21 +106,27 @@ class Batches:
             return
         targets = records[0][1].targets
         if len(records) > 1:
-            targets = tuple(sorted(NOBODY.union(*[held.targets for _, held, _ in records])))
+            several = {held.targets for _, held, _ in records}
+            if len(several) > 1:
+                targets = tuple(sorted(NOBODY.union(*several)))
         batch = self._joinable.get(targets) or self._begin(targets)
         backlog = self.backlog
-        slow = backlog.slow
+        slow, parts = backlog.slow, batch.records
         size = RECORD_BYTES * len(records)
         for partition, held, record in records:
             size += len(record.key) + len(record.value)
             if held.changes:
                 size += len(record.old or b"")
-            part = batch.records.get(partition)
+            part = parts.get(partition)
             if part is None:
-                batch.records[partition] = [(held, record)]
+                parts[partition] = [(held, record)]
                 self._of_partition.setdefault(partition, {})[batch.number] = batch
             else:
+                waited = part[-1][0] is held
                 part.append((held, record))
+                if waited:
+                    # Nothing of the batch has left: whoever holds the map is waited for already.
+                    continue
             batch.wait_for(partition, held, slow)
             if held.journal == "sync" and batch.on_disk:
                 batch.wait_for_disk()
