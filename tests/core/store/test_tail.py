@@ -332,6 +332,7 @@ def test_columns_and_records_are_remembered_alike(seed: int) -> None:
     draw = random.Random(seed)
     limit = draw.choice([0, 500, 5000, 100_000])
     plain, mixed = Tail(limit), Tail(limit)
+    handed: list[tuple[Puts, list[Record]]] = []
     counter = term = 0
     for _ in range(60):
         term += draw.random() < 0.1
@@ -345,7 +346,7 @@ def test_columns_and_records_are_remembered_alike(seed: int) -> None:
             assert puts is not None
             assert puts.records() == part
             mixed.add_puts(term, puts)
-            assert puts.records() == part, "what is handed over is not changed"
+            handed.append((puts, part))
         else:
             mixed.add(term, part)
         if draw.random() < 0.1:
@@ -358,6 +359,7 @@ def test_columns_and_records_are_remembered_alike(seed: int) -> None:
         upto, most = draw.randint(after, plain.end + 3), draw.choice([1, 1000, 100_000])
         assert mixed.some(after, upto, most) == plain.some(after, upto, most)
         assert mixed.count == plain.count == plain.end - plain.start
+    assert all(puts.records() == part for puts, part in handed), "what is handed over is not changed"
 
 
 def test_what_says_more_than_a_key_and_a_value_is_no_column() -> None:
