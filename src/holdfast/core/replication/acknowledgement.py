@@ -263,31 +263,7 @@ class Batches:
         numbers, self.unsent_batches = self.unsent_batches, []
         rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
-        outgoing: dict[str, dict[int, Section]] = {}
-        written: dict[int, list[Record]] = {}
-        urgent = False
-        for (partition, held), part in by_map(records).items():
-            term = terms[partition]
-            puts = None if held.changes else as_puts(part)
-            if puts is not None:
-                held.keep_puts(term, puts, self._tail_bytes)
-            else:
-                held.keep(term, part, held.changes or self._tail_bytes)
-            held.state.settle()
-            if held.journal != "off":
-                written.setdefault(partition, []).extend(part)
-                urgent = urgent or held.journal == "sync"
-            for target in held.targets:
-                sections = outgoing.get(target)
-                if sections is None:
-                    sections = outgoing[target] = {}
-                section = sections.get(partition)
-                if section is None:
-                    section = sections[partition] = Section(partition, rows[partition].version, [], term, [])
-                if puts is not None:
-                    section.puts.append(puts)
-                else:
-                    section.records.extend(part)
+        outgoing, written, urgent = self._lay_out(records)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         for batch in batches:
             for partition in batch.resting:
@@ -311,6 +287,40 @@ class Batches:
         if self._waiting and not self._timer:
             self._timer = True
             self._out.timer(TimerName.BACKUPS, self._look_ns)
+
+    def _lay_out(
+        self, records: list[Written]
+    ) -> tuple[dict[str, dict[int, Section]], dict[int, list[Record]], bool]:
+        """Remember these records. Answers what goes to each member, by partition; what is to be written down here, by
+        partition; and whether somebody waits for that.
+        """
+        outgoing: dict[str, dict[int, Section]] = {}
+        written: dict[int, list[Record]] = {}
+        urgent = False
+        rows, terms = self._targets.rows, self._targets.terms
+        for (partition, held), part in by_map(records).items():
+            term = terms[partition]
+            puts = None if held.changes else as_puts(part)
+            if puts is not None:
+                held.keep_puts(term, puts, self._tail_bytes)
+            else:
+                held.keep(term, part, held.changes or self._tail_bytes)
+            held.state.settle()
+            if held.journal != "off":
+                written.setdefault(partition, []).extend(part)
+                urgent = urgent or held.journal == "sync"
+            for target in held.targets:
+                sections = outgoing.get(target)
+                if sections is None:
+                    sections = outgoing[target] = {}
+                section = sections.get(partition)
+                if section is None:
+                    section = sections[partition] = Section(partition, rows[partition].version, [], term, [])
+                if puts is not None:
+                    section.puts.append(puts)
+                else:
+                    section.records.extend(part)
+        return outgoing, written, urgent
 
     def on_timer(self) -> None:
         """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""

@@ -29,18 +29,18 @@ def size_of(record: Record) -> int:
     return size if record.old is None else size + len(record.old)
 
 
-Piece = list[Record] | Puts
+UpdatesTogether = list[Record] | Puts
 
 
-def _count(piece: Piece) -> int:
+def _count(piece: UpdatesTogether) -> int:
     return len(piece.keys) if type(piece) is Puts else len(piece)  # type: ignore[arg-type]
 
 
-def _records(piece: Piece) -> list[Record]:
+def _records(piece: UpdatesTogether) -> list[Record]:
     return piece.records() if type(piece) is Puts else piece  # type: ignore[return-value]
 
 
-def _sizes(piece: Piece) -> Iterable[int]:
+def _sizes(piece: UpdatesTogether) -> Iterable[int]:
     if type(piece) is Puts:
         return [
             RECORD_OVERHEAD + len(key) + len(value)
@@ -49,13 +49,13 @@ def _sizes(piece: Piece) -> Iterable[int]:
     return map(size_of, piece)  # type: ignore[arg-type]
 
 
-def _size(piece: Piece) -> int:
+def _size(piece: UpdatesTogether) -> int:
     if type(piece) is Puts:
         return RECORD_OVERHEAD * len(piece.keys) + sum(map(len, piece.keys)) + sum(map(len, piece.values))
     return sum(map(size_of, piece))  # type: ignore[arg-type]
 
 
-def _rest(piece: Piece, gone: int) -> Piece:
+def _rest(piece: UpdatesTogether, gone: int) -> UpdatesTogether:
     """The piece without its first records."""
     if type(piece) is Puts:
         return Puts(piece.map, piece.start + gone, piece.keys[gone:], piece.values[gone:])
@@ -71,7 +71,7 @@ class Tail:
         """`limit`: bytes, keys and values and what they cost besides."""
         self._limit = limit
         self._bytes = 0
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[UpdatesTogether] = deque()
         """Each begins where the one before ends."""
         self._open: Puts | None = None
         """The last piece, while it is this tail's own and has room for more."""
@@ -236,7 +236,7 @@ class Tail:
                     at += 1
                 yield self._terms[at][0], record
 
-    def _pieces_between(self, after: int, upto: int) -> Iterable[tuple[int, Piece]]:
+    def _pieces_between(self, after: int, upto: int) -> Iterable[tuple[int, UpdatesTogether]]:
         """Pieces with updates after one number, up to the other one, and after which number each begins."""
         if upto <= after:
             return
@@ -250,7 +250,7 @@ class Tail:
                     yield start, piece
                 start = end
             return
-        end, found = self.end, list[tuple[int, Piece]]()
+        end, found = self.end, list[tuple[int, UpdatesTogether]]()
         for piece in reversed(self._pieces):
             start = end - _count(piece)
             if start < upto:
