@@ -11,7 +11,7 @@ from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Puts, Record
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInfo, Room, View
 
@@ -280,6 +280,12 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: int
     records: list[Record]
     term: int = 0
+    puts: list[Puts] = []
+    """What is said of maps to which only ordinary entries were added: of these maps `records` says nothing."""
+
+    def told(self) -> list[Record]:
+        """All that it says, one by one."""
+        return [*self.records, *(record for puts in self.puts for record in puts.records())]
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -127,7 +127,7 @@ def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
 
 
 def _section(section: m.Section) -> str:
-    records = ", ".join(_record(record) for record in section.records) or "nothing new"
+    records = ", ".join(map(_record, section.told())) or "nothing new"
     return f"p{section.partition} v{section.version} {records}"
 
 

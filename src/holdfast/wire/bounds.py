@@ -254,6 +254,9 @@ def _replicate(message: m.Replicate, count: int) -> None:
             _partitions([section.partition], count)
         _numbers(section.version, section.term)
         _records(section.records)
+        for puts in section.puts:
+            if puts.start < 0 or puts.end > NUMBER_MAX or not puts.keys or len(puts.values) != len(puts.keys):
+                raise _Wrong("columns of stores that say nothing, or are of different lengths")
     for ack in message.acks:
         _partitions(ack.partitions, count)
         for correlation in ack.correlations:

@@ -72,7 +72,7 @@ class Serving:
     def records(self) -> list[Record]:
         self.close_batch()
         return [
-            record for one in self.sent().values() for section in one.sections for record in section.records
+            record for one in self.sent().values() for section in one.sections for record in section.told()
         ]
 
     def expiry(self, key: bytes) -> tuple[int, int] | None:

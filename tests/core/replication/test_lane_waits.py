@@ -71,7 +71,7 @@ def office() -> Office:
 def sections(messages: list[Replicate]) -> list[tuple[int, list[bytes]]]:
     """Partitions, and the keys of the records."""
     return [
-        (section.partition, [record.key for record in section.records])
+        (section.partition, [record.key for record in section.told()])
         for message in messages
         for section in message.sections
     ]

@@ -337,7 +337,7 @@ def test_a_map_with_a_change_stream_is_cleared_entry_by_entry_and_others_at_once
         primary = Primary(changes_bytes=changes_bytes)
         primary.hold(3)
         primary.whole(Op.CLEAR, 0)
-        told = [record for one in primary.sent() for section in one.sections for record in section.records]
+        told = [record for one in primary.sent() for section in one.sections for record in section.told()]
         assert len(told) == records
         assert primary.shares == []
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Puts, Record, as_puts
 from holdfast.core.store.tail import RECORD_OVERHEAD, Tail
 
 
@@ -59,17 +59,17 @@ def test_it_holds_the_last_updates_that_fit_and_no_others(seed: int) -> None:
         assert tail.size > limit - limit // 8 - largest
 
 
-class Counted(deque[Record]):
-    """Says how many of its records were looked at."""
+class Counted(deque[list[Record] | Puts]):
+    """Says how many of its pieces were looked at: each is one record."""
 
     looked = 0
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[list[Record] | Puts]:
         for record in super().__iter__():
             self.looked += 1
             yield record
 
-    def __reversed__(self) -> Iterator[Record]:
+    def __reversed__(self) -> Iterator[list[Record] | Puts]:
         for record in super().__reversed__():
             self.looked += 1
             yield record
@@ -80,7 +80,7 @@ def test_some_are_found_from_the_end_that_is_nearer_and_no_others_are_looked_at(
     said = [(1 + counter // 300, *records(counter, counter)) for counter in range(1, 2001)]
     for term, record in said:
         tail.add(term, [record])
-    seen = tail._records = Counted(tail._records)
+    seen = tail._pieces = Counted(tail._pieces)
     for after in (0, 1, 700, 1300, 1990, 1999, 2000):
         for upto, bytes_max in ((after + 1, 1), (after + 5, 10_000), (2000, 1000), (2000, 10_000_000)):
             seen.looked = 0
@@ -320,6 +320,57 @@ def test_what_is_too_much_ends_the_search_for_more() -> None:
     tail = Tail(10_000_000)
     for counter in range(1, 101):
         tail.add(1, records(counter, counter, 5000))
-    seen = tail._records = Counted(tail._records)
+    seen = tail._pieces = Counted(tail._pieces)
     assert len(tail.some(0, 100, 10_400)) == 2
     assert seen.looked == 3
+
+
+@pytest.mark.rule("store/H-1")
+@pytest.mark.parametrize("seed", range(50))
+def test_columns_and_records_are_remembered_alike(seed: int) -> None:
+    """The same updates, as records one way and as columns the other, also in turns, also of a tail that was copied."""
+    draw = random.Random(seed)
+    limit = draw.choice([0, 500, 5000, 100_000])
+    plain, mixed = Tail(limit), Tail(limit)
+    handed: list[tuple[Puts, list[Record]]] = []
+    counter = term = 0
+    for _ in range(60):
+        term += draw.random() < 0.1
+        counter += draw.random() < 0.03
+        count = draw.choice([1, 1, 1, 3, 40])
+        part = records(counter + 1, counter + count, draw.choice([0, 10, 100]))
+        counter += count
+        plain.add(term, part)
+        if draw.random() < 0.8:
+            puts = as_puts(part)
+            assert puts is not None
+            assert puts.records() == part
+            mixed.add_puts(term, puts)
+            handed.append((puts, part))
+        else:
+            mixed.add(term, part)
+        if draw.random() < 0.1:
+            kept, copied = mixed.since(mixed.start), mixed.copy()
+            copied.add_puts(term + 1, Puts("m", copied.end, [b"k"], [b"v"]))
+            assert mixed.since(mixed.start) == kept, "a copy goes its own way"
+        assert (mixed.start, mixed.end, mixed.size) == (plain.start, plain.end, plain.size)
+        assert mixed.since(mixed.start) == plain.since(plain.start)
+        after = draw.randint(plain.start, plain.end)
+        upto, most = draw.randint(after, plain.end + 3), draw.choice([1, 1000, 100_000])
+        assert mixed.some(after, upto, most) == plain.some(after, upto, most)
+        assert mixed.count == plain.count == plain.end - plain.start
+    assert all(puts.records() == part for puts, part in handed), "what is handed over is not changed"
+
+
+def test_what_says_more_than_a_key_and_a_value_is_no_column() -> None:
+    more = [
+        Record("m", 2, Change.REMOVE, b"k"),
+        Record("m", 2, Change.SET, b"k", b"v", 5),
+        Record("m", 2, Change.SET, b"k", b"v", 0, 5),
+        Record("m", 2, Change.SET, b"k", b"v", 0, 0, 5),
+        Record("m", 2, Change.SET, b"k", b"v", request=b"mark"),
+        Record("m", 2, Change.SET, b"k", b"v", old=b"old"),
+        Record("m", 2, Change.SET, b"k", b"v", time_ms=9),
+    ]
+    for one in more:
+        assert as_puts([*records(1, 1), one]) is None

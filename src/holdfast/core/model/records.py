@@ -47,3 +47,53 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a map with a change stream: what the entry was; None when it was not there."""
     time_ms: int = 0
     """Of a map with a change stream: when it was, in milliseconds since 1970 by the primary's clock."""
+
+
+class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Ordinary stores of one map in one partition, which follow each other: the same as records with `Change.SET`, a
+    key and a value, and nothing else. As columns they are sent, applied and remembered together, with no object for
+    each.
+    """
+
+    map: str
+    start: int
+    """They are the updates start + 1, start + 2…"""
+    keys: list[bytes]
+    values: list[bytes]
+    """As many as keys. Neither list is ever changed."""
+
+    @property
+    def end(self) -> int:
+        """The number of the last one."""
+        return self.start + len(self.keys)
+
+    def records(self) -> list[Record]:
+        """The same, one by one."""
+        name, change = self.map, Change.SET
+        return [
+            Record(name, counter, change, key, value)
+            for counter, (key, value) in enumerate(zip(self.keys, self.values, strict=True), self.start + 1)
+        ]
+
+
+def as_puts(records: list[Record]) -> Puts | None:
+    """These records, which are of one map and follow each other, as columns; None when one of them says more."""
+    put = Change.SET
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    for record in records:
+        if (
+            record.change is not put
+            or record.ttl_ms
+            or record.max_idle_ms
+            or record.key_hash
+            or record.request
+            or record.time_ms
+            or record.old is not None
+        ):
+            return None
+        keys.append(record.key)
+        values.append(record.value)
+    first = records[0]
+    assert records[-1].counter - first.counter == len(records) - 1, "they follow each other"
+    return Puts(first.map, first.counter - 1, keys, values)

@@ -28,7 +28,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import PartitionDrained
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Record, as_puts
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
@@ -106,21 +106,27 @@ class Batches:
             return
         targets = records[0][1].targets
         if len(records) > 1:
-            targets = tuple(sorted(NOBODY.union(*[held.targets for _, held, _ in records])))
+            several = {held.targets for _, held, _ in records}
+            if len(several) > 1:
+                targets = tuple(sorted(NOBODY.union(*several)))
         batch = self._joinable.get(targets) or self._begin(targets)
         backlog = self.backlog
-        slow = backlog.slow
+        slow, parts = backlog.slow, batch.records
         size = RECORD_BYTES * len(records)
         for partition, held, record in records:
             size += len(record.key) + len(record.value)
             if held.changes:
                 size += len(record.old or b"")
-            part = batch.records.get(partition)
+            part = parts.get(partition)
             if part is None:
-                batch.records[partition] = [(held, record)]
+                parts[partition] = [(held, record)]
                 self._of_partition.setdefault(partition, {})[batch.number] = batch
             else:
+                waited = part[-1][0] is held
                 part.append((held, record))
+                if waited:
+                    # Nothing of the batch has left: whoever holds the map is waited for already.
+                    continue
             batch.wait_for(partition, held, slow)
             if held.journal == "sync" and batch.on_disk:
                 batch.wait_for_disk()
@@ -257,30 +263,19 @@ class Batches:
         numbers, self.unsent_batches = self.unsent_batches, []
         rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
-        outgoing: dict[str, dict[int, list[Record]]] = {}
-        written: dict[int, list[Record]] = {}
-        urgent = False
-        for (partition, held), part in by_map(records).items():
-            held.keep(terms[partition], part, held.changes or self._tail_bytes)
-            held.state.settle()
-            if held.journal != "off":
-                written.setdefault(partition, []).extend(part)
-                urgent = urgent or held.journal == "sync"
-            for target in held.targets:
-                outgoing.setdefault(target, {}).setdefault(partition, []).extend(part)
+        outgoing, written, urgent = self._lay_out(records)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         for batch in batches:
             for partition in batch.resting:
                 for target, waited in batch.need.items():
                     if partition in waited:
                         # A section without records: whoever still follows this primary says so.
-                        outgoing.setdefault(target, {}).setdefault(partition, [])
-        for target, parts in outgoing.items():
-            sections = [
-                Section(partition, rows[partition].version, part, terms[partition])
-                for partition, part in parts.items()
-            ]
-            self._out.send(MemberId(target), Replicate(numbers, sections, self._acks.get(target, [])))
+                        outgoing.setdefault(target, {}).setdefault(
+                            partition, Section(partition, rows[partition].version, [], terms[partition])
+                        )
+        for target, sections in outgoing.items():
+            message = Replicate(numbers, list(sections.values()), self._acks.get(target, []))
+            self._out.send(MemberId(target), message)
         self._acks.clear()
         for partition, part in written.items():
             self._log.wrote(partition, terms[partition], part, urgent=urgent)
@@ -292,6 +287,40 @@ class Batches:
         if self._waiting and not self._timer:
             self._timer = True
             self._out.timer(TimerName.BACKUPS, self._look_ns)
+
+    def _lay_out(
+        self, records: list[Written]
+    ) -> tuple[dict[str, dict[int, Section]], dict[int, list[Record]], bool]:
+        """Remember these records. Answers what goes to each member, by partition; what is to be written down here, by
+        partition; and whether somebody waits for that.
+        """
+        outgoing: dict[str, dict[int, Section]] = {}
+        written: dict[int, list[Record]] = {}
+        urgent = False
+        rows, terms = self._targets.rows, self._targets.terms
+        for (partition, held), part in by_map(records).items():
+            term = terms[partition]
+            puts = None if held.changes else as_puts(part)
+            if puts is not None:
+                held.keep_puts(term, puts, self._tail_bytes)
+            else:
+                held.keep(term, part, held.changes or self._tail_bytes)
+            held.state.settle()
+            if held.journal != "off":
+                written.setdefault(partition, []).extend(part)
+                urgent = urgent or held.journal == "sync"
+            for target in held.targets:
+                sections = outgoing.get(target)
+                if sections is None:
+                    sections = outgoing[target] = {}
+                section = sections.get(partition)
+                if section is None:
+                    section = sections[partition] = Section(partition, rows[partition].version, [], term, [])
+                if puts is not None:
+                    section.puts.append(puts)
+                else:
+                    section.records.extend(part)
+        return outgoing, written, urgent
 
     def on_timer(self) -> None:
         """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""

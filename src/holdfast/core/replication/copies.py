@@ -25,7 +25,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, JournalMode, Record
+from holdfast.core.model.records import Change, Puts, Record
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
@@ -141,17 +141,18 @@ class Copies:
     def _take(self, sender: MemberId, message: Replicate, section: Section) -> bool:
         partition = section.partition
         row = self._rows[partition]
-        if section.version > row.version:
-            self._keep(sender, partition, Replicate(message.batches, [section]))
+        if section.version != row.version:
+            if section.version > row.version:
+                self._keep(sender, partition, Replicate(message.batches, [section]))
             return False
-        if section.version < row.version:
-            return False
-        staged = self.staging.get(partition)
+        staged = self.staging.get(partition) if self.staging else None
         filling = staged is not None and staged.source == sender and staged.version == section.version
         backup = self._me in row.replicas and row.owner == sender
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
+        if staged is None and copy is not None and self._next(copy, section):
+            return True
         waits = copy is not None and self._gap(copy, section)
         if staged is not None and filling:
             waits = self._take_into(staged, section) or waits
@@ -160,6 +161,18 @@ class Copies:
         elif copy is not None:
             self._write(copy, section)
         return not waits
+
+    def _next(self, copy: PartitionCopy, section: Section) -> bool:
+        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates, and are
+        not written down. Answers whether it was that; else nothing was done.
+        """
+        puts = section.puts
+        if len(puts) != 1 or section.records or self._log.on:
+            return False
+        held = copy.maps.get(puts[0].map)
+        if held is None:
+            return False
+        return held.apply_puts(section.term, puts[0], self._out.now_ns, held.changes or self._tail_bytes)
 
     def _look_at(self, partition: int) -> None:
         """After records: has a copy become whole, and does somebody watch?"""
@@ -174,26 +187,24 @@ class Copies:
         whole = staged.complete
         if whole and self._gap(staged.copy, section):
             return True
-        for record in section.records:
+        records = section.told()
+        for record in records:
             staged.take(record, section.term, self._out.now_ns)
         if whole:
-            self._write_down(staged.copy, section, section.records)
+            self._write_down(staged.copy, section, records)
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
         """Write the records of journalled maps down; those that were applied before may not be durable yet."""
         if not self._log.on:
             return
-        modes = {record.map: self.mode(record) for record in section.records}
+        names = [one.map for one in section.records] + [one.map for one in section.puts]
+        modes = {name: self._settings.object(name).journal for name in names}
         if "sync" in modes.values():
             self._awaits_disk = True
         written = [record for record in applied if modes[record.map] != "off"]
         if written:
             self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
-
-    def mode(self, record: Record) -> JournalMode:
-        """Whether a record is written down."""
-        return self._settings.object(record.map).journal
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
@@ -218,10 +229,38 @@ class Copies:
             if counter > before + 1:
                 return True
             reached[name] = max(before, counter)
+        for each in section.puts:
+            before = of_maps.get(each.map)
+            if before is None:
+                mine = copy.maps.get(each.map)
+                before = mine.counter if mine is not None else 0 if self.wanted(each.map, index) else NEVER
+            if each.start > before:
+                return True
+            of_maps[each.map] = max(before, each.end)
         return False
 
     def _write(self, copy: PartitionCopy, section: Section) -> None:
         assert self.held.get(section.partition) is copy, "what is held follows its primary"
+        if section.records:
+            self._write_records(copy, section)
+        for puts in section.puts:
+            self._write_puts(copy, section, puts)
+
+    def _write_puts(self, copy: PartitionCopy, section: Section, puts: Puts) -> None:
+        held = copy.maps.get(puts.map)
+        if held is None:
+            if not self.wanted(puts.map, self._rows[section.partition].index_of(self._me)):
+                return
+            held = self.open(copy, puts.map)
+        if not held.apply_puts(section.term, puts, self._out.now_ns, held.changes or self._tail_bytes):
+            # Some of them are held already.
+            alone = Section(section.partition, section.version, puts.records(), section.term)
+            self._write_records(copy, alone)
+        elif self._log.on:
+            alone = Section(section.partition, section.version, puts.records(), section.term)
+            self._write_down(copy, alone, alone.records)
+
+    def _write_records(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
         applied: list[Record] = []

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.core.messages import FillEntries, FillShare
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import MapSnapshot
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Puts, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
 from holdfast.core.store.digest import RangeDigests, entry_digest, range_of, whole
@@ -161,6 +161,24 @@ class MapState:
         else:
             assert change is Change.PIN, change
         return None
+
+    def store_all(self, puts: Puts, now_ns: int) -> None:
+        """Do as a primary says of many entries that have no expiry and no hash word."""
+        if self.expiries:
+            for key, value in zip(puts.keys, puts.values, strict=True):
+                self.store(key, value, 0, 0, 0, now_ns)
+            return
+        entries, touched, keys = self.entries, self.touched, puts.keys
+        if touched is not None:
+            for key in keys:
+                if key not in touched:
+                    touched[key] = entries.get(key)
+        if len(keys) == 1:
+            entries[keys[0]] = puts.values[0]
+        else:
+            entries.update(zip(keys, puts.values, strict=True))
+        if touched is not None and len(touched) >= FOLD_AT:
+            self.fold()
 
     def former(self, key: bytes) -> bytes | None:
         """What the entry is, before it changes; None: it is not there."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from holdfast.core.model.records import JournalMode, Record
+from holdfast.core.model.records import JournalMode, Puts, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.map_state import MapState
@@ -86,12 +86,39 @@ class Replica(Generic[S]):
         self.state.apply(record, now_ns)
         self.updates.update(record.counter - 1)
 
+    def apply_puts(self, term: int, puts: Puts, now_ns: int, limit: int) -> bool:
+        """Do as a primary of this term says, note that these updates are held, and remember them in a tail of so many
+        bytes. Answers whether they were the next ones; else nothing was done.
+        """
+        updates, state = self.updates, self.state
+        if puts.start != updates.lwm or not updates.sequential:
+            return False
+        assert isinstance(state, MapState), "only maps have entries"
+        # A term begins where its first update does, so before that is counted.
+        lineage = self.lineage
+        if not lineage or lineage[-1][0] < term:
+            self.enter(term)
+        state.store_all(puts, now_ns)
+        updates.update(puts.start, len(puts.keys))
+        if limit:
+            if self.tail is None:
+                self.tail = Tail(limit)
+            self.tail.add_puts(term, puts)
+        return True
+
     def keep(self, term: int, records: list[Record], limit: int) -> None:
         """Remember these updates, which were applied in the order of the counter, in a tail of so many bytes."""
         if limit:
             if self.tail is None:
                 self.tail = Tail(limit)
             self.tail.add(term, records)
+
+    def keep_puts(self, term: int, puts: Puts, limit: int) -> None:
+        """The same of columns."""
+        if limit:
+            if self.tail is None:
+                self.tail = Tail(limit)
+            self.tail.add_puts(term, puts)
 
     def keep_earlier(self, earlier: list[tuple[int, Record]]) -> None:
         """Remember these updates, too, with their terms: those of them that were before all that is in the tail."""
