@@ -79,6 +79,36 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
     assert link.due(RESEND_NS) == [first]
 
 
+def test_what_was_lost_is_made_up_for_while_as_much_is_sent_on() -> None:
+    """Seed 3604 with transactions: what a busy link lost in three seconds was sent again more slowly than more came, and
+    everything too early is dropped, so it never ended.
+    """
+    here, there = pair()
+    now = 0
+    got: Got = []
+
+    def pass_some(seconds: float, *, lost: bool) -> None:
+        """2,000 packets a second, on the way for 2 ms; links are looked at as often as the driver does."""
+        nonlocal now
+        looked = now
+        for _ in range(int(seconds * 2_000)):
+            now += 500_000
+            packets = [here.send(b"more", now)]
+            if now - looked >= ACKNOWLEDGE_NS:
+                looked = now
+                packets += here.due(now)
+            if not lost:
+                for packet in packets:
+                    got.extend(there.receive(packet, now, bytes))
+                here.receive(there.send(b"an answer", now), now, bytes)
+
+    pass_some(1, lost=False)
+    pass_some(3, lost=True)
+    pass_some(8, lost=False)
+    assert here.unacknowledged < 2_000, "it has caught up"
+    assert len(got) > 21_000
+
+
 @ablated("repeat")
 def test_nothing_is_sent_again_without_that_rule() -> None:
     link, _ = pair()

@@ -21,6 +21,9 @@ HEADER = struct.Struct("<QQQ")
 RESEND_NS = 1000 * MILLISECOND
 ACKNOWLEDGE_NS = 40 * MILLISECOND
 RESEND_PACKETS = 64
+"""What is sent again at a time, at first. When that was acknowledged it is twice as many, up to what the other side keeps
+early: a busy link must make up for what it lost faster than more comes.
+"""
 AHEAD_PACKETS = 1024
 """Packets that came too early and are kept; beyond these they are dropped, and will be sent again."""
 ACKNOWLEDGE_BYTES = 256 * 1024
@@ -41,6 +44,7 @@ class Link(Generic[Read]):
     """One direction's numbers and the other's acknowledgements."""
 
     __slots__ = (
+        "_again",
         "_ahead",
         "_owed",
         "_owed_bytes",
@@ -68,6 +72,8 @@ class Link(Generic[Read]):
         self._resend_at_ns = 0
         self._repeated = 0
         """Number of the last packet that was sent again; 0 when its acknowledgement has come."""
+        self._again = RESEND_PACKETS
+        """How many packets are sent again at a time."""
 
     def send(self, payload: bytes, now_ns: int) -> bytes:
         """The packet for a new payload."""
@@ -118,6 +124,7 @@ class Link(Generic[Read]):
         if self._repeated and acknowledged >= self._repeated:
             # What was sent again has arrived: go on with the rest, at the pace of the acknowledgements.
             self._repeated, self._resend_at_ns = 0, now_ns
+            self._again = min(2 * self._again, AHEAD_PACKETS) if self._unsure else RESEND_PACKETS
         if number == 0:
             return []
         if not self._owed:
@@ -142,7 +149,10 @@ class Link(Generic[Read]):
         """
         packets: list[bytes] = []
         if self._unsure and self._resend_at_ns <= now_ns:
-            packets = self.repeat(now_ns, RESEND_PACKETS)
+            if self._repeated:
+                # Also what was sent again has not arrived.
+                self._again = RESEND_PACKETS
+            packets = self.repeat(now_ns, self._again)
         late = now_ns - self._owed_since_ns >= ACKNOWLEDGE_NS or self._owed_bytes >= ACKNOWLEDGE_BYTES
         if self._owed and late and not packets:
             packets.append(self._packet(0, b""))
