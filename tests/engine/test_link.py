@@ -80,7 +80,7 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
 
 
 def test_what_was_lost_is_made_up_for_while_as_much_is_sent_on() -> None:
-    """Seed 3604 with transactions: what a busy link lost in three seconds was sent again more slowly than more came, and
+    """Seed 3604 with transactions: what a busy link lost in three seconds was sent again more slowly than more came;
     everything too early is dropped, so it never ended.
     """
     here, there = pair()

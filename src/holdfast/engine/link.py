@@ -21,7 +21,7 @@ HEADER = struct.Struct("<QQQ")
 RESEND_NS = 1000 * MILLISECOND
 ACKNOWLEDGE_NS = 40 * MILLISECOND
 RESEND_PACKETS = 64
-"""What is sent again at a time, at first. When that was acknowledged it is twice as many, up to what the other side keeps
+"""What is sent again at a time, at first; when that was acknowledged twice as many, up to what the other side keeps
 early: a busy link must make up for what it lost faster than more comes.
 """
 AHEAD_PACKETS = 1024
