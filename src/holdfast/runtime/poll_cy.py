@@ -19,12 +19,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from typing import Any, Protocol
 
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.runtime.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
-from holdfast.server.door import LOOK_BYTES, ClientConnection, Door
+from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.entries_cy import ServeEntries
@@ -74,6 +75,7 @@ class Wire:
     most: cython.Py_ssize_t
     losses: LostPartitions
     losses_seen: cython.Py_ssize_t
+    collects: cython.bint
 
     def __init__(self, poll: Poll, fd: int, connection: ClientConnection) -> None:
         self.poll = poll
@@ -98,6 +100,8 @@ class Wire:
         self.sent = 0
         self.plain = False
         """Whether what comes next may go to the data lane."""
+        self.collects = False
+        """Whether the client waits for backups itself."""
 
     # -- as a transport
 
@@ -398,8 +402,8 @@ class Poll:
 
     @cython.cfunc
     def _serve_plainly(self, wire: Wire, data: bytes) -> cython.Py_ssize_t:
-        """Let the data lane serve this: answers how far it came, or -1 when it was not asked. What is not for it, or
-        waits for backups, was given to the connection.
+        """Let the data lane serve this: answers how far it came, or -1 when it was not asked. What is not for it was
+        given to the connection.
         """
         flow = wire.flow
         gathered: cython.Py_ssize_t = flow.gathered
@@ -420,15 +424,20 @@ class Poll:
         settled: cython.bint = True
         if unsealed:
             self._wrote = True
-            settled = wire.lane.settled
-            if settled:
+            if wire.lane.settled:
                 out += unsealed
                 unsealed.clear()
+            elif wire.collects:
+                settled = False
+            else:
+                self._hold(wire, bytes(unsealed))
+                unsealed.clear()
         if settled and at == size:
-            wire.begin = begin
-            wire.end = len(out)
-            wire.waits = True
-            self._answered.append(wire)
+            if len(out) > begin:
+                wire.begin = begin
+                wire.end = len(out)
+                wire.waits = True
+                self._answered.append(wire)
             return at
         answers = bytes(out[begin:])
         del out[begin:]
@@ -437,6 +446,31 @@ class Poll:
         wire.connection.served(data, at, answers, kept)
         self._wrote = False
         return at if at < size else size - 1
+
+    @cython.cfunc
+    def _hold(self, wire: Wire, answers: bytes) -> cython.void:
+        """Hold back these answers to writes until they are safe."""
+        wire.flow.held += len(answers)
+        wire.lane.close_batch(partial(self.settle, wire, wire.flow, answers))
+        if wire.flow.held > COUNTED_BYTES:
+            wire.connection.recount()
+
+    def settle(self, wire: Wire, flow: Flow, answers: bytes, safe: bool) -> None:
+        """What these answer is on every sync backup, or nobody will ever know."""
+        flow.held -= len(answers)
+        assert flow.held >= 0, "each batch is settled once"
+        if wire.closing:
+            return
+        if safe:
+            wire.write(answers)
+        else:
+            wire.connection.unknown(answers)
+        if not wire.closing:
+            if wire.unsent:
+                wire.connection.recount()
+            if not wire.plain:
+                # It may have waited for room.
+                wire.connection.look()
 
     @cython.cfunc
     def _look_at(self, wire: Wire) -> cython.void:
@@ -451,6 +485,7 @@ class Poll:
             wire.most = plain.flow.most
             wire.losses = plain.losses
             wire.losses_seen = plain.losses_seen
+            wire.collects = plain.collects
 
     @cython.cfunc
     def _end(self, wire: Wire, size: cython.Py_ssize_t) -> cython.void:

@@ -123,6 +123,9 @@ class Session(Protocol):
         those to writes (`unsealed`) wait for backups.
         """
 
+    def unknown(self, answers: bytes) -> None:
+        """Answers to writes that were served that way and held back, by whoever served: nobody will know of them."""
+
     def go_on(self) -> None:
         """Do some more of what was left when the session stopped, as its flow says."""
 
@@ -513,6 +516,11 @@ class ClientConnection:
         session = self._session
         assert session is not None, "there was somebody whom it was plain to"
         self._serve(lambda data: session.served(data, at, out, unsealed), data)
+
+    def unknown(self, answers: bytes) -> None:
+        """Of answers that were held back for this connection nobody will ever know (`Session.unknown`)."""
+        if self._session is not None:
+            self._session.unknown(answers)
 
     def recount(self) -> None:
         """What this connection keeps has changed without it."""

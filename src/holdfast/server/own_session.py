@@ -138,6 +138,10 @@ class OwnSession:
         """Nothing is served past this session."""
         raise InvariantBroken("the data lane speaks another protocol")
 
+    def unknown(self, answers: bytes) -> None:
+        """Nothing is held back past this session."""
+        raise InvariantBroken("the data lane speaks another protocol")
+
     def receive(self, data: bytes) -> None:
         """Take one read buffer. Never raises for what is in it."""
         if self._gone:

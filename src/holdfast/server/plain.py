@@ -20,3 +20,5 @@ class Plain(NamedTuple):
     flow: Flow
     losses: LostPartitions
     losses_seen: int
+    collects: bool = False
+    """Whether the client waits for backups itself: then the session has to know of each write."""

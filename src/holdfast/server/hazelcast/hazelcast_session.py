@@ -205,7 +205,8 @@ class HazelcastSession:
         talk, flow = self._talk, self._flow
         if self._held or self._skip is not None or not talk.known or talk.gone or flow.rest or flow.works:
             return None
-        return Plain(self._lane, self._names, self._longest, flow, self._losses, self._losses_seen)
+        losses = self._losses
+        return Plain(self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects)
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
         """The data lane was given a buffer that way, and has come so far."""
@@ -404,11 +405,22 @@ class HazelcastSession:
         elif safe:
             talk.out += answers
         else:
-            why = self._lane.unknown_because
-            for answer in messages_in(answers):
-                talk.out += _unknown(answer, why)
+            self._say_unknown(answers)
         if not talk.busy:
             talk.flush()
+
+    def unknown(self, answers: bytes) -> None:
+        """These were held back by whoever served in place of this session, and nobody will ever know."""
+        talk = self._talk
+        if not talk.gone:
+            self._say_unknown(answers)
+            if not talk.busy:
+                talk.flush()
+
+    def _say_unknown(self, answers: bytes) -> None:
+        why = self._lane.unknown_because
+        for answer in messages_in(answers):
+            self._talk.out += _unknown(answer, why)
 
     # -- the general way
 
