@@ -19,7 +19,7 @@ SEED = {
     "apply-once": 1,
     "confirmed-answers": 8,
     "copy-complete": 1,
-    "cut-kept": 1,
+    "cut-kept": 5,
     "destination-acks": 1,
     "drain-waits": 4,
     "durable-ack": 1,
