@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from functools import partial
 
+import pytest
+from tests.sim.stage import Stage
+
+from holdfast.check.linearizability import UNTOLD, Call
+from holdfast.check.linearizability import Outcome as Told
+from holdfast.core.model.operations import EventKind, Op, Outcome, Request, Status
 from holdfast.sim.lies import telling
+from holdfast.sim.listening import Registration
 from holdfast.sim.run import Verdict, simulate
-from holdfast.sim.steady import Spans
+from holdfast.sim.steady import Offices, Spans
+from holdfast.sim.workload import MAP
 
 SEED = 1
 
@@ -54,3 +62,80 @@ def test_what_changes_in_the_very_moment_is_not_sure() -> None:
     for now, what in ((10, "a"), (20, "a"), (20, "b"), (30, "b")):
         spans.note(now, what)
     assert [spans.over(*span) for span in ((10, 19), (10, 20), (20, 30), (21, 30))] == ["a", None, None, "b"]
+
+
+class Clearing:
+    """A member is asked to clear a map; the event does not reach the member of one listener until the cut is healed."""
+
+    def __init__(self) -> None:
+        self.stage = Stage(3)
+        self.offices = Offices(self.stage.world, self.stage.cluster)
+        self.listening, self.asked, _ = self.stage.processes
+        self.registration = Registration("0", self.listening, MAP, None)
+        listen = self.listening.driver.callers.listen
+        self.listening.step(lambda: listen(MAP, key=None, local_only=False, heard=self.registration.hear))
+        self.stage.wait(0.5)
+        self.look()
+        request = Request(Op.CLEAR, MAP, list(range(self.stage.settings.partitions.count)))
+        self.call = Call("remove", "k", self.stage.world.now_ns, outcome=Told.DONE, result=UNTOLD)
+        self.asked.step(partial(self.asked.driver.execute, request, self._answered))
+        self.stage.wait(0.5)
+        assert self.call.end < self.stage.world.now_ns, "it was answered"
+        self.look()
+
+    def _answered(self, outcome: Outcome) -> None:
+        assert outcome.status is Status.OK
+        self.call.end = self.stage.world.now_ns
+        self.stage.cut(self.asked, self.listening)
+
+    def look(self) -> None:
+        self.offices.look()
+        self.registration.look(self.stage.cluster, self.stage.world.now_ns)
+
+    def must_be_heard(self) -> bool:
+        return self.registration.must_hear(self.offices, 0, self.call)
+
+    def heard(self) -> list[EventKind]:
+        return [heard.kind for heard in self.registration.listening.heard]
+
+
+def test_that_a_map_was_cleared_is_heard_from_whoever_lives_on() -> None:
+    story = Clearing()
+    assert (story.must_be_heard(), story.heard()) == (False, []), "it is on its way"
+    story.stage.heal()
+    story.stage.wait(2)
+    story.look()
+    assert (story.must_be_heard(), story.heard()) == (True, [EventKind.CLEAR_ALL])
+
+
+def test_that_a_map_was_cleared_need_not_be_heard_from_one_who_dies_before_it_has_told() -> None:
+    """Seed 3608 with transactions, once: a map was cleared through a member whose packets were lost until it died, and
+    the judge took the word of those who were left.
+    """
+    story = Clearing()
+    story.asked.crash()
+    story.stage.heal()
+    for _ in range(20):
+        story.stage.wait(1)
+        story.look()
+    assert (story.must_be_heard(), story.heard()) == (False, [])
+    later = Call("remove", "k", story.stage.world.now_ns, outcome=Told.DONE, result=UNTOLD)
+    later.end = later.start + 1
+    story.stage.wait(1)
+    story.look()
+    assert story.registration.must_hear(story.offices, 0, later), "those who are left can be relied on again"
+
+
+def test_what_was_under_way_in_an_earlier_life_need_not_be_heard() -> None:
+    """Its member was removed and is back between two looks: what it had sent is forgotten, and its links are new."""
+    story = Clearing()
+    way = story.registration.known[story.asked.driver.member.me]
+    story.stage.isolate(story.asked)
+    story.stage.wait(20)
+    assert len(story.stage.view().members) == 2
+    story.stage.heal()
+    story.stage.rest()
+    story.look()
+    assert story.stage.cluster.living() == story.stage.processes, "all of them live"
+    assert (story.must_be_heard(), story.heard()) == (False, [])
+    assert way.over(story.call.start, story.call.end) is None, "nor anything else that it told then"

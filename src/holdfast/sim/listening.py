@@ -12,13 +12,20 @@ from functools import partial
 
 from holdfast.check.heard_events import Heard, Listening, judge
 from holdfast.check.linearizability import UNTOLD, Call
+from holdfast.core.messages import Message
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent
+from holdfast.engine.link import Link
 from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.steady import LOOK_NS, Offices, Spans
 from holdfast.sim.world import Process, World
+
+Way = Link[Message] | Process
+"""How a member tells a listener: over its link to the listener's member, which is another one after each new life of
+either; or at once, in the process of both.
+"""
 
 
 class Registration:
@@ -28,10 +35,10 @@ class Registration:
         self.process = process
         self.map = map_name
         self.listening = Listening(name, key)
-        self.known: dict[MemberId, Spans[bool]] = {}
-        """By member: when it knew of this listener, and could tell it."""
-        self.whole: Spans[bool] = Spans()
-        """When all of them did."""
+        self.known: dict[MemberId, Spans[Way]] = {}
+        """By member: when it knew of this listener, and how it could tell it."""
+        self.whole: Spans[dict[MemberId, Way]] = Spans()
+        """When all of them did, and who they were."""
         self.over = False
 
     def hear(self, event: EntryEvent) -> None:
@@ -50,23 +57,24 @@ class Registration:
 
     def look(self, cluster: Cluster, now_ns: int) -> None:
         """Note which members know of it. What one of them has told before is certain when all that it has sent to the
-        listener's member has arrived.
+        listener's member has arrived: so when one has gone with what it had sent, nobody makes up for it.
         """
         living = [] if self.over or self.process.dead else cluster.living()
-        told = {process.driver.member.me: self._tells(process) for process in living}
-        for member in told:
+        ways = {process.driver.member.me: self._way(process) for process in living}
+        for member in ways:
             self.known.setdefault(member, Spans())
         for member, spans in self.known.items():
-            spans.note(now_ns, told.get(member) is not None or None, sure=told.get(member) is True)
-        whole = bool(told) and all(one is not None for one in told.values())
-        self.whole.note(now_ns, whole or None, sure=all(told.values()))
+            way = ways.get(member)
+            spans.note(now_ns, way, sure=way is not None and _arrived(way))
+        known = {member: way for member, way in ways.items() if way is not None}
+        whole = bool(ways) and len(known) == len(ways)
+        self.whole.note(now_ns, known if whole else None, sure=all(_arrived(way) for way in known.values()))
 
-    def _tells(self, process: Process) -> bool | None:
-        """Whether all that this member has told it has arrived; None: the member does not know of it."""
+    def _way(self, process: Process) -> Way | None:
+        """How this member tells it; None: the member does not know of it."""
         if not self._is_known_to(process):
             return None
-        link = process.driver.links.get(self.process.driver.member.me)
-        return link is None or not link.unacknowledged
+        return process if process is self.process else process.driver.links.get(self.process.driver.member.me)
 
     def _is_known_to(self, process: Process) -> bool:
         mine, its = self.process.picture, process.picture
@@ -165,6 +173,11 @@ class Listeners:
 
     def _offices(self, heard: Heard) -> list[int]:
         return [] if heard.key is None else self.offices.begun(self._partition(heard.key), heard.member)
+
+
+def _arrived(way: Way) -> bool:
+    """Whether all that was sent this way is there."""
+    return isinstance(way, Process) or not way.unacknowledged
 
 
 def _end(one: Registration, end: Callable[[], None]) -> None:
