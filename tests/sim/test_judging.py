@@ -88,3 +88,15 @@ def test_a_key_that_cannot_be_decided_is_told(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(judging, "judge", gives_up)
     assert judged(call("set", 1, writes="a")) == ["key k1 is not decided: too many"]
+
+
+def test_a_removal_that_was_under_way_at_the_loss_may_have_been_made_after_it() -> None:
+    """Seed 3704 with transactions: begun about the time of the loss, it removed what was written long after it."""
+    partition = partition_of(wire_key("k1"), 0, 7)
+    loss = 30 * SECOND
+    removal = call("remove", 35, "a")
+    removal.end = 55 * SECOND
+    after = call("set", 45, writes="a"), call("put", 60, None, writes="b")
+    assert judged(removal, *after, lost=[(partition, loss)]) == []
+    removal.end = 36 * SECOND
+    assert judged(removal, *after, lost=[(partition, loss)]), "that was over before it was written"

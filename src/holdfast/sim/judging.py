@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from holdfast.check.heard_events import REMOVING
 from holdfast.check.linearizability import FOREVER, READS, Call, Outcome, judge
 from holdfast.check.times import EXACT, OUTLIVES, Clocks, endings, outlived
 from holdfast.config import Settings
@@ -164,6 +165,10 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
                 found.append(replace(call, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.operation == "set_ttl":
                 found.append(replace(doubtful, key=f"{call.key} after the loss"))
+            elif call.outcome is Outcome.DONE and call.operation in REMOVING:
+                if call.end > first[partition]:
+                    # It may have been made after the loss, and of what was written after it.
+                    found.append(replace(doubtful, end=call.end, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.argument is not None:
                 # Of all that was done only what it has written can be there, as if that had been all.
                 end = max(call.end, last[partition] + HEARD_NS)
