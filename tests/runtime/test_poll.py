@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import resource
@@ -722,6 +723,50 @@ def test_without_descriptors_those_who_are_in_are_served(way: dict[str, Any]) ->
             assert await waiting.hear(1)
             inside.sock.close()
             waiting.sock.close()
+
+    run(story())
+
+
+class Refusing:
+    """A door at which something goes wrong with whoever comes."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        raise self.error
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+def test_who_breaks_off_before_being_taken_ends_nobody(
+    way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells errors of a new connection when it is taken; and it may have no room to watch one more."""
+
+    async def story() -> None:
+        async with member(maps__default__backups=0, **way) as one:
+            server, counts = one._node._client_server, one._node.strangers.counts
+            for number in (errno.EPROTO, errno.EHOSTUNREACH):
+                server._take(Refusing(OSError(number, os.strerror(number))))
+            assert counts["connections that could not be taken"] == 2
+
+            class Full:
+                def add(self, fd: int, connection: object) -> None:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            before = set(descriptors())
+            with monkeypatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as outside:
+                patch.setattr(server, "_poll", Full())
+                near = socket.create_connection(outside.getsockname())
+                server._begin(outside.accept()[0], "127.0.0.1")
+                assert near.recv(1) == b"", "it was hung up on"
+                near.close()
+            assert counts["connections that could not be taken"] == 3
+            assert set(descriptors()) == before
+            client = await Client(one).open()
+            await client.say(ask(CONTAINS_KEY))
+            assert len(await client.hear(20)) == 20
+            client.sock.close()
 
     run(story())
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import sys
 from dataclasses import dataclass
@@ -94,9 +95,10 @@ class PolledDoor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in FULL:
-                    raise
-                self._pause(error)
+                if error.errno in FULL:
+                    self._pause(error)
+                else:
+                    self._could_not_take(error)
                 return
             self._begin(taken, str(address[0]))
 
@@ -110,7 +112,21 @@ class PolledDoor:
             taken.close()  # It has gone already.
             return
         connection = PolledConnection(self._door)
-        connection.attach(self._poll.add(taken.detach(), connection), peer)
+        fd = taken.detach()
+        try:
+            wire = self._poll.add(fd, connection)
+        except OSError as error:
+            os.close(fd)
+            self._could_not_take(error)
+            return
+        connection.attach(wire, peer)
+
+    def _could_not_take(self, error: OSError) -> None:
+        """What is wrong with one connection, or keeps the system from watching it, is nobody else's affair."""
+        if self._door is not None:
+            self._door.strangers.tell(
+                "connections that could not be taken", "a client's connection could not be taken: %s", error
+            )
 
     def _pause(self, error: OSError) -> None:
         """There is no descriptor left: those who wait outside are taken when there is one."""
