@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -69,6 +71,22 @@ def test_values_are_read_in_bulk(values: list[Any], asked: Any, kind: Any) -> No
     found = from_stored_many(stored, asked, serializers)
     assert found.type == kind
     assert found.to_pylist() == values
+
+
+def test_arrays_need_no_numpy() -> None:
+    """Which Holdfast alone does not bring along."""
+    program = """
+import sys
+sys.modules["numpy"] = None
+import pyarrow as pa
+from holdfast.aio import Serializers
+from holdfast.aio.arrays import from_stored_many, to_stored_many
+plain = Serializers()
+for array in (pa.array([1, -(2**40)]), pa.array([0.5]), pa.array(["a"]), pa.array([b"b"]), pa.array([True])):
+    assert from_stored_many([*to_stored_many(array, plain), None], None, plain).slice(0, len(array)).equals(array)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_json_is_answered_as_text() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
@@ -15,10 +14,9 @@ from holdfast.aio.serializers import Serializers
 from holdfast.errors import ProtocolError
 from holdfast.wire.values import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, STRING
 
-_BLOCK = struct.Struct(">ii").pack
-_INT_PREFIX = INTEGER.to_bytes(4, "big", signed=True)
-_LONG_PREFIX = LONG.to_bytes(4, "big", signed=True)
-_DOUBLE_PREFIX = DOUBLE.to_bytes(4, "big", signed=True)
+_BLOCK = _INT = struct.Struct(">ii").pack
+_LONG, _DOUBLE = struct.Struct(">iq").pack, struct.Struct(">id").pack
+_NARROW = 1 << 31
 
 
 class StoredEntries(Protocol):
@@ -71,24 +69,14 @@ def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
     if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_fixed_size_binary(kind):
         return [_BLOCK(BYTES, len(each)) + each for each in array.to_pylist()]
     if kinds.is_integer(kind) and not kinds.is_uint64(kind):
-        return _whole_numbers(array.cast(pa.int64()).to_numpy(zero_copy_only=False))
+        # In 32 bits where these are enough, as one at a time.
+        return [
+            _INT(INTEGER, each) if -_NARROW <= each < _NARROW else _LONG(LONG, each)
+            for each in array.cast(pa.int64()).to_pylist()
+        ]
     if kinds.is_floating(kind):
-        raw = array.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(">f8").tobytes()
-        return [_DOUBLE_PREFIX + raw[at : at + 8] for at in range(0, len(raw), 8)]
+        return [_DOUBLE(DOUBLE, each) for each in array.cast(pa.float64()).to_pylist()]
     return list(map(serializers.dump_value, array.to_pylist()))
-
-
-def _whole_numbers(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
-    """In 32 bits where these are enough, as one at a time."""
-    wide = numbers.astype(">i8").tobytes()
-    narrow = numbers.astype(">i4").tobytes()
-    if not len(numbers) or (numbers.min() >= -(2**31) and numbers.max() < 2**31):
-        return [_INT_PREFIX + narrow[at : at + 4] for at in range(0, len(narrow), 4)]
-    fits = ((numbers >= -(2**31)) & (numbers < 2**31)).tolist()
-    return [
-        _INT_PREFIX + narrow[4 * at : 4 * at + 4] if fit else _LONG_PREFIX + wide[8 * at : 8 * at + 8]
-        for at, fit in enumerate(fits)
-    ]
 
 
 def from_stored_many(
@@ -119,9 +107,9 @@ def _decoded(stored: list[bytes | None], found: set[int]) -> pa.Array[Any] | Non
     if found == {BOOLEAN}:
         return pa.array([None if each is None else each[4:5] != b"\0" for each in stored], pa.bool_())
     if found and found <= {INTEGER, LONG}:
-        return _numbers([each if each is None else _widened(each) for each in stored], ">i8", pa.int64())
+        return _numbers([each if each is None else _widened(each) for each in stored], "q", pa.int64())
     if found == {DOUBLE}:
-        return _numbers([each and each[4:] for each in stored], ">f8", pa.float64())
+        return _numbers([each and each[4:] for each in stored], "d", pa.float64())
     return None
 
 
@@ -132,9 +120,8 @@ def _widened(stored: bytes) -> bytes:
 
 
 def _numbers(raw: list[bytes | None], form: str, kind: pa.DataType) -> pa.Array[Any]:
-    absent = np.array([each is None for each in raw], dtype=bool)
-    whole = b"".join([each or bytes(8) for each in raw])
-    if len(whole) != 8 * len(raw):
-        raise struct.error("a number is cut short")
-    numbers = np.frombuffer(whole, dtype=form)
-    return pa.array(numbers.astype(numbers.dtype.newbyteorder("=")), type=kind, mask=absent)
+    """Numbers of 8 bytes, of this kind of `struct`. Raises struct.error when one is shorter or longer."""
+    numbers = struct.unpack(f">{len(raw)}{form}", b"".join([each or bytes(8) for each in raw]))
+    return pa.array(
+        [None if each is None else number for each, number in zip(raw, numbers, strict=True)], kind
+    )
