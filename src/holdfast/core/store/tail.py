@@ -33,33 +33,33 @@ UpdatesTogether = list[Record] | Puts
 
 
 def _count(piece: UpdatesTogether) -> int:
-    return len(piece.keys) if type(piece) is Puts else len(piece)  # type: ignore[arg-type]
+    return len(piece.keys) if isinstance(piece, Puts) else len(piece)
 
 
 def _records(piece: UpdatesTogether) -> list[Record]:
-    return piece.records() if type(piece) is Puts else piece  # type: ignore[return-value]
+    return piece.records() if isinstance(piece, Puts) else piece
 
 
 def _sizes(piece: UpdatesTogether) -> Iterable[int]:
-    if type(piece) is Puts:
+    if isinstance(piece, Puts):
         return [
             RECORD_OVERHEAD + len(key) + len(value)
             for key, value in zip(piece.keys, piece.values, strict=True)
         ]
-    return map(size_of, piece)  # type: ignore[arg-type]
+    return map(size_of, piece)
 
 
 def _size(piece: UpdatesTogether) -> int:
-    if type(piece) is Puts:
+    if isinstance(piece, Puts):
         return RECORD_OVERHEAD * len(piece.keys) + sum(map(len, piece.keys)) + sum(map(len, piece.values))
-    return sum(map(size_of, piece))  # type: ignore[arg-type]
+    return sum(map(size_of, piece))
 
 
 def _rest(piece: UpdatesTogether, gone: int) -> UpdatesTogether:
     """The piece without its first records."""
-    if type(piece) is Puts:
+    if isinstance(piece, Puts):
         return Puts(piece.map, piece.start + gone, piece.keys[gone:], piece.values[gone:])
-    return piece[gone:]  # type: ignore[index]
+    return piece[gone:]
 
 
 class Tail:
