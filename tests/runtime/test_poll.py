@@ -440,6 +440,16 @@ def test_a_client_that_has_said_all_hears_the_answers(polled: Polled) -> None:
     assert polled.desk.door.connections == {}
 
 
+def test_what_has_gathered_leaves_before_the_end(polled: Polled) -> None:
+    """Also what the session said, and would have left in the next turn of the loop."""
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    polled.connection.send(b"early")
+    polled.client.shutdown(socket.SHUT_WR)
+    polled.turn()
+    assert received(polled.client) == b"early"
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_client_that_breaks_off_is_gone(module: ModuleType) -> None:
     """With a reset, in the middle of what it says, before and while it is answered; read or not."""
