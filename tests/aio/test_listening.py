@@ -52,6 +52,8 @@ def test_each_kind_of_change_is_told_once(cluster: LocalCluster, official: Any) 
                 ]
                 assert await changes(one, 2) == [(K.ADDED, "b", 5, None), (K.EVICTED, "b", None, 5)]
                 assert {(each.value, each.old) for each in called} == {(None, None)}
+                told_by = {str(member.uuid) for member in official.cluster_service.get_members()}
+                assert {each.member for each in called} <= told_by
                 await ours.put_all({n: n for n in range(50)})
                 assert sorted(await changes(all_of_it, 50), key=lambda each: int(each[1])) == [
                     (K.ADDED, n, n, None) for n in range(50)

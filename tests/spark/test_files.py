@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.wire.journals import STORE, Written, some_journal
 
 from holdfast.cli.main import holdfast
-from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote, WrotePuts
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.request_ids import mark_of
@@ -73,7 +73,7 @@ def test_every_record_is_a_row_however_many_tasks_read(tmp_path: Path, tasks: in
         (lsn, entry.partition, each.map, each.counter, each.key, len(each.value))
         for lsn, entries in sorted(written.entries.items())
         for entry in entries
-        if isinstance(entry, Wrote)
+        if isinstance(entry, Wrote | WrotePuts)
         for each in entry.records
     ]
     told = [row for row in found if row["kind"] == RECORD]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.cli.credentials import Credentials
+from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError
 from holdfast.spark.source.options import MEANING, Options
 from holdfast.spark.source.read_options import ReadOptions
@@ -79,6 +81,7 @@ def test_every_option_is_taken() -> None:
         "partitions": "1-3,5",
         "partitionColumn": "true",
     }
+    values |= {"tls": "true", "tlsVerifyHost": "false"}
     values |= {"limit": "7", "sampleRows": "0", "pushdown": "true", "keys": "[1]"}
     options = Options.parse({name: values.get(name, "x") for name in MEANING})
     assert options.read == ReadOptions(
@@ -94,3 +97,24 @@ def test_every_option_is_taken() -> None:
     )
     assert (options.ttl_ms, options.tasks, options.timeout_s) == (1000, 2, 3.0)
     assert (options.write.transaction_rows, options.write.rows_per_second) == (5, 2.5)
+
+
+def test_tls() -> None:
+    assert Options.parse(GOOD).tls is None
+    assert Options.parse({**GOOD, "tls": "false"}).tls is None
+    assert Options.parse({**GOOD, "tls": "true"}).tls == ClientTls()
+    whole = {
+        "tlsCa": "ca",
+        "tlsCertificate": "c",
+        "tlsKey": "k",
+        "tlsKeyPassword": "p",
+        "tlsVerifyHost": "False",
+    }
+    assert Options.parse({**GOOD, **whole}).tls == ClientTls("ca", "c", "k", "p", verify_host=False)
+    assert Options.parse(
+        GOOD | Credentials(tls=ClientTls("ca", verify_host=False)).options()
+    ).tls == ClientTls("ca", verify_host=False)
+    with pytest.raises(ConfigError, match="tls is true or false, not 'yes'"):
+        Options.parse({**GOOD, "tls": "yes"})
+    with pytest.raises(ConfigError, match="contradict each other"):
+        Options.parse({**GOOD, "tls": "false", "tlsCa": "ca"})

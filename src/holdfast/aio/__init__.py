@@ -7,15 +7,17 @@ async with Client(["127.0.0.1:5701"]) as client:
 from holdfast.aio.asyncio_client import Client
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.blocking_client import BlockingClient, BlockingMap
-from holdfast.aio.entry_listening import ChangeKind, EntryChange, ListenerLags, Listening
+from holdfast.aio.entry_listening import ListenerLags, Listening
 from holdfast.aio.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
-from holdfast.aio.serializers import Codec, Identified, Serializers
+from holdfast.config.client_tls import ClientTls
+from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serializers
 
 __all__ = [
     "BlockingClient",
     "BlockingMap",
     "ChangeKind",
     "Client",
+    "ClientTls",
     "Codec",
     "EntryChange",
     "Identified",

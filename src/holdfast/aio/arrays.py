@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from holdfast.aio.serializers import Serializers
 from holdfast.errors import ProtocolError
+from holdfast.serialization.serializers import Serializers
 from holdfast.wire.values import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, STRING
 
 _BLOCK = _INT = struct.Struct(">ii").pack

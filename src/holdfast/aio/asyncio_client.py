@@ -8,6 +8,7 @@ unless it only reads.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
-from holdfast.aio.handshake import Introduction
+from holdfast.aio.handshake import Introduction, no_tls
 from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine
 from holdfast.aio.member_views import (
     NotAnswered,
@@ -27,10 +28,11 @@ from holdfast.aio.member_views import (
 from holdfast.aio.near_cache import NearCache, NearCacheOptions
 from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
-from holdfast.aio.serializers import Serializers
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.aio.verdicts import in_words, pause_s, why_again
+from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
+from holdfast.serialization.serializers import Serializers
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
@@ -58,11 +60,13 @@ class Client:
         message_bytes: int = 256 * 1024 * 1024,
         near_caches: Mapping[str, NearCacheOptions] | None = None,
         serializers: Serializers | None = None,
+        tls: ClientTls | ssl.SSLContext | None = None,
     ) -> None:
         """`addresses`: doors for clients, as `host:port`; one that answers is enough. `connect_timeout_s`: for how long
         `connect` tries. `patience_s`: for how long a request that was not applied is sent again. `message_bytes`: the
         longest answer that is taken. `near_caches`: maps of which the client remembers entries, by name. `serializers`:
-        how values are written, if not as by default. Raises ConfigError.
+        how values are written, if not as by default. `tls`: how TLS is spoken, with members that do; the files of a
+        `ClientTls` are read again for each connection. Raises ConfigError.
         """
         self._seeds = [_parse(address) for address in addresses]
         if not self._seeds:
@@ -74,6 +78,8 @@ class Client:
             name: NearCacheFeed(name, NearCache(options), self)
             for name, options in (near_caches or {}).items()
         }
+        self._tls = tls
+        self.tls_context()  # Wrong files are found now.
         self._connect_timeout_s = connect_timeout_s
         self._patience_s = patience_s
         self.message_bytes = message_bytes
@@ -215,6 +221,10 @@ class Client:
 
     # -- connections
 
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Of a new connection; None without TLS. Raises ConfigError."""
+        return self._tls.context() if isinstance(self._tls, ClientTls) else self._tls
+
     async def _open(self, address: tuple[str, int]) -> None:
         """Connect and be let in. Raises HoldfastError, OSError."""
         loop = asyncio.get_running_loop()
@@ -223,7 +233,7 @@ class Client:
         self._opening.add(line)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await loop.create_connection(lambda: line, *address)
+                await loop.create_connection(lambda: line, *address, ssl=self.tls_context())
                 welcome = await self._greet(line)
                 self._admit(line, welcome)
                 if self._viewer is None:
@@ -234,6 +244,9 @@ class Client:
         except TimeoutError as late:
             line.end("no answer in time")
             raise NotReady(f"{address[0]}:{address[1]} does not answer") from late
+        except ssl.SSLError as failed:
+            line.end(str(failed))
+            raise no_tls(failed, address) from failed
         except BaseException as failed:
             line.end(str(failed) or "the client is closed")
             raise

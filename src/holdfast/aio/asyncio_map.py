@@ -1,4 +1,4 @@
-"""A map, as an asyncio program uses it. Values are those that `holdfast.aio.serializers` writes and reads.
+"""A map, as an asyncio program uses it. Values are those that `holdfast.serialization.serializers` writes and reads.
 
 Every operation raises Refused (certainly not applied) or Unknown (it may have been), and those that only read never
 Unknown. One that is cancelled may have been applied.
@@ -15,14 +15,15 @@ from mmh3 import mmh3_32_sintdigest as murmur3
 from holdfast.aio import member_views as views
 from holdfast.aio import request_forms as forms
 from holdfast.aio.answer_stream import OtherAnswer
-from holdfast.aio.entry_listening import EntryChange, Listening
+from holdfast.aio.entry_listening import Listening
 from holdfast.aio.member_line import LineBroken, MemberLine
 from holdfast.aio.near_cache import ABSENT, NearCache
 from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last
-from holdfast.aio.serializers import Serializers
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.core.model.keys import LOWEST_INT32, SEED, partition_of, partitions_of
-from holdfast.errors import ConfigError, ProtocolError, Refused, Unknown
+from holdfast.errors import ConfigError, ProtocolError, raise_worst
+from holdfast.serialization.entry_changes import EntryChange
+from holdfast.serialization.serializers import Serializers
 from holdfast.wire.hazelcast_frames import BEGIN, END, LONG, data, message, text
 from holdfast.wire.values import STRING
 
@@ -346,17 +347,6 @@ def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
             begin, size = at + 2, 0
     if begin < len(flat):
         yield flat[begin:]
-
-
-def raise_worst(told: list[Any]) -> None:
-    """Of the parts of a write: raises Refused if none was done, Unknown if some may have been and others were not."""
-    failed = [result for result in told if isinstance(result, BaseException)]
-    if not failed:
-        return
-    if len(failed) == len(told) and all(isinstance(error, Refused) for error in failed):
-        raise failed[0]
-    first = failed[0]
-    raise Unknown(f"{len(failed)} of {len(told)} requests were not carried out: {first}") from first
 
 
 def lasting(ttl_s: float) -> bytes:

@@ -8,6 +8,7 @@ what feeds near caches.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -17,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from holdfast.aio.asyncio_client import SILENCE_S, Client
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.direct_line import DirectLine, DirectLines
-from holdfast.aio.entry_listening import EntryChange, Listening
+from holdfast.aio.entry_listening import Listening
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache import NearCache, NearCacheOptions
 from holdfast.aio.request_forms import RequestForm
-from holdfast.aio.serializers import Serializers
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.aio.verdicts import pause_s, why_again
+from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, HoldfastError, NotReady
+from holdfast.serialization.entry_changes import EntryChange
+from holdfast.serialization.serializers import Serializers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +110,7 @@ class _Direct:
             limit=self._client.message_bytes,
             timeout_s=self._timeout_s,
             silence_s=SILENCE_S,
+            tls=self._client.tls_context(),
         )
 
     def _lost(self, line: MemberLine) -> None:
@@ -145,6 +149,7 @@ class BlockingClient:
         near_caches: Mapping[str, NearCacheOptions] | None = None,
         serializers: Serializers | None = None,
         connections: int = 16,
+        tls: ClientTls | ssl.SSLContext | None = None,
     ) -> None:
         """Connects. The options are those of `Client`; `connections`: how many threads may wait for the same member at
         a time. Raises ConfigError, Denied, NotReady.
@@ -163,6 +168,7 @@ class BlockingClient:
                 message_bytes=message_bytes,
                 near_caches=near_caches,
                 serializers=serializers,
+                tls=tls,
             )
             return await client.connect()
 

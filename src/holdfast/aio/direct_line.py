@@ -7,6 +7,7 @@ a limit; then threads wait for each other.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from threading import Lock
 from time import monotonic
 
 from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
-from holdfast.aio.handshake import Introduction
+from holdfast.aio.handshake import Introduction, no_tls
 from holdfast.aio.member_line import LineBroken, LineClosed
 from holdfast.aio.member_views import answer_in
 from holdfast.aio.request_forms import AIM, STEP, WHOLE, RequestForm
@@ -60,6 +61,7 @@ class DirectLine:
         limit: int,
         timeout_s: float,
         silence_s: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`limit`: bytes of the longest answer. `silence_s`: how long an answer may take. Raises LineClosed, Denied,
         NotReady, ProtocolError.
@@ -70,6 +72,8 @@ class DirectLine:
         self._stream = AnswerStream(limit, _unheard)
         try:
             self._socket = socket.create_connection(address, timeout_s)
+            if tls is not None:
+                self._socket = _secured(self._socket, tls, address)
         except OSError as failed:
             raise LineClosed(f"{address[0]}:{address[1]}: {failed}") from failed
         try:
@@ -124,7 +128,8 @@ class DirectLine:
         if monotonic() < self._used_s + JUST_USED_S:
             return True
         try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            # As a plain socket, also with TLS: nothing may have come that one has not asked for.
+            socket.socket.recv(self._socket, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
@@ -134,13 +139,25 @@ class DirectLine:
     def hang_up(self) -> None:
         """End it from any thread: who waits for an answer gets LineBroken."""
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass
 
     def close(self) -> None:
         """Give it back to the system; by the thread that uses it."""
         self._socket.close()
+
+
+def _secured(plain: socket.socket, tls: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSocket:
+    """The same connection with TLS. Raises Denied, NotReady, OSError; then it is closed."""
+    try:
+        return tls.wrap_socket(plain, server_hostname=address[0])
+    except ssl.SSLError as failed:
+        plain.close()
+        raise no_tls(failed, address) from failed
+    except BaseException:
+        plain.close()
+        raise
 
 
 def _unheard(kind: int, correlation: int, whole: bytes) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Self
+from uuid import UUID
 
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.member_views import fixed_part, reader_of
 from holdfast.aio.request_forms import LISTEN, LISTEN_TO_KEY, RequestForm, form
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.serialization.entry_changes import ChangeKind, EntryChange
 from holdfast.wire.hazelcast_frames import EVENT, IS_NULL, data, message, text
 from holdfast.wire.values import Serialized
 
@@ -22,35 +23,13 @@ _WISHES = Struct("<?i?")
 _FIXED = Struct("<i17si")
 
 
-class ChangeKind(IntEnum):
-    """What happened, with the numbers of the protocol."""
-
-    MISSED = 0
-    """A connection broke, or another member came: what has changed meanwhile may not have been told."""
-    ADDED = 1
-    REMOVED = 2
-    UPDATED = 4
-    EVICTED = 8
-    EXPIRED = 16
-    ALL_EVICTED = 32
-    CLEARED = 64
-
-
 ALL = sum(ChangeKind)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChange:
-    """One change of one entry; of the whole map (`key` is None) when it was cleared or evicted."""
-
-    kind: ChangeKind
-    key: Any = None
-    value: Any = None
-    """What the entry is now; None when it is gone, or values were not asked for. `Serialized` if it cannot be read."""
-    old: Any = None
-    """What it was before."""
-    count: int = 1
-    """Of how many entries it tells."""
+@lru_cache(maxsize=64)
+def _uuid(raw: bytes) -> str:
+    """A UUID as the protocol has it: whether it is null, and two halves from their last bytes on."""
+    return "" if raw[0] else str(UUID(bytes=raw[8:0:-1] + raw[:8:-1]))
 
 
 class ListenerLags(HoldfastError):
@@ -110,14 +89,14 @@ class Listening:
 
     def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
         """Raises ProtocolError."""
-        number, _, count = fixed_part(whole, EVENT.size, _FIXED)
+        number, member, count = fixed_part(whole, EVENT.size, _FIXED)
         frames = reader_of(whole)
         key, value, old = (self._value(frames.next()) for _ in range(3))
         try:
             what = ChangeKind(number)
         except ValueError:
             return  # Of a kind that was not asked for.
-        self._tell(EntryChange(what, key, value, old, count))
+        self._tell(EntryChange(what, key, value, old, count, _uuid(member)))
 
     def _value(self, found: tuple[int, bytes]) -> Any:
         flags, payload = found

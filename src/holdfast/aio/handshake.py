@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from uuid import uuid4
 
 from holdfast.aio.member_views import Welcome, read_error, read_welcome
 from holdfast.aio.request_forms import AUTHENTICATE, RequestForm, form
-from holdfast.errors import Denied, NotReady
+from holdfast.config.client_tls import why_no_handshake
+from holdfast.errors import Denied, HoldfastError, NotReady
 from holdfast.version import __version__
 from holdfast.wire.hazelcast_frames import BEGIN, END, FRAME, INT, message, text, uuid
 
 _SERIALIZATION_VERSION = b"\x01"
+
+
+def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
+    """What is raised when TLS cannot be agreed on: Denied for what will be so the next time too."""
+    why = f"no TLS with {address[0]}:{address[1]}: {why_no_handshake(failed)}"
+    if isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLWantReadError):
+        return NotReady(why)
+    return Denied(why)
 
 
 @dataclass(frozen=True, slots=True)

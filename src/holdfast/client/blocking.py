@@ -32,6 +32,7 @@ from holdfast.client.routing import (
     pack,
     parse_addresses,
 )
+from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
@@ -121,17 +122,19 @@ class Client:
         retry_unknown: bool = True,
         release: str | None = None,
         operates: bool = False,
+        tls: ClientTls | None = None,
     ) -> None:
         """Nothing is sent yet. `timeout_s`: how long a call goes on trying. `retry_unknown`: whether a write of which
         nobody knows whether it was applied is sent again, with the same id: it is applied once, as long as its
         partition remembers the id (`replication.request_ids`). `release`: the version of Holdfast that members must
         have (`Unsupported` says which one has another); any if left out. `operates`: the client only asks for the
-        status and the table; for that members have places when other clients have taken all. Raises ConfigError.
+        status and the table; for that members have places when other clients have taken all. `tls`: how TLS is
+        spoken, with members that do. Raises ConfigError.
         """
         self._seeds = parse_addresses(address)
         if isinstance(token, str):
             token = token.encode()
-        self._credentials = Credentials(cluster, username, password, token, operates)
+        self._credentials = Credentials(cluster, username, password, token, operates, tls)
         self._timeout_s = timeout_s
         self._retry_unknown = retry_unknown
         self._release = release

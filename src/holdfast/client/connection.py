@@ -1,17 +1,19 @@
-"""One connection to one member: questions out, answers in, over a plain socket."""
+"""One connection to one member: questions out, answers in, over a plain socket or one with TLS."""
 
 from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast.client.routing import error_of_fault
+from holdfast.config.client_tls import SPEAKS_NONE, ClientTls, why_no_handshake
 from holdfast.core.model.ids import Address
-from holdfast.errors import HoldfastError, ProtocolError, Unsupported
+from holdfast.errors import Denied, HoldfastError, ProtocolError, Unsupported
 from holdfast.wire import doors, own
 
 CONNECT_S_MAX = 5.0
@@ -23,6 +25,9 @@ HELLO_ANSWER_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 2**31 - 1
 
 AnswerType = TypeVar("AnswerType", bound=own.Answer)
+
+
+TLS_HINT = "tls=ClientTls(...) in Python, --tls or --tls-ca on the command line, the option tlsCa on Spark"
 
 
 class Broken(HoldfastError):
@@ -39,42 +44,68 @@ class Credentials:
     token: bytes | None = field(default=None, repr=False)
     operates: bool = False
     """Whether the client only looks and gives orders (`wire.own.Hello`)."""
+    tls: ClientTls | None = None
+    """How it speaks TLS; None: not at all."""
+
+
+def _secured(plain: socket.socket, tls: ClientTls, address: Address) -> ssl.SSLSocket:
+    """The same connection with TLS. Raises Denied, ProtocolError, Broken or OSError; then it is closed."""
+    try:
+        return tls.context().wrap_socket(plain, server_hostname=address.host)
+    except BaseException as failed:
+        plain.close()
+        _raise_tls(failed, address)
+        if isinstance(failed, ssl.SSLEOFError | ConnectionResetError):
+            raise Broken(f"{address} hung up in the TLS handshake: it may speak no TLS") from failed
+        raise
+
+
+def _raise_tls(failed: BaseException, address: Address) -> None:
+    """Raise Denied or ProtocolError for what is wrong with TLS, and will be wrong the next time too."""
+    if isinstance(failed, ssl.SSLError) and not isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        why = why_no_handshake(failed)
+        if why:
+            kind = ProtocolError if why == SPEAKS_NONE else Denied
+            raise kind(f"no TLS with {address}: {why}") from failed
 
 
 class Connection:
     """One connection to one member. Raises Broken when it ends, and is of no use then."""
 
     def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
-        """Connect and say hello. Raises Broken, Denied, Unsupported or ProtocolError."""
+        """Connect and say hello. Raises Broken, Denied, Unsupported, ProtocolError, or ConfigError for files of TLS."""
         self.address = address
         self.closed = False
         self._used_s = 0.0
         self._number = 0
         self._answers: dict[int, own.Answer] = {}
         self._limit = HELLO_ANSWER_BYTES_MAX
+        self._tls = credentials.tls is not None
         try:
             self._socket = socket.create_connection(
                 (address.host, address.port), min(timeout_s, CONNECT_S_MAX)
             )
+            if credentials.tls is not None:
+                self._socket = _secured(self._socket, credentials.tls, address)
         except OSError as failed:
             raise Broken(f"cannot connect to {address}: {failed}") from failed
         try:
             # Shorter than the caller's patience: a member that is paused must leave time to ask another one.
             self._socket.settimeout(max(timeout_s / 3, min(timeout_s, ANSWER_S_MIN)))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._write(own.PREAMBLE)
-            self.hello = self.ask(
-                own.Hello(
-                    self.next_number(),
-                    own.VERSION,
-                    credentials.cluster,
-                    credentials.username,
-                    credentials.password,
-                    credentials.token,
-                    credentials.operates,
-                ),
-                own.HelloOk,
+            hello = own.Hello(
+                self.next_number(),
+                own.VERSION,
+                credentials.cluster,
+                credentials.username,
+                credentials.password,
+                credentials.token,
+                credentials.operates,
             )
+            # In one piece: whoever is turned away by TLS 1.3 hears so after the handshake, and a second piece to
+            # somebody who has closed already breaks the connection before that is read.
+            self._write(own.PREAMBLE + own.frame(hello))
+            self.hello = self.collect(hello.id, own.HelloOk)
         except BaseException:
             self.close()
             raise
@@ -86,7 +117,10 @@ class Connection:
         if self.closed or time.monotonic() - self._used_s < IDLE_S:
             return self.closed
         try:
-            if select.select([self._socket], [], [], 0)[0] and not self._socket.recv(1, socket.MSG_PEEK):
+            if select.select([self._socket], [], [], 0)[0] and (
+                # With TLS one cannot look at what has come without taking it: nothing was asked, so it is the end.
+                self._tls or not self._socket.recv(1, socket.MSG_PEEK)
+            ):
                 self.close()
         except OSError:
             self.close()
@@ -138,10 +172,16 @@ class Connection:
         deadline = time.monotonic() + timeout_s
         while number not in self._answers:
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self._socket], [], [], left_s)[0]:
+            if not self._undecoded() and (
+                left_s <= 0 or not select.select([self._socket], [], [], left_s)[0]
+            ):
                 return False
             self._read_answer()
         return True
+
+    def _undecoded(self) -> bool:
+        """Whether something has come that the system does not know of any more, and that was not read."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _read_answer(self) -> None:
         answer = own.read_answer(self._read_frame())
@@ -176,6 +216,10 @@ class Connection:
         there = doors.who(first)
         if there:
             self.close()
+            if there == doors.A_TLS_SERVER:
+                raise ProtocolError(
+                    f"{self.address} speaks TLS, and this client was not told to ({TLS_HINT})"
+                )
             wrong = doors.MEMBERS_PORT if first == doors.MEMBER else f"that of {there}"
             raise ProtocolError(f"{self.address} is {wrong}; give {doors.CLIENTS_PORT}")
 
@@ -187,6 +231,9 @@ class Connection:
                 got = self._socket.recv_into(rest)
             except OSError as failed:
                 self.close()
+                _raise_tls(
+                    failed, self.address
+                )  # Here one hears of it that the own certificate is not taken.
                 raise Broken(f"no answer from {self.address}: {failed}") from failed
             if not got:
                 self.close()

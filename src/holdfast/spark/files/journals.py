@@ -32,6 +32,7 @@ from holdfast.core.model.journal_entries import (
     Seen,
     TableAssignments,
     Wrote,
+    WrotePuts,
 )
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.request_ids import id_of
@@ -286,7 +287,7 @@ class _Rows:
         """Everything that a block says."""
         place = 0
         for entry in block.entries:
-            if isinstance(entry, Wrote):
+            if isinstance(entry, Wrote | WrotePuts):
                 for record in entry.records:
                     self._record(block, place, entry, record)
                     place += 1
@@ -297,7 +298,7 @@ class _Rows:
         if not block.entries:
             self._add("seal", block.segment, block.lsn, 0)
 
-    def _record(self, block: Block, place: int, entry: Wrote, record: Record) -> None:
+    def _record(self, block: Block, place: int, entry: Wrote | WrotePuts, record: Record) -> None:
         time_ms = getattr(record, "time_ms", 0)
         old = getattr(record, "old", None)
         exact = {"time": time_ms * 1000, "exact": True} if time_ms else {}

@@ -298,7 +298,7 @@ class _Members:
         """
         options = self.options
         token = options.token.encode() if options.token else None
-        credentials = Credentials(options.cluster, options.user, options.password, token)
+        credentials = Credentials(options.cluster, options.user, options.password, token, tls=options.tls)
         try:
             connection = Connection(parse_addresses(address)[0], credentials, options.timeout_s)
         except Broken as broken:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError
 from holdfast.spark.source.read_options import READ_MEANING, ReadOptions
 from holdfast.spark.source.write_options import WRITE_FORMATS, WRITE_MEANING, WriteOptions
@@ -24,6 +25,13 @@ MEANING = {
     "user": "user name, if the cluster wants one",
     "password": "password",
     "token": "token, instead of user and password",
+    "tls": "true: speak TLS with members, as any of the other options of TLS says too",
+    "tlsCa": "file (PEM) with the authorities that sign for members, on each host that runs tasks; default: those that "
+    "the system trusts",
+    "tlsCertificate": "file (PEM) with the certificate to show to members that want one",
+    "tlsKey": "file (PEM) with its private key, if that is another one",
+    "tlsKeyPassword": "password of that key",
+    "tlsVerifyHost": "false: trust a member whatever host its certificate names",
     "cluster": "name that the cluster must have; any if left out",
     "valueFormat": "json (one JSON object a row), compact (one Compact object a row), primitive (one column as a plain "
     "value) or binary (columns key and value, in their stored form)",
@@ -37,7 +45,7 @@ MEANING = {
 """Every option and what it means."""
 
 _KNOWN = {name.lower(): name for name in MEANING}
-_SECRET = frozenset({"password", "token"})
+_SECRET = frozenset({"password", "token", "tlskeypassword"})
 _ALIASES = {"path": "map", "username": "user"}
 
 TIMEOUT_S = 60.0
@@ -64,6 +72,7 @@ class Options:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    tls: ClientTls | None = None
     write: WriteOptions = field(default_factory=WriteOptions)
 
     @classmethod
@@ -109,6 +118,7 @@ class Options:
             user=found.get("user"),
             password=found.get("password"),
             token=found.get("token"),
+            tls=_tls(found),
             write=WriteOptions.parse(found),
         )
 
@@ -122,9 +132,37 @@ class Options:
             username=self.user,
             password=self.password,
             token=self.token,
+            tls=self.tls,
             timeout_s=self.timeout_s,
             release=__version__,
         )
+
+
+def _tls(found: Mapping[str, str]) -> ClientTls | None:
+    wanted = _truth(found, "tls")
+    given = [name for name in found if name.startswith("tls") and name != "tls"]
+    if wanted is None and not given:
+        return None
+    if wanted is False:
+        if given:
+            raise ConfigError(f"the options tls = false and {_KNOWN[given[0]]} contradict each other")
+        return None
+    verify_host = _truth(found, "tlsverifyhost")
+    return ClientTls(
+        found.get("tlsca"),
+        found.get("tlscertificate"),
+        found.get("tlskey"),
+        found.get("tlskeypassword"),
+        verify_host=verify_host is not False,
+    )
+
+
+def _truth(found: Mapping[str, str], name: str) -> bool | None:
+    """What an option says that is true or false; None: nothing."""
+    said = found.get(name)
+    if said is not None and said.lower() not in ("true", "false"):
+        raise ConfigError(f"{_KNOWN[name]} is true or false, not {said!r}: {MEANING[_KNOWN[name]]}")
+    return None if said is None else said.lower() == "true"
 
 
 def _names(text: str) -> tuple[str, ...]:

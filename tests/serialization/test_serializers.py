@@ -148,7 +148,7 @@ def test_nothing_executable_is_read_or_written() -> None:
     assert found.type_id == -120
     assert Serializers().dump(found) == pickled
     assert isinstance(Serializers().load(theirs(Known())), Serialized)
-    for nothing in (Point(), {1, 2}, object):
+    for nothing in (Point(), [Point()], {"a": Point()}, object):
         with pytest.raises(TypeError):
             Serializers().dump(nothing)
     for nan in (Decimal("NaN"), Decimal("Infinity")):
@@ -228,3 +228,93 @@ def test_any_bytes_are_a_value_or_broken() -> None:
             pass
     deep = struct.pack(">ii", -29, 1) * 5000
     assert isinstance(ours.load(deep), Serialized)
+
+
+KEPT: list[Any] = [
+    None,
+    b"\0\xff",
+    2**40,
+    -(2**70),
+    float("inf"),
+    dt.datetime.fromisoformat("2026-02-28T01:02:03.000004"),
+    dt.datetime(2026, 2, 28, tzinfo=ZONE),
+    (),
+    (1, "two", (3.5, None)),
+    {1, 2, 3},
+    {(1, 2): "a tuple as a key", "b": {"c": uuid.UUID(int=7)}},
+    [1, dt.date(2026, 1, 1), [Decimal("1.50")], (1,), {"x": b"y"}],
+    [float("-inf"), {"deep": [float("inf")]}],
+    {"plain": [1, None, True, 2.5, {"json": "yes"}]},
+    {1: "an integer as a key"},
+    {"when": dt.datetime(2026, 2, 28, 1, 2, 3, 4, ZONE), "who": ("ann", 7)},
+]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(one) is not type(other) or one != other:
+        return False
+    if isinstance(one, dict):
+        return all(same(*pair) for pair in zip(one.items(), other.items(), strict=True))
+    if isinstance(one, list | tuple):
+        return all(same(*pair) for pair in zip(one, other, strict=True))
+    return True
+
+
+@pytest.mark.parametrize("lists", ["json", "objects"])
+@pytest.mark.parametrize("value", VALUES + KEPT, ids=repr)
+def test_values_come_back_as_what_they_were(value: Any, lists: Any) -> None:
+    ours = Serializers(lists=lists)
+    assert same(ours.load(ours.dump(value)), value)
+
+
+def test_what_has_a_type_of_hazelcast_is_read_by_the_official_client() -> None:
+    ours = Serializers()
+    naive = dt.datetime.fromisoformat("2026-02-28T01:02:03.000004")
+    assert read_by_them(ours.dump(naive)) == naive
+    assert read_by_them(ours.dump((1, "two", (Decimal("1.5"), None)))) == [1, "two", [Decimal("1.5"), None]]
+    assert read_by_them(ours.dump([uuid.UUID(int=1), naive])) == [uuid.UUID(int=1), naive]
+    assert ours.dump({3, 1, 2}) == ours.dump({2, 3, 1}) == ours.dump(frozenset({1, 2, 3})), "the same key"
+    for nothing in (dt.time(1, 2, tzinfo=ZONE), dt.timedelta(1), 1j, Decimal("1E+9999999999")):
+        with pytest.raises(TypeError):
+            ours.dump(nothing)
+    endless: list[Any] = []
+    endless.append((endless,))
+    with pytest.raises(TypeError, match="depth"):
+        ours.dump(endless)
+
+
+THEY_FAIL = (-128,)
+"""The official client cannot write a byte below 0."""
+
+
+@pytest.mark.parametrize(
+    ("integers", "theirs_is", "values"),
+    [
+        ("byte", IntType.BYTE, [0, -128, 127]),
+        ("short", IntType.SHORT, [0, -(2**15), 2**15 - 1]),
+        ("int", IntType.INT, [0, -(2**31), 2**31 - 1]),
+        ("long", IntType.LONG, [0, -(2**63), 2**63 - 1]),
+        ("big_int", IntType.BIG_INT, [0, -1, 127, 128, -128, -129, 2**70]),
+        ("var", IntType.VAR, [0, -128, 128, -(2**15), 2**15, 2**31, -(2**63), 2**63]),
+    ],
+)
+def test_integers_are_as_wide_as_is_chosen(integers: Any, theirs_is: int, values: list[int]) -> None:
+    ours = Serializers(integers=integers)
+    for value in values:
+        if value not in THEY_FAIL or integers not in ("byte", "var"):
+            assert ours.dump(value) == theirs(value, default_int_type=theirs_is)
+        assert ours.load(ours.dump(value)) == value
+        assert ours.load(ours.dump((value,))) == (value,)
+        assert ours.dump((value,))[8:] == ours.dump(value), "also in a tuple"
+    if integers in ("byte", "short", "int", "long"):
+        for beyond in (values[1] - 1, values[2] + 1):
+            with pytest.raises(OverflowError, match=integers):
+                ours.dump(beyond)
+    assert ours.load(ours.dump(True)) is True
+
+
+def test_what_is_chosen_has_to_be_something() -> None:
+    for wrong in ({"lists": "tuples"}, {"integers": "wide"}):
+        with pytest.raises(ConfigError):
+            Serializers(**wrong)

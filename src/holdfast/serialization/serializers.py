@@ -1,7 +1,8 @@
-"""Which bytes stand for which values: what the official Python client writes, as far as nothing in it can be executed.
+"""Which bytes stand for which values: those for which Hazelcast has a type are written as such, so that other clients
+read them, and come back as what they were. Pickles are neither written nor read.
 
-Plain values are those of `holdfast.wire.values`. Beside these: dates, times, UUIDs, decimals, arrays and lists of
-values as other clients write them, and what the user has registered. Pickles are neither written nor read.
+Plain values are those of `holdfast.wire.values`. Beside these: dates, times, UUIDs, decimals, tuples, sets, lists and
+dictionaries of any values, what other clients write of this kind, and what the user has registered.
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from math import isfinite
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 import msgspec
 
 from holdfast.errors import ConfigError, ProtocolError
-from holdfast.wire.values import STRING, Serialized, from_stored, to_stored
+from holdfast.wire.values import BIG_INTEGER, STRING, Serialized, from_stored, to_stored
 
 UUID_TYPE, DECIMAL, ARRAY, ARRAY_LIST, LINKED_LIST = -21, -27, -28, -29, -30
+HASH_MAP, LINKED_HASH_MAP, HASH_SET, LINKED_HASH_SET = -32, -35, -37, -39
+CONTAINERS = frozenset({ARRAY, ARRAY_LIST, LINKED_LIST, HASH_MAP, LINKED_HASH_MAP, HASH_SET, LINKED_HASH_SET})
+"""What has values of any types in it."""
 DATE, TIME, DATETIME, OFFSET_DATETIME = -51, -52, -53, -54
 BYTE, CHAR, SHORT, FLOAT = -3, -5, -6, -9
 BOOLEANS, CHARS, SHORTS, INTEGERS, LONGS, FLOATS, DOUBLES, STRINGS = -13, -14, -15, -16, -17, -18, -19, -20
 NESTED_MAX = 64
-"""Lists in lists beyond this depth are not read."""
+"""Lists in lists beyond this depth are neither written nor read."""
+Integers = Literal["fitting", "byte", "short", "int", "long", "big_int", "var"]
+"""How wide integers are written. `fitting`: with 32, 64 or more bits, as they need. The others are what the official
+Python client calls `default_int_type`: of one width, or (`var`) with 8 bits or more, as they need."""
 
 IDENTIFIED = -2
 _TYPE = struct.Struct(">i")
@@ -51,6 +59,12 @@ _OF_FIXED_SIZE = {
 }
 _STRING_BEGINS = struct.Struct(">ii")
 _INT = struct.Struct(">ii")
+_WIDTHS = {
+    "byte": (struct.Struct(">ib"), BYTE),
+    "short": (struct.Struct(">ih"), SHORT),
+    "int": (_INT, -7),
+    "long": (struct.Struct(">iq"), -8),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +92,33 @@ class Identified:
     decode: Callable[[bytes], Any]
 
 
+class _Opaque(Exception):
+    """Something in a list has no end that is known: only its writer can read it."""
+
+
 class Serializers:
     """Values to bytes and back."""
 
-    def __init__(self, codecs: Iterable[Codec | Identified] = (), *, lists: str = "json") -> None:
-        """`lists`: whether lists are written as `json`, which all clients of Holdfast read, or as `objects`: as the
-        official Python client does, with any values in them. Both are read. Raises ConfigError.
+    def __init__(
+        self,
+        codecs: Iterable[Codec | Identified] = (),
+        *,
+        lists: Literal["json", "objects"] = "json",
+        integers: Integers = "fitting",
+    ) -> None:
+        """`lists`: whether lists of what JSON knows are written as `json`, which members can look into, or, like the
+        official Python client's, as `objects`. Both are read; other lists are written as objects in any case.
+        `integers`: see `Integers`; two keys are equal if their bytes are, so whoever shares a map has to write one
+        width. Raises ConfigError.
         """
         if lists not in ("json", "objects"):
             raise ConfigError(f"lists: json or objects, not {lists!r}")
+        if integers not in get_args(Integers):
+            raise ConfigError(f"integers: one of {', '.join(get_args(Integers))}, not {integers!r}")
         self._lists = lists == "objects"
+        self._integers = integers
+        self._int32 = integers in ("fitting", "int")
+        """Whether an integer that has room in 32 bits is written with so many."""
         self._writers: dict[type, tuple[bytes, Callable[[Any], bytes]]] = {}
         """By class: what comes before the payload, and what makes that."""
         self._by_id: dict[int, Codec] = {}
@@ -114,20 +145,64 @@ class Serializers:
     # -- writing
 
     def dump(self, value: object) -> bytes:
-        """The stored form. Raises TypeError for what cannot be stored."""
+        """The stored form. Raises TypeError for what cannot be stored, OverflowError for too large an integer."""
         kind = type(value)
         if kind is str:
             encoded: bytes = value.encode()  # type: ignore[attr-defined]
             return _STRING_BEGINS.pack(STRING, len(encoded)) + encoded
-        if kind is int and -0x8000_0000 <= value <= 0x7FFF_FFFF:  # type: ignore[operator]
+        if kind is int and self._int32 and -0x8000_0000 <= value <= 0x7FFF_FFFF:  # type: ignore[operator]
             return _INT.pack(-7, value)
         writer = self._writers.get(kind)
         if writer is not None:
             return writer[0] + writer[1](value)
-        if self._lists and isinstance(value, list):
-            return b"".join((_INT.pack(ARRAY_LIST, len(value)), *map(self.dump, value)))
+        return self._dump(value, 0)
+
+    def _dump(self, value: object, depth: int) -> bytes:
+        """The same of what is in so many lists. What is registered is written in lists only where others read these."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self._integer(value)
+        if isinstance(value, list | tuple | set | frozenset | dict):
+            if not (self._lists and isinstance(value, list)) and _is_json(value):
+                return to_stored(value)
+            if depth > NESTED_MAX:
+                raise TypeError(f"lists in lists cannot be stored beyond a depth of {NESTED_MAX}")
+            return self._container(value, depth)
+        if depth and self._lists and type(value) in self._writers:
+            return self.dump(value)
         special = _special(value)
         return to_stored(value) if special is None else special
+
+    def _container(
+        self, value: list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | dict[Any, Any], depth: int
+    ) -> bytes:
+        if isinstance(value, dict):
+            kind, inside = LINKED_HASH_MAP, [part for pair in value.items() for part in pair]
+        else:
+            kind = ARRAY_LIST if isinstance(value, list) else ARRAY if isinstance(value, tuple) else HASH_SET
+            inside = list(value)
+        written = [self._dump(one, depth + 1) for one in inside]
+        if kind == HASH_SET:
+            written.sort()  # Equal sets are the same bytes.
+        return b"".join((_INT.pack(kind, len(value)), *written))
+
+    def _integer(self, value: int) -> bytes:
+        width = self._integers
+        if width in ("fitting", "var"):
+            if width == "var" and -0x8000 <= value <= 0x7FFF:
+                width = "byte" if -0x80 <= value <= 0x7F else "short"
+            else:
+                return to_stored(int(value))
+        if width == "big_int":
+            payload = value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
+            return _INT.pack(BIG_INTEGER, len(payload)) + payload
+        form = _WIDTHS[width]
+        try:
+            return form[0].pack(form[1], value)
+        except struct.error:
+            bits = 8 * (form[0].size - 4)
+            raise OverflowError(
+                f"{value} has no room in {bits} bits: integers = {width!r} was chosen"
+            ) from None
 
     def dump_value(self, value: object) -> bytes:
         """The same for the value of a key, which is never None."""
@@ -160,41 +235,49 @@ class Serializers:
             _, identified, *numbers = _IDENTIFIED.unpack_from(stored)
             known = self._identified.get((numbers[0], numbers[1])) if identified else None
             return Serialized(stored) if known is None else known.decode(stored[_IDENTIFIED.size :])
-        if kind in (ARRAY, ARRAY_LIST, LINKED_LIST):
-            return self._list(stored)
+        if kind in CONTAINERS:
+            return self._whole(stored)
         if kind in _SPECIAL:
             return _SPECIAL[kind](stored)
         return from_stored(stored)
 
-    def _list(self, stored: bytes) -> object:
-        found, end = self._elements(stored, 4, 0)
-        if isinstance(found, list) and end == len(stored):
-            return found
-        return Serialized(stored)
+    def _whole(self, stored: bytes) -> object:
+        try:
+            found, end = self._contained(stored, 0, 0)
+        except _Opaque:
+            return Serialized(stored)
+        return found if end == len(stored) else Serialized(stored)
 
-    def _elements(self, stored: bytes, at: int, depth: int) -> tuple[list[Any] | None, int]:
-        """The elements of a list that begins there, and where it ends; None if one of them has no end that is known."""
-        (count,) = _TYPE.unpack_from(stored, at)
-        at += 4
+    def _contained(self, stored: bytes, at: int, depth: int) -> tuple[Any, int]:
+        """The list, tuple, set or dictionary that begins there, and where it ends. Raises _Opaque."""
+        kind, count = _INT.unpack_from(stored, at)
+        at += _INT.size
+        pairs = kind in (HASH_MAP, LINKED_HASH_MAP)
         if count < 0 or depth > NESTED_MAX:
-            return None, at
+            raise _Opaque
         found: list[Any] = []
-        for _ in range(count):
-            (kind,) = _TYPE.unpack_from(stored, at)
-            if kind in (ARRAY, ARRAY_LIST, LINKED_LIST):
-                inner, at = self._elements(stored, at + 4, depth + 1)
-                if inner is None:
-                    return None, at
-                found.append(inner)
-                continue
-            size = _size_at(stored, at, kind)
-            if size < 0:
-                return None, at
-            if at + size > len(stored):
-                raise ValueError("a list is cut short")
-            found.append(self._load(stored[at : at + size]))
-            at += size
-        return found, at
+        for _ in range(2 * count if pairs else count):
+            one, at = self._element(stored, at, depth + 1)
+            found.append(one)
+        try:
+            if pairs:
+                return dict(zip(found[::2], found[1::2], strict=True)), at
+            if kind in (HASH_SET, LINKED_HASH_SET):
+                return set(found), at
+        except TypeError:  # What Python cannot look up: a list as a key.
+            raise _Opaque from None
+        return tuple(found) if kind == ARRAY else found, at
+
+    def _element(self, stored: bytes, at: int, depth: int) -> tuple[Any, int]:
+        (kind,) = _TYPE.unpack_from(stored, at)
+        if kind in CONTAINERS:
+            return self._contained(stored, at, depth)
+        size = _size_at(stored, at, kind)
+        if size < 0:
+            raise _Opaque
+        if at + size > len(stored):
+            raise ValueError("a list is cut short")
+        return self._load(stored[at : at + size]), at + size
 
 
 def _int_at(stored: bytes, at: int) -> int:
@@ -218,6 +301,19 @@ def _size_at(stored: bytes, at: int, kind: int) -> int:
 # -- what is written
 
 
+def _is_json(value: object) -> bool:
+    """Whether JSON gives back what it is."""
+    if value is None or isinstance(value, str | int):
+        return True
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(one) for key, one in value.items())
+    return False
+
+
 def _special(value: object) -> bytes | None:
     """The stored form of a date, time, UUID or decimal; None for anything else."""
     if isinstance(value, dt.datetime):
@@ -231,23 +327,32 @@ def _special(value: object) -> bytes | None:
             value.second,
             value.microsecond * 1000,
         )
-        seconds = 0 if offset is None else round(offset.total_seconds())
-        return _TYPE.pack(OFFSET_DATETIME) + moment + _TYPE.pack(seconds)
+        if offset is None:
+            return _TYPE.pack(DATETIME) + moment
+        return _TYPE.pack(OFFSET_DATETIME) + moment + _TYPE.pack(round(offset.total_seconds()))
     if isinstance(value, dt.date):
         return _TYPE.pack(DATE) + _DATE.pack(value.year, value.month, value.day)
     if isinstance(value, dt.time):
+        if value.tzinfo is not None:
+            raise TypeError(f"{value} cannot be stored: a time has no zone there; store a datetime")
         return _TYPE.pack(TIME) + _TIME.pack(value.hour, value.minute, value.second, value.microsecond * 1000)
     if isinstance(value, UUID):
         return _TYPE.pack(UUID_TYPE) + value.bytes
     if isinstance(value, Decimal):
-        sign, digits, exponent = value.as_tuple()
-        if not isinstance(exponent, int):
-            raise TypeError(f"{value} cannot be stored: a decimal has to be a number")
-        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-        # Like the official client, which takes as few bytes as it can.
-        payload = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
-        return _INT.pack(DECIMAL, len(payload)) + payload + _TYPE.pack(-exponent)
+        return _stored_decimal(value)
     return None
+
+
+def _stored_decimal(value: Decimal) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or not -(2**31) < exponent < 2**31:
+        raise TypeError(
+            f"{value} cannot be stored: a decimal has to be a number, with an exponent of 32 bits"
+        )
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    # Like the official client, which takes as few bytes as it can.
+    payload = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
+    return _INT.pack(DECIMAL, len(payload)) + payload + _TYPE.pack(-exponent)
 
 
 # -- what is read
