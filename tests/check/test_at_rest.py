@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.store.noted import deadlines
 from tests.sim.stage import Stage
 
 from holdfast.check import convergence, leftovers
@@ -138,7 +139,7 @@ def keep_an_expiry(member: Member) -> None:
 
 
 def keep_a_deadline(member: Member) -> None:
-    own(member).open(MAP).state.deadlines.append((member.out.now_ns - 11 * SECOND, b"gone"))
+    deadlines(own(member).open(MAP).state).append((member.out.now_ns - 11 * SECOND, b"gone"))
 
 
 def keep_a_hash(member: Member) -> None:
@@ -163,7 +164,7 @@ KEPT = [
     (keep_a_call, "1 left: primaries taking office"),
     (keep_a_note, "1 left: notes about members that are gone"),
     (keep_an_expiry, "expiries of entries that are gone"),
-    (keep_a_deadline, "deadlines, some of them over"),
+    (keep_a_deadline, "deadlines that are over"),
     (keep_a_hash, "hashes of keys that are gone"),
 ]
 

@@ -97,6 +97,33 @@ def test_who_listens_here_alone_asks_nobody_and_hears_nothing_of_others() -> Non
     assert ear.sent() == []
 
 
+def test_listeners_end_with_their_map_here_and_elsewhere() -> None:
+    ear = Ear()
+    ear.add("wide")
+    ear.add("here", local_only=True)
+    ear.add("near", local_only=True, invalidations=True)
+    ear.add("other map", name="n", local_only=True)
+    ear.sent()
+    ear.listeners.destroy("m")
+    destroyed = Events([EntryEvent(EventKind.DESTROYED, "m", ME)])
+    unsubscribed = Subscribe("m", False)
+    assert ear.sent() == [(BEN, destroyed), (CAL, destroyed), (BEN, unsubscribed), (CAL, unsubscribed)]
+    ear.happens(event())
+    ear.happens(event(name="n"))
+    ear.hear()
+    assert {who: len(heard) for who, heard in ear.heard.items()} == {
+        "wide": 0, "here": 0, "near": 1, "other map": 1,
+    }, "what a near cache holds may still be old"  # fmt: skip
+    ear.add("anew", local_only=True)
+    ear.happens(event())
+    ear.hear()
+    assert len(ear.heard["anew"]) == 1
+    ear.listeners.on_events(Events([EntryEvent(EventKind.DESTROYED, "m", BEN)]))
+    ear.happens(event())
+    ear.hear()
+    assert len(ear.heard["anew"]) == 1, "another member says so"
+
+
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_each_hears_of_the_keys_that_it_wants(*, elsewhere: bool) -> None:
     ear = Ear()

@@ -20,7 +20,18 @@ from holdfast.core.machine import TimerFired
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.lane import Lane
 from holdfast.engine import recording
-from holdfast.engine.recording import Begun, LaneCall, Outside, Piece, RecordBroken, Run, Step, Stepped
+from holdfast.engine.recording import (
+    Begun,
+    LaneCall,
+    Outside,
+    Piece,
+    RecordBroken,
+    Run,
+    Step,
+    Stepped,
+    Told,
+    ToldEnd,
+)
 from holdfast.engine.replaying import Differs, Replay
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.damage import harm_again, spoil
@@ -244,6 +255,22 @@ def test_a_file_that_is_no_record_ends_with_a_message(record: bytes, tmp_path: P
         result = CliRunner().invoke(holdfast, ["replay", str(path)])
         assert (result.exit_code, result.exception.__class__) == (1, SystemExit), words
         assert words in result.output
+
+
+@pytest.mark.parametrize("kind", [Step, Stepped, LaneCall, Told, ToldEnd])
+def test_damage_is_named_wherever_it_is(record: bytes, kind: type[Piece]) -> None:
+    """Within what a session was told, too, which is read in the middle of a step."""
+    at, offset = 0, len(recording.MAGIC)
+    for number, piece in enumerate(pieces(record)):
+        length, _ = recording._HEAD.unpack_from(record, offset)
+        if isinstance(piece, kind) and number > 2_000:
+            at = offset + recording._HEAD.size + length // 2
+            break
+        offset += recording._HEAD.size + length
+    damaged = bytearray(record)
+    damaged[at] ^= 1
+    with pytest.raises(RecordBroken, match="damaged at byte"):
+        replay(recording.read(io.BytesIO(damaged).read))
 
 
 @pytest.mark.parametrize("change", [{"event": "Nonsense"}, {"fields": b"\xc1"}, {"life": 99}])

@@ -14,9 +14,10 @@ from holdfast.core.model.journal_entries import (
     Seen,
     TableAssignments,
     Wrote,
+    WrotePuts,
 )
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, as_puts
 from holdfast.core.model.views import ClusterState, View
 from holdfast.wire.journal_blocks import HEAD_BYTES, Block, Chain
 from holdfast.wire.journal_reader import Reading
@@ -88,6 +89,9 @@ def some_entry(dice: random.Random) -> Entry:
                 Record("m", number, Change.SET, key, dice.randbytes(dice.randrange(1, 300)))
                 for number in range(dice.randrange(1, 4))
             ]
+            puts = as_puts(records)
+            if puts is not None and dice.randrange(2):
+                return WrotePuts(partition, 3, puts)
             return Wrote(partition, 3, records)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import msgspec
 import pytest
 
@@ -11,7 +13,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, Puts, Record
+from holdfast.core.model.records import Change, Puts, Record, pack_puts
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.store.request_ids import mark_of, naming
@@ -57,7 +59,12 @@ GOOD: list[m.Message] = [
     m.Replicate([1], [m.Section(6, 1, [replace(RECORD, request=naming(bytes(16)))], 1)]),  # type: ignore[list-item]
     m.Replicate([1], [m.Section(6, 1, [replace(RECORD, request=naming(bytes(16)) + mark_of(b"id", 1))], 1)]),  # type: ignore[list-item]
     m.Replicate(
-        [1], [m.Section(6, 1, [], 1, [Puts("m", 0, [b"k"], [b"v"]), Puts("n", 2**63 - 2, [b""], [b""])])]
+        [1],
+        [
+            m.Section(
+                6, 1, [], 1, [pack_puts("m", 0, [b"k"], [b"v"]), pack_puts("n", 2**63 - 2, [b""], [b""])]
+            )
+        ],
     ),
     m.Forward(1, Request(Op.GET, "m", [6], b"k")),
     m.ZoneForward(1, Request(Op.GET, "m", [6], b"k"), 1),
@@ -137,15 +144,19 @@ NONSENSE: list[m.Message] = [
     m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=bytes(16))])]),  # type: ignore[list-item]
     m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=bytes(18))])]),  # type: ignore[list-item]
     *(
-        m.Replicate([1], [m.Section(0, 1, [], 1, [Puts("m", 0, [b"k"], [b"v"]), puts])])
+        m.Replicate([1], [m.Section(0, 1, [], 1, [pack_puts("m", 0, [b"k"], [b"v"]), puts])])
         for puts in (
-            Puts("m", -1, [b"k"], [b"v"]),
-            Puts("m", 0, [], []),
-            Puts("m", 0, [b"k"], []),
-            Puts("m", 0, [], [b"v"]),
-            Puts("m", 0, [b"k"], [b"v", b"v"]),
-            Puts("m", 2**63 - 2, [b"k", b"k"], [b"v", b"v"]),
-            Puts("m", 2**64 - 1, [b"k"], [b"v"]),
+            pack_puts("m", -1, [b"k"], [b"v"]),
+            Puts("m", 0, b"", b""),
+            Puts("m", 0, b"", b"kv"),
+            Puts("m", 0, pack("<2I", 1, 1), b""),
+            Puts("m", 0, pack("<2I", 1, 1), b"k"),
+            Puts("m", 0, pack("<2I", 1, 1), b"kvv"),
+            Puts("m", 0, pack("<3I", 1, 1, 0), b"kv"),
+            Puts("m", 0, pack("<2I", 1, 1) + b"\0", b"kv"),
+            Puts("m", 0, pack("<4I", 1, 2**32 - 1, 1, 1), b"kv"),
+            pack_puts("m", 2**63 - 2, [b"k", b"k"], [b"v", b"v"]),
+            pack_puts("m", 2**64 - 1, [b"k"], [b"v"]),
         )
     ),
     m.Replicate([1], [], [m.Ack(b"c", [1 << 63], [0])]),

@@ -9,7 +9,7 @@ from holdfast.core.model.ids import SECOND
 from holdfast.core.store.map_state import MapState
 
 OVER_NS = 10 * SECOND
-"""How long after its time an entry, and what is noted of it, may still be there: swept are a hundred at a time."""
+"""How long after its time an entry, and what is noted of it, may still be there: some are swept at a time."""
 
 
 def judge(members: Sequence[Picture]) -> list[str]:
@@ -56,10 +56,11 @@ def _entries(held: MapState, since_ns: int) -> list[str]:
     if not held.hashes.keys() <= held.entries.keys():
         problems.append("hashes of keys that are gone")
     # A deadline that was noted is put off when it comes up: only one whose entry is gone, or really over, is left over.
-    noted, key = held.deadlines[0] if held.deadlines else (since_ns, b"")
-    expiry = held.expiries.get(key)
-    if noted < since_ns and (expiry is None or expiry.noted_ns != noted or expiry.deadline_ns() < since_ns):
-        problems.append(f"{len(held.deadlines)} deadlines, some of them over")
+    first = held.endings.first_ns
+    if first is not None and first < since_ns:
+        of_it = [one for one in held.expiries.values() if one.noted_ns == first]
+        if not any(one.deadline_ns() >= since_ns for one in of_it):
+            problems.append("deadlines that are over")
     return problems
 
 

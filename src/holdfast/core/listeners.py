@@ -109,9 +109,25 @@ class Listeners:
             del self._subscribers[message.map]
         self._count(message.map)
 
+    def destroy(self, name: str) -> None:
+        """The map is destroyed: its listeners end, on all members. One of that name that comes later is another map."""
+        for info in self._membership.members():
+            if info.uuid != self._me:
+                self._out.send(info.uuid, Events([EntryEvent(EventKind.DESTROYED, name, self._me)]))
+        self._end(name)
+
+    def _end(self, name: str) -> None:
+        """End all registrations for this map. What feeds a near cache stays: others may still hold what it was fed."""
+        for listener in list(self._local.get(name, [])):
+            if not listener.invalidations:
+                self.remove(listener.token)
+
     def on_events(self, message: Events) -> None:
         """Events of another member."""
         for event in message.events:
+            if event.kind is EventKind.DESTROYED:
+                self._end(event.map)
+                continue
             for listener in list(self._local.get(event.map, [])):
                 if not listener.local_only and listener.takes(event):
                     self._notify(listener, event)

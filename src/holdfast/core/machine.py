@@ -451,6 +451,13 @@ class CollectorAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class MapDestroyed:
+    """A client destroys a map: who listens to it, here or elsewhere, hears no more, unless he feeds a near cache."""
+
+    map: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionEnded:
     """A listener or collector wants to hear no more."""
 
@@ -488,6 +495,7 @@ Event = (
     | TransactionAsked
     | ListenerAdded
     | CollectorAdded
+    | MapDestroyed
     | SubscriptionEnded
     | SeedAbsent
     | AnswersUnread

@@ -44,6 +44,7 @@ from holdfast.core.machine import (
     ListenerAdded,
     LossAccepted,
     LostReset,
+    MapDestroyed,
     MemoryRoom,
     MetastoreAsked,
     Outbox,
@@ -543,6 +544,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.ZONES: lambda member: member.agreed.zoned.on_timer(),
     TimerName.TRANSACTIONS: lambda member: member.transactions.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
+    TimerName.EXPIRY: lambda member: member.serving.sweep(),
 }
 """What is due."""
 EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
@@ -587,6 +589,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
         invalidations=event.invalidations,
     ),
     CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
+    MapDestroyed: lambda member, event: member.listeners.destroy(event.map),
     SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
     LeaveRequested: lambda member, event: member.membership.leave(),
     Become: lambda member, event: member.membership.become(event.wish),

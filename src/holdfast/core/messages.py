@@ -328,7 +328,9 @@ class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
 
 
 class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Entries of one map in a chunk, as columns of one length; the last three are empty when they hold only zeros."""
+    """Entries of one map in a chunk: packed, or as columns of one length, of which the three of numbers are empty when
+    they hold only zeros.
+    """
 
     map: str
     counter: int
@@ -341,6 +343,14 @@ class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key_hashes: list[int] = []
     lineage: list[tuple[int, int]] = []
     """In the last chunk: the terms of the map's updates."""
+    sizes: bytes = b""
+    """Of entries that are packed, and neither end nor carry a hash: as in `Puts`,"""
+    data: bytes = b""
+    """and so is this."""
+
+    def packed(self) -> Puts:
+        """Those that are packed. They are no updates, so they have no numbers."""
+        return Puts(self.map, 0, self.sizes, self.data)
 
 
 class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -20,6 +20,7 @@ from holdfast.core.machine import (
     Delivery,
     Event,
     ListenerAdded,
+    MapDestroyed,
     MetastoreAsked,
     Notify,
     SubscriptionEnded,
@@ -117,6 +118,10 @@ class Callers:
         return self._subscribe(
             heard, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
         )
+
+    def destroyed(self, name: str) -> None:
+        """The map is destroyed: who listens to it hears no more, on any member."""
+        self._put(MapDestroyed(name))
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
         """Call `heard` when this member, as a backup, holds what a client's request has written; answers the function

@@ -12,6 +12,7 @@ from holdfast.core.model.journal_entries import (
     GroupWrote,
     Snapshot,
     Wrote,
+    WrotePuts,
 )
 
 KEPT = 2
@@ -74,7 +75,7 @@ class Checkpoints:
         """A block with these entries is made. at: bytes of the journal before it."""
         for entry in entries:
             kind = type(entry)
-            if kind is Wrote or kind is GroupWrote:
+            if kind is Wrote or kind is WrotePuts or kind is GroupWrote:
                 kept = self.kept.get(entry.partition)  # type: ignore[union-attr]
                 if kept is None or kept.dirty is None or kept.dropped or self.under_way:
                     self._touched(entry.partition, lsn, at)  # type: ignore[union-attr]

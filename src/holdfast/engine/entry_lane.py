@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.core.replication.ack_batch import Written
+from holdfast.core.model.records import Record
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, MapReplica
 
 
 class EntryLane(Protocol):
@@ -47,10 +48,18 @@ class EntryLane(Protocol):
         """Take an entry out and queue the record; answers the old value."""
 
     @property
-    def open_records(self) -> list[Written] | None:
-        """What was written since the last `close_batch`. Whoever writes an ordinary entry without `set` or `remove`, as
-        they do it, adds its record. None: every write is to be made by them.
+    def open_puts(self) -> list[MapReplica] | None:
+        """The maps' shares to whose `unsent` was added since the last `close_batch`. Whoever stores an ordinary entry
+        without `set`, as that does it, adds it there, and the share to these; or calls `record`. None: every write is
+        to be made by `set` and `remove`.
         """
+
+    def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None:
+        """Queue the record of a write that was made and counted."""
+
+    @property
+    def now_ns(self) -> int:
+        """What the member takes for the time, by which entries end."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
         """The map's own time to live and maximum idle time, in ms."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from holdfast.core.machine import HistoryRead, ReadHistory
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote, WrotePuts
 from holdfast.core.model.records import Record
 from holdfast.core.store.tail import size_of
 from holdfast.engine.checkpoints import Checkpoints
@@ -45,7 +45,7 @@ class Search:
         """Look through a block that is older than those before; answers whether there is no need for another."""
         partition, name = self.asked.partition, self.asked.map
         for entry in reversed(entries):
-            if isinstance(entry, Wrote):
+            if isinstance(entry, Wrote | WrotePuts):
                 if entry.partition == partition:
                     for record in reversed(entry.records):
                         if record.map == name and not self.over:

@@ -475,8 +475,9 @@ class RecordedLane:
         self.confirms_reads = lane.confirms_reads
         self.locks_entries = lane.locks_entries
         self.locked = lane.locked
+        self.record = lane.record
         self.lifetimes = lane.lifetimes
-        self.open_records: None = None
+        self.open_puts: None = None
         """Each write is a call that is written down."""
         self.settled = False
         """And each end of a batch."""
@@ -488,6 +489,10 @@ class RecordedLane:
     @property
     def unknown_because(self) -> str:
         return self._lane.unknown_because
+
+    @property
+    def now_ns(self) -> int:
+        return self._lane.now_ns
 
     def confirmed(self, name: str) -> bool:
         return self._lane.confirmed(name)

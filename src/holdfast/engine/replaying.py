@@ -135,7 +135,7 @@ class Replay:
         event = recording.event_of(piece.event, piece.fields)
         try:
             effects = life.member.handle(event, piece.now_ns)
-        except Differs:
+        except (Differs, RecordBroken):  # by what a session was told within the step
             raise
         except Exception as error:
             if (said := self._next()) is not None:

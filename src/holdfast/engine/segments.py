@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, GroupWrote, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, GroupWrote, Wrote, WrotePuts
 from holdfast.wire.journal_blocks import HEADER_BYTES
 
-_TELLING = frozenset({Wrote, Began, Dropped, GroupWrote})
+_TELLING = frozenset({Wrote, WrotePuts, Began, Dropped, GroupWrote})
 
 
 def partitions_of(entries: Iterable[Entry]) -> list[int]:

@@ -24,6 +24,7 @@ from holdfast.core.machine import (
     ListenerAdded,
     LossAccepted,
     LostReset,
+    MapDestroyed,
     MemoryRoom,
     Note,
     PeerSilent,
@@ -266,6 +267,8 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [f"its memory has room: {room.name.lower()}"]
         case ListenerAdded(_, name):
             return [f"a client listens to {name}"]
+        case MapDestroyed(name):
+            return [f"a client destroys {name}"]
         case SeedAbsent(address):
             return [f"hears that nobody listens at {address.host}:{address.port}"]
         case _:

@@ -224,6 +224,8 @@ def _filled(fill: m.Fill) -> None:
         _require(len(entries.values) == rows, "columns of different lengths")
         for column in (entries.ttls_ms, entries.max_idles_ms, entries.key_hashes):
             _require(len(column) in (0, rows), "columns of different lengths")
+        _require(not (entries.sizes and rows), "entries that are packed and listed")
+        _require(entries.packed().whole, "packed entries that are not of the sizes that they say")
         for lifetimes in (entries.ttls_ms, entries.max_idles_ms):
             if lifetimes:
                 _numbers(min(lifetimes), max(lifetimes))
@@ -255,8 +257,8 @@ def _replicate(message: m.Replicate, count: int) -> None:
         _numbers(section.version, section.term)
         _records(section.records)
         for puts in section.puts:
-            if puts.start < 0 or puts.end > NUMBER_MAX or not puts.keys or len(puts.values) != len(puts.keys):
-                raise _Wrong("columns of stores that say nothing, or are of different lengths")
+            if puts.start < 0 or puts.end > NUMBER_MAX or not puts.sizes or not puts.whole:
+                raise _Wrong("packed stores that say nothing, or are not of the sizes that they say")
     for ack in message.acks:
         _partitions(ack.partitions, count)
         for correlation in ack.correlations:

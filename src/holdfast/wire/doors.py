@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-MEMBER = b"HFM1"
+MEMBER = b"HFM2"
 """What a member says first to whoever connects to its port for members."""
 HAZELCAST_CLIENT = b"CP2"
 OWN_CLIENT = b"HF1"
+
+TLS = b"\x16\x03"
+"""How a connection with TLS begins."""
+TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
+"""What whoever speaks no TLS is told where nothing else is spoken: a fatal alert, unexpected message."""
 
 REFUSED_SECRET = b"\x01"
 """What a member says to another one, before it hangs up, whose `security.member_secret` differs from its own."""
@@ -13,17 +18,19 @@ REFUSED_SECRET = b"\x01"
 MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
 CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
 
+A_TLS_SERVER = "a TLS server"
 HTTP = "an HTTP request"
 _HTTP_METHODS = (b"GET ", b"PUT ", b"POST", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
 _KNOWN = (
     (MEMBER, "a Holdfast member"),
+    (b"HFM1", "a Holdfast member of an older version"),
     (OWN_CLIENT, "a client of Holdfast's own protocol"),
     (HAZELCAST_CLIENT, "a Hazelcast client"),
     (b"HZC", "a Hazelcast member"),
     (b"HTTP", "an HTTP server"),
     (b"SSH-", "an SSH server"),
-    (b"\x16\x03", "a TLS client"),
-    (b"\x15\x03", "a TLS server"),
+    (TLS, "a TLS client"),
+    (TLS_ALERT[:2], A_TLS_SERVER),
     *((method, HTTP) for method in _HTTP_METHODS),
 )
 

@@ -24,6 +24,8 @@ IS_BACKUP_EVENT = 0x0080
 HEADER_BYTES = 6
 FIRST_REQUEST_FRAME_BYTES = HEADER_BYTES + 16
 """The shortest first frame of a request: type, correlation id, partition id."""
+FIRST_FRAGMENT_FRAME_BYTES = HEADER_BYTES + 8
+"""The shortest first frame of a fragment: the number of the request that it belongs to."""
 
 FRAME = Struct("<iH")
 REQUEST = Struct("<iHiqi")
@@ -140,10 +142,11 @@ class Skip:
 
 
 def check_first_frame(length: int, flags: int) -> None:
-    """Raises ProtocolError unless a request can begin with such a frame."""
+    """Raises ProtocolError unless a request, or a fragment of one, can begin with such a frame."""
     if flags & UNFRAGMENTED != UNFRAGMENTED:
-        raise ProtocolError("fragmented messages are not accepted; send the message whole")
-    if length < FIRST_REQUEST_FRAME_BYTES:
+        if length < FIRST_FRAGMENT_FRAME_BYTES or flags & IS_FINAL:
+            raise ProtocolError("a fragment begins with its number, and has something in it")
+    elif length < FIRST_REQUEST_FRAME_BYTES:
         raise ProtocolError(
             f"the first frame of a request has at least {FIRST_REQUEST_FRAME_BYTES} bytes, not {length}"
         )

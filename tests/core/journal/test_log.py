@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, TableAssignments, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, TableAssignments, Wrote, WrotePuts
 from holdfast.core.model.notices import CheckpointEnded, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -107,7 +107,7 @@ def test_a_write_waits_for_its_backup_and_for_the_disk(disk_first: bool) -> None
     (append,) = appends(side.write("sync"))
     assert append.urgent
     (wrote,) = append.entries
-    assert isinstance(wrote, Wrote)
+    assert isinstance(wrote, Wrote | WrotePuts)
     assert (wrote.partition, wrote.term, [record.counter for record in wrote.records]) == (0, 5, [1])
     deeds = [
         lambda: side.log.on_durable(append.number),

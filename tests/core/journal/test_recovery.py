@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +21,10 @@ from holdfast.core.model.journal_entries import (
     Snapshot,
     TableAssignments,
     Wrote,
+    WrotePuts,
 )
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, as_puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
 from holdfast.core.store.partition import PartitionCopy
@@ -355,3 +358,55 @@ def test_how_long_an_entry_was_not_used_begins_again() -> None:
     blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [record], NOON)])
     assert left(recovered(blocks, wall_ms=NOON + 3000), b"a", 0) == 4000
     assert left(recovered(blocks, wall_ms=NOON + 7000), b"a", 0) == 2000
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_packed_stores_are_recovered_as_their_records_are(seed: int) -> None:
+    """The same journal twice, in one of them with the stores packed: with terms that change, holes, updates said
+    again, and other changes in between.
+    """
+    draw = random.Random(seed)
+    plain, packed = Recovery(0, 0), Recovery(0, 0)
+    begins: list[Entry] = [Began(0, 0)]
+    plain.block(1, begins)
+    packed.block(1, begins)
+    counter, term, lsn = 0, 3, 1
+    for _ in range(30):
+        lsn += 1 + (draw.random() < 0.01)
+        term += draw.random() < 0.1
+        counter += draw.choice([0] * 12 + [1, -2])
+        records = []
+        for _ in range(draw.choice([1, 1, 3, 9])):
+            counter += 1
+            change = Change.REMOVE if draw.random() < 0.05 else Change.SET
+            ttl_ms = 1000 if change is Change.SET and draw.random() < 0.02 else 0
+            value = b"%d" % counter if change is Change.SET else b""
+            records.append(Record("m", max(1, counter), change, b"%d" % draw.randrange(9), value, ttl_ms))
+        counters = [record.counter for record in records]
+        follow = counters == list(range(counters[0], counters[0] + len(counters))) and counters[0] > 0
+        puts = as_puts(records) if follow else None
+        plain.block(lsn, [Wrote(0, term, records, 1000)])
+        packed.block(
+            lsn, [WrotePuts(0, term, puts, 1000) if puts is not None else Wrote(0, term, records, 1000)]
+        )
+    found = []
+    for one in (plain, packed):
+        recovered = Recovered("s", 1, "")
+        one.finish(recovered)
+        copy = recovered.copies[0]
+        found.append(
+            (
+                recovered.uncertain,
+                [
+                    (
+                        name,
+                        held.updates.encode(),
+                        held.lineage,
+                        held.state.entries,
+                        sorted(held.state.expiries),
+                    )
+                    for name, held in copy.maps.items()
+                ],
+            )
+        )
+    assert found[0] == found[1]

@@ -18,13 +18,19 @@ from holdfast.core.model.journal_entries import (
     Snapshot,
     TableAssignments,
     Wrote,
+    WrotePuts,
     seen,
 )
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import pack_puts
 from holdfast.core.model.views import View
 
 MADE: list[tuple[Entry, list[object]]] = [
     (Wrote(3, 4, [], 9), [1, 3, 4, [], 9]),
+    (
+        WrotePuts(3, 4, pack_puts("m", 7, [b"k"], [b"vv"]), 9),
+        [9, 3, 4, ["m", 7, b"\1\0\0\0\2\0\0\0", b"kvv"], 9],
+    ),
     (
         TableAssignments([(0, Assignment(5, (MemberId("a"), None), 2, lost=("m",)))]),
         [2, [[0, [5, ["a", None], 2, [], ["m"]]]]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.store.noted import deadlines
 from tests.core.telling import removed
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
@@ -261,10 +262,10 @@ def test_deadlines_that_are_over_are_forgotten() -> None:
     held.state.store(b"a", b"1", 1, 0, 0, 0)
     held.state.drop(b"a")
     kept.copies.sweep()
-    assert len(held.state.deadlines) == 1
+    assert len(deadlines(held.state)) == 1
     kept.out.now_ns = 2 * MILLISECOND
     kept.copies.sweep()
-    assert held.state.deadlines == []
+    assert deadlines(held.state) == []
 
 
 # -- services

@@ -447,6 +447,32 @@ def test_what_has_time_left_is_removed_with_its_value() -> None:
     assert serving.lane.remove(serving.copies[0], "m", b"b") == b"value"
 
 
+def test_a_sweep_looks_at_so_many_and_goes_on_where_it_ended() -> None:
+    """However many entries end at the same time, and wherever they are."""
+    serving = Serving()
+    for partition in (0, 1):
+        for number in range(10):
+            serving.set(b"%d" % number, 5, partition=partition)
+        serving.set(b"lives", 60_000, partition=partition)
+    serving.out.now_ns = 5 * MILLISECOND
+
+    def left() -> list[int]:
+        return [len(copy.maps["m"].state.entries) for copy in serving.copies]
+
+    swept = []
+    while serving.lane.sweep(4):
+        swept.append(left())
+    assert swept == [[7, 11], [3, 11], [1, 9], [1, 5], [1, 1]]
+    assert left() == [1, 1]
+    serving.set(b"again", 1)
+    serving.set(b"again", 1, partition=1)
+    serving.out.now_ns += MILLISECOND
+    assert serving.lane.sweep(1)
+    assert left() == [2, 1], "it does not begin anew with the first"
+    assert not serving.lane.sweep(2)
+    assert left() == [1, 1]
+
+
 def test_a_sweep_ends_its_own_buffer() -> None:
     serving = Serving()
     serving.set(b"a", 5)

@@ -19,6 +19,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication import primary_copy
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import PrimaryCopy, position_of
+from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import Replica
 from holdfast.core.store.service_state import ServiceState
@@ -302,6 +303,22 @@ def test_a_share_is_done_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         (Outcome(Status.OK, keys), [1], []),
         (Outcome(Status.OK, keys), [1], []),
     ]
+
+
+def test_a_map_is_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    primary = Primary(backups=0)
+    for partition in (0, 1):
+        primary.hold(3, partition)
+    monkeypatch.setattr(primary_copy, "SLICE_ENTRIES", 20)
+    monkeypatch.setattr(primary_copy, "COUNT_ENTRIES", 1)
+    monkeypatch.setattr(primary_copy, "CLEAR_ENTRIES", 7)
+    assert primary.whole(Op.CLEAR, 0, 1) == 22
+    assert primary.whole(Op.CLEAR, 1) == 22
+    assert primary.shares == [(Outcome(Status.OK, 3), [1], []), (Outcome(Status.OK, 3), [], [])]
+    state = MapState("m")
+    state.touched = {b"gone": b"v", b"too": b"v"}
+    told = primary_copy._effort(Request(Op.CLEAR, "m", [0]), state)
+    assert told == 1 + 2 * primary_copy.TOLD_ENTRIES, "what observers have not heard of takes its time, too"
 
 
 def test_counting_takes_little_unless_some_may_have_ended() -> None:

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.store.noted import deadlines
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -113,7 +114,7 @@ def _look_of(state: MapState) -> object:
             state.entries,
             {key: (one.stored_ns, one.accessed_ns, one.noted_ns) for key, one in state.expiries.items()},
             state.hashes,
-            state.deadlines,
+            deadlines(state),
             state.touched,
         )
     )

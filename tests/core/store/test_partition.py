@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.core.store.noted import deadlines
+
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import map_replica
@@ -12,7 +14,7 @@ def test_an_entry_that_is_written_again_and_again_is_noted_once() -> None:
     for second in range(1000):
         held.state.store(b"k", b"v", 10_000, 0, 0, second * SECOND)
         assert held.state.due(second * SECOND, 100) == []
-        assert len(held.state.deadlines) == 1
+        assert len(deadlines(held.state)) == 1
     assert held.state.due(1008 * SECOND, 100) == []
     assert held.state.due(1009 * SECOND, 100) == [b"k"]
 
@@ -40,7 +42,7 @@ def test_an_entry_that_was_removed_and_came_back_ends_at_its_new_time() -> None:
     assert held.state.due(1 * SECOND, 100) == []
     assert held.state.due(5 * SECOND, 100) == [b"k"]
     held.state.drop(b"k")
-    assert not held.state.deadlines
+    assert not deadlines(held.state)
 
 
 def test_a_backup_forgets_what_is_over_and_leaves_what_its_primary_has_not_removed() -> None:
@@ -51,7 +53,7 @@ def test_a_backup_forgets_what_is_over_and_leaves_what_its_primary_has_not_remov
     held.state.drop(b"gone")
     held.state.schedule(b"later", 60_000, 0, 0)
     held.state.tidy(3 * SECOND)
-    assert sorted(key for _, key in held.state.deadlines) == [b"ended", b"later"]
+    assert sorted(key for _, key in deadlines(held.state)) == [b"ended", b"later"]
     assert held.state.entries.keys() == {b"ended", b"later"}, (
         "an entry that has ended waits for its primary's word"
     )
@@ -68,7 +70,7 @@ def test_an_entry_that_is_in_use_at_its_primary_hides_nothing_on_a_backup() -> N
         held.state.store(b"%d" % number, b"v", 2000, 0, 0, 0)
         held.state.drop(b"%d" % number)
     held.state.tidy(3 * SECOND)
-    assert [key for _, key in held.state.deadlines] == [b"used"]
+    assert [key for _, key in deadlines(held.state)] == [b"used"]
     assert b"used" in held.state.entries
 
 

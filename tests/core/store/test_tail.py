@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.model.records import Change, Puts, Record, as_puts
-from holdfast.core.store.tail import RECORD_OVERHEAD, Tail
+from holdfast.core.model.records import PACKED_MOST, Change, Puts, Record, as_puts, pack_puts
+from holdfast.core.store.tail import RECORD_OVERHEAD, PackedPiece, Tail
 
 
 def records(first: int, last: int, size: int = 10) -> list[Record]:
@@ -59,17 +59,17 @@ def test_it_holds_the_last_updates_that_fit_and_no_others(seed: int) -> None:
         assert tail.size > limit - limit // 8 - largest
 
 
-class Counted(deque[list[Record] | Puts]):
+class Counted(deque[list[Record] | PackedPiece]):
     """Says how many of its pieces were looked at: each is one record."""
 
     looked = 0
 
-    def __iter__(self) -> Iterator[list[Record] | Puts]:
+    def __iter__(self) -> Iterator[list[Record] | PackedPiece]:
         for record in super().__iter__():
             self.looked += 1
             yield record
 
-    def __reversed__(self) -> Iterator[list[Record] | Puts]:
+    def __reversed__(self) -> Iterator[list[Record] | PackedPiece]:
         for record in super().__reversed__():
             self.looked += 1
             yield record
@@ -351,18 +351,20 @@ def test_columns_and_records_are_remembered_alike(seed: int) -> None:
             mixed.add(term, part)
         if draw.random() < 0.1:
             kept, copied = mixed.since(mixed.start), mixed.copy()
-            copied.add_puts(term + 1, Puts("m", copied.end, [b"k"], [b"v"]))
+            copied.add_puts(term + 1, pack_puts("m", copied.end, [b"k"], [b"v"]))
             assert mixed.since(mixed.start) == kept, "a copy goes its own way"
-        assert (mixed.start, mixed.end, mixed.size) == (plain.start, plain.end, plain.size)
-        assert mixed.since(mixed.start) == plain.since(plain.start)
+        assert (mixed.end, mixed.count) == (plain.end, mixed.end - mixed.start)
+        assert mixed.size <= limit
+        assert mixed.start <= plain.start, "packed more of them fit"
+        assert mixed.since(plain.start) == plain.since(plain.start)
         after = draw.randint(plain.start, plain.end)
         upto, most = draw.randint(after, plain.end + 3), draw.choice([1, 1000, 100_000])
         assert mixed.some(after, upto, most) == plain.some(after, upto, most)
-        assert mixed.count == plain.count == plain.end - plain.start
+        assert plain.count == plain.end - plain.start
     assert all(puts.records() == part for puts, part in handed), "what is handed over is not changed"
 
 
-def test_what_says_more_than_a_key_and_a_value_is_no_column() -> None:
+def test_what_says_more_than_a_key_and_a_value_or_is_long_is_not_packed() -> None:
     more = [
         Record("m", 2, Change.REMOVE, b"k"),
         Record("m", 2, Change.SET, b"k", b"v", 5),
@@ -371,6 +373,7 @@ def test_what_says_more_than_a_key_and_a_value_is_no_column() -> None:
         Record("m", 2, Change.SET, b"k", b"v", request=b"mark"),
         Record("m", 2, Change.SET, b"k", b"v", old=b"old"),
         Record("m", 2, Change.SET, b"k", b"v", time_ms=9),
+        Record("m", 2, Change.SET, b"k", b"v" * PACKED_MOST),
     ]
     for one in more:
         assert as_puts([*records(1, 1), one]) is None

@@ -22,6 +22,7 @@ from holdfast.core.model.journal_entries import (
     Snapshot,
     TableAssignments,
     Wrote,
+    WrotePuts,
     seen,
 )
 from holdfast.core.model.notices import (
@@ -31,7 +32,7 @@ from holdfast.core.model.notices import (
     Notice,
     ViewInstalled,
 )
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Puts, Record
 
 
 class Log:
@@ -54,6 +55,12 @@ class Log:
         assert self.on, "without a journal nothing is written (journal/J-3)"
         assert records, "what is written down says something"
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
+        self._urgent = self._urgent or urgent
+
+    def stored(self, partition: int, term: int, puts: Puts, *, urgent: bool) -> None:
+        """The same of packed stores."""
+        assert self.on, "without a journal nothing is written (journal/J-3)"
+        self._entries.append(WrotePuts(partition, term, puts, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
     def group_wrote(self, number: int, data: bytes) -> None:

@@ -32,6 +32,7 @@ from holdfast.core.model.journal_entries import (
     Snapshot,
     TableAssignments,
     Wrote,
+    WrotePuts,
 )
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -181,12 +182,12 @@ class Recovery:
         self._next = lsn + 1
         held = self._held
         for entry in entries:
-            if type(entry) is Wrote:
+            if isinstance(entry, Wrote | WrotePuts):
                 found = held.get(entry.partition)
                 if found is None:
                     self._orphan(entry.partition)
                 elif found.lsn < lsn and not found.ended:
-                    self._wrote(found, entry)
+                    self._said(found, entry)
             else:
                 self._other(lsn, entry)
 
@@ -284,6 +285,22 @@ class Recovery:
             found.stopped.pop(entry.map, None)
 
     # -- records
+
+    def _said(self, found: _Held, entry: Wrote | WrotePuts) -> None:
+        if isinstance(entry, Wrote):
+            self._wrote(found, entry)
+            return
+        # Most are the next ones of their map, of the same term.
+        puts, term = entry.puts, entry.term
+        held = found.copy.open(puts.map)
+        updates = held.updates
+        plain = bool(held.lineage) and held.lineage[-1][0] == term and updates.sequential
+        if plain and puts.start == updates.lwm == updates.hwm and puts.map not in found.stopped:
+            self._at_ns = self._moment(entry.wall_ms)
+            held.state.store_all(puts, self._at_ns)
+            updates.lwm = updates.hwm = puts.end
+        else:
+            self._wrote(found, Wrote(entry.partition, term, puts.records(), entry.wall_ms))
 
     def _wrote(self, found: _Held, entry: Wrote) -> None:
         """Apply the records that continue what is held. Most are plain: the next of its map, of the same term."""

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Puts, Record
 from holdfast.core.model.views import PlainView, View
 
 
@@ -25,6 +25,20 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     wall_ms: int = 0
     """When that was, in milliseconds since 1970 by this member's clock: times to live are counted from then on. 0: not
     known."""
+
+
+class WrotePuts(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """The same of ordinary stores, packed."""
+
+    partition: int
+    term: int
+    puts: Puts
+    wall_ms: int = 0
+
+    @property
+    def records(self) -> list[Record]:
+        """The same, one by one."""
+        return self.puts.records()
 
 
 class TableAssignments(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -87,7 +101,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The files of the members that the rows name."""
 
 
-Entry = Wrote | TableAssignments | Seen | Began | Dropped | Checkpointed | Meta | GroupWrote
+Entry = Wrote | WrotePuts | TableAssignments | Seen | Began | Dropped | Checkpointed | Meta | GroupWrote
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):

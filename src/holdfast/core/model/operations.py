@@ -216,6 +216,8 @@ class EventKind(IntEnum):
     CLEAR_ALL = 64
     INVALIDATED = 256
     """For near caches, which must forget: all of a partition has changed, or has another primary."""
+    DESTROYED = 512
+    """For members: the map is destroyed, and who listens to it hears of nothing that comes later."""
 
 
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, unique
+from itertools import accumulate, chain, pairwise
+from operator import add
+from struct import pack, unpack
 from typing import Literal
 
 import msgspec
@@ -51,33 +55,80 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Ordinary stores of one map in one partition, which follow each other: the same as records with `Change.SET`, a
-    key and a value, and nothing else. As columns they are sent, applied and remembered together, with no object for
-    each.
+    key and a value, and nothing else. Packed they are sent, applied and remembered together, with no object for each.
     """
 
     map: str
     start: int
     """They are the updates start + 1, start + 2…"""
-    keys: list[bytes]
-    values: list[bytes]
-    """As many as keys. Neither list is ever changed."""
+    sizes: bytes
+    """Of each the bytes of its key and of its value: two u32, the lowest byte first."""
+    data: bytes
+    """Of each its key and its value, one after the other."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.sizes) // PAIR_BYTES
 
     @property
     def end(self) -> int:
         """The number of the last one."""
-        return self.start + len(self.keys)
+        return self.start + len(self.sizes) // PAIR_BYTES
+
+    @property
+    def whole(self) -> bool:
+        """Whether the sizes are those of what there is. Of what came from elsewhere nobody knows that before."""
+        sizes = self.sizes
+        return len(sizes) % PAIR_BYTES == 0 and sum(_numbers_in(sizes)) == len(self.data)
+
+    def columns(self) -> tuple[list[bytes], list[bytes]]:
+        """Their keys and their values."""
+        data = self.data
+        parts = [data[begin:end] for begin, end in pairwise(accumulate(_numbers_in(self.sizes), initial=0))]
+        return parts[::2], parts[1::2]
+
+    def keys(self) -> list[bytes]:
+        """Their keys alone."""
+        data = self.data
+        ends = list(accumulate(_numbers_in(self.sizes), initial=0))
+        return [data[begin:end] for begin, end in zip(ends[:-1:2], ends[1::2], strict=True)]
 
     def records(self) -> list[Record]:
         """The same, one by one."""
         name, change = self.map, Change.SET
         return [
             Record(name, counter, change, key, value)
-            for counter, (key, value) in enumerate(zip(self.keys, self.values, strict=True), self.start + 1)
+            for counter, (key, value) in enumerate(zip(*self.columns(), strict=True), self.start + 1)
         ]
 
 
-def as_puts(records: list[Record]) -> Puts | None:
-    """These records, which are of one map and follow each other, as columns; None when one of them says more."""
+PACKED_MOST = 4096
+"""Bytes of a value from which on it travels as a record: so it is one object, which message, tail and store share."""
+PAIR_BYTES = 8
+"""Bytes of the sizes of one key and one value."""
+Recorded = Record | Puts
+"""One update, or several that follow each other."""
+
+
+def pair_lengths(sizes: bytes | bytearray) -> list[int]:
+    """Of each store with these sizes the bytes of key and value together."""
+    numbers = _numbers_in(sizes)
+    return list(map(add, numbers[::2], numbers[1::2]))
+
+
+def _numbers_in(sizes: bytes | bytearray) -> tuple[int, ...]:
+    return unpack(f"<{len(sizes) // 4}I", sizes)
+
+
+def pack_puts(name: str, start: int, keys: Sequence[bytes], values: Sequence[bytes]) -> Puts:
+    """Stores of these keys, with these values, which are as many."""
+    parts = list(chain.from_iterable(zip(keys, values, strict=True)))
+    return Puts(name, start, pack(f"<{len(parts)}I", *map(len, parts)), b"".join(parts))
+
+
+def as_puts(records: Sequence[Record]) -> Puts | None:
+    """These records, which are of one map and follow each other, packed; None when one says more, or is long."""
     put = Change.SET
     keys: list[bytes] = []
     values: list[bytes] = []
@@ -90,10 +141,22 @@ def as_puts(records: list[Record]) -> Puts | None:
             or record.request
             or record.time_ms
             or record.old is not None
+            or len(record.value) >= PACKED_MOST
         ):
             return None
         keys.append(record.key)
         values.append(record.value)
     first = records[0]
     assert records[-1].counter - first.counter == len(records) - 1, "they follow each other"
-    return Puts(first.map, first.counter - 1, keys, values)
+    return pack_puts(first.map, first.counter - 1, keys, values)
+
+
+def one_by_one(updates: Iterable[Recorded]) -> list[Record]:
+    """These updates, each as a record."""
+    found: list[Record] = []
+    for update in updates:
+        if isinstance(update, Record):
+            found.append(update)
+        else:
+            found += update.records()
+    return found

@@ -50,5 +50,7 @@ class TimerName(StrEnum):
     """Look again at what moves in zones."""
     TRANSACTIONS = "transactions"
     """Look again at transactions: what is to be asked again, is over, or waits too long."""
+    EXPIRY = "expiry"
+    """Go on with removing entries that have ended."""
     SWEEP = "sweep"
     """Remove what is over."""

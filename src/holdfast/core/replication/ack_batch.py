@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Recorded
 from holdfast.core.store.replica import AnyReplica
 
 Completion = Callable[[bool], None]
-Written = tuple[int, AnyReplica, Record]
+Written = tuple[int, AnyReplica, Recorded]
 """Partition, the map's share of it, and what was done to it."""
 NOBODY: frozenset[str] = frozenset()
 NAMED = 5
@@ -46,7 +46,7 @@ class Batch:
         self.charged: tuple[str, ...] = ()
         """The async backups whose backlog it is counted in."""
         self.told: list[Completion] = []
-        self.records: dict[int, list[tuple[AnyReplica, Record]]] = {}
+        self.records: dict[int, list[tuple[AnyReplica, Recorded]]] = {}
         """By partition; of one in which answers only rest on what is there, none."""
         self.resting: dict[int, set[str]] = {}
         """Partition -> the maps in it that answers rest on without having changed them (replication/P-7). A batch that
@@ -132,13 +132,13 @@ def when_all_done(batches: list[Batch], done: Completion, now_ns: int) -> None:
         batch.told.append(told)
 
 
-def by_map(records: list[Written]) -> dict[tuple[int, AnyReplica], list[Record]]:
-    """The records of each map and partition, in the order of the writes."""
-    found: dict[tuple[int, AnyReplica], list[Record]] = {}
-    for partition, held, record in records:
+def by_map(records: list[Written]) -> dict[tuple[int, AnyReplica], list[Recorded]]:
+    """The updates of each map and partition, in the order of the writes."""
+    found: dict[tuple[int, AnyReplica], list[Recorded]] = {}
+    for partition, held, update in records:
         part = found.get((partition, held))
         if part is None:
-            found[partition, held] = [record]
+            found[partition, held] = [update]
         else:
-            part.append(record)
+            part.append(update)
     return found

@@ -28,13 +28,13 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import PartitionDrained
-from holdfast.core.model.records import Record, as_puts
+from holdfast.core.model.records import Puts, Record, Recorded, as_puts, one_by_one
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.targets import Targets
-from holdfast.core.store.replica import AnyReplica
+from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
@@ -43,6 +43,22 @@ LOST_OFFICE = "this member lost the partition before its backups had acknowledge
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 Resting = dict[tuple[int, str], AnyReplica | None]
 """Partitions and maps that the answers of a buffer rest on, without having changed anything."""
+
+
+class _Leaving:
+    """What a flush does with the records of a turn."""
+
+    __slots__ = ("stored", "to", "urgent", "written")
+
+    def __init__(self) -> None:
+        self.to: dict[str, dict[int, Section]] = {}
+        """What goes to each member, by partition."""
+        self.written: dict[int, list[Record]] = {}
+        """What is to be written down here, by partition,"""
+        self.stored: list[tuple[int, Puts]] = []
+        """and the packed stores of it,"""
+        self.urgent = False
+        """and whether somebody waits for that."""
 
 
 class Batches:
@@ -67,7 +83,9 @@ class Batches:
         self._turn_began = 0
         """The number of the last batch of the turn before."""
         self.unsent: list[Written] = []
-        """Of the buffers since the last flush, in the order of the writes."""
+        """Of the buffers since the last flush, in the order of the writes of each map and partition."""
+        self._unsent_puts: list[MapReplica] = []
+        """What comes after these."""
         self._joinable: dict[tuple[str, ...], Batch] = {}
         """Batches that a buffer sealed before the next flush may still join, by the members they go to."""
         self.unsent_batches: list[int] = []
@@ -92,45 +110,32 @@ class Batches:
 
     # -- a buffer ends
 
-    def close_batch(self, records: list[Written], resting: Resting, done: Completion) -> None:
-        """A read buffer has ended, with these records or answers that rest on something: `done` is called when every
-        sync backup holds the records, and has confirmed what the other answers rest on.
+    def close_batch(
+        self, records: list[Written], puts: list[MapReplica], resting: Resting, done: Completion
+    ) -> None:
+        """A read buffer has ended, with these records and stores, or answers that rest on something: `done` is called
+        when every sync backup holds all that was written, and has confirmed what the other answers rest on.
         """
         self.unsent += records
         rests = self._rest(resting) if resting else None
-        if not records:
+        if not records and not puts:
             if rests is None:
                 done(True)
             else:
                 rests.told.append(done)
             return
-        targets = records[0][1].targets
-        if len(records) > 1:
+        targets = (puts[0] if puts else records[0][1]).targets
+        if len(records) + len(puts) > 1:
             several = {held.targets for _, held, _ in records}
+            several.update([held.targets for held in puts])
             if len(several) > 1:
                 targets = tuple(sorted(NOBODY.union(*several)))
         batch = self._joinable.get(targets) or self._begin(targets)
-        backlog = self.backlog
-        slow, parts = backlog.slow, batch.records
-        size = RECORD_BYTES * len(records)
-        for partition, held, record in records:
-            size += len(record.key) + len(record.value)
-            if held.changes:
-                size += len(record.old or b"")
-            part = parts.get(partition)
-            if part is None:
-                parts[partition] = [(held, record)]
-                self._of_partition.setdefault(partition, {})[batch.number] = batch
-            else:
-                waited = part[-1][0] is held
-                part.append((held, record))
-                if waited:
-                    # Nothing of the batch has left: whoever holds the map is waited for already.
-                    continue
-            batch.wait_for(partition, held, slow)
-            if held.journal == "sync" and batch.on_disk:
-                batch.wait_for_disk()
+        size = self._add_records(batch, records) if records else 0
+        if puts:
+            size += self._add_puts(batch, puts)
         batch.size += size
+        backlog = self.backlog
         backlog.bytes += size
         if backlog.bytes > backlog.most:
             backlog.grown()
@@ -141,6 +146,68 @@ class Batches:
             batch.told.append(done)
         else:
             done(True)
+
+    def _add_records(self, batch: Batch, records: list[Written]) -> int:
+        """Have the batch wait for these; answers their bytes."""
+        slow, parts = self.backlog.slow, batch.records
+        size = 0
+        for partition, held, update in records:
+            if isinstance(update, Puts):
+                size += RECORD_BYTES * update.count + len(update.data)
+            else:
+                size += RECORD_BYTES + len(update.key) + len(update.value)
+                if held.changes:
+                    size += len(update.old or b"")
+            part = parts.get(partition)
+            if part is None:
+                parts[partition] = [(held, update)]
+                self._of_partition.setdefault(partition, {})[batch.number] = batch
+            else:
+                waited = bool(part) and part[-1][0] is held
+                part.append((held, update))
+                if waited:
+                    # Nothing of the batch has left: whoever holds the map is waited for already.
+                    continue
+            batch.wait_for(partition, held, slow)
+            if held.journal == "sync" and batch.on_disk:
+                batch.wait_for_disk()
+        return size
+
+    def _add_puts(self, batch: Batch, puts: list[MapReplica]) -> int:
+        """The same of what compiled code has stored. The batch gets the stores themselves when they are taken."""
+        slow, parts = self.backlog.slow, batch.records
+        size = 0
+        for held in puts:
+            each = held.unsent
+            assert each is not None, "they were added to it"
+            count, brought = each.close()
+            size += RECORD_BYTES * count + brought
+            partition, waiting = each.partition, each.parts
+            part = parts.get(partition)
+            if part is None:
+                part = parts[partition] = []
+                self._of_partition.setdefault(partition, {})[batch.number] = batch
+            elif waiting and waiting[-1] is part:
+                continue
+            if each.sizes:
+                if not waiting:
+                    self._unsent_puts.append(held)
+                waiting.append(part)
+            batch.wait_for(partition, held, slow)
+            if held.journal == "sync" and batch.on_disk:
+                batch.wait_for_disk()
+        return size
+
+    def _take_puts(self) -> None:
+        """What compiled code has stored in buffers that have ended is written down as what was written."""
+        puts, self._unsent_puts = self._unsent_puts, []
+        unsent = self.unsent
+        for held in puts:
+            each = held.unsent
+            assert each is not None, "they were added to it"
+            taken = each.take_closed(held, held.updates.hwm)
+            if taken is not None:
+                unsent.append((each.partition, held, taken))
 
     def _rest(self, resting: Resting) -> Batch | None:
         """Ask the sync backups of what this buffer's answers rest on. Returns what these wait for, if for anything.
@@ -222,6 +289,7 @@ class Batches:
     def close_batch_for(
         self,
         records: list[Written],
+        puts: list[MapReplica],
         resting: Resting,
         done: Completion,
         client: bytes,
@@ -231,15 +299,17 @@ class Batches:
         is called at once, while `acks` says how many will.
         """
         backups: dict[str, set[int]] = {}
-        for partition, held, _ in records:
+        places = [(partition, held) for partition, held, _ in records]
+        places += [(held.unsent.partition, held) for held in puts if held.unsent is not None]
+        for partition, held in places:
             for member in held.sync:
                 backups.setdefault(member, set()).add(partition)
-        durable = any(held.journal == "sync" for _, held, _ in records)
+        durable = any(held.journal == "sync" for _, held in places)
         collectors = self.collectors
         if collectors is None or not backups or durable or resting or not collectors.reached(client, backups):
-            self.close_batch(records, resting, done)
+            self.close_batch(records, puts, resting, done)
             return
-        self.close_batch(records, resting, lambda known: None)
+        self.close_batch(records, puts, resting, lambda known: None)
         for member, partitions in backups.items():
             self._acks.setdefault(member, []).append(Ack(client, correlations, sorted(partitions)))
         self.acks = len(backups)
@@ -257,28 +327,32 @@ class Batches:
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
         self._rests, self._turn_began = None, self._number
+        if self._unsent_puts:
+            self._take_puts()
         if not self.unsent and not self.unsent_batches:
             return
         records, self.unsent = self.unsent, []
         numbers, self.unsent_batches = self.unsent_batches, []
         rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
-        outgoing, written, urgent = self._lay_out(records)
+        leaving = self._lay_out(records)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         for batch in batches:
             for partition in batch.resting:
                 for target, waited in batch.need.items():
                     if partition in waited:
                         # A section without records: whoever still follows this primary says so.
-                        outgoing.setdefault(target, {}).setdefault(
+                        leaving.to.setdefault(target, {}).setdefault(
                             partition, Section(partition, rows[partition].version, [], terms[partition])
                         )
-        for target, sections in outgoing.items():
+        for target, sections in leaving.to.items():
             message = Replicate(numbers, list(sections.values()), self._acks.get(target, []))
             self._out.send(MemberId(target), message)
         self._acks.clear()
-        for partition, part in written.items():
-            self._log.wrote(partition, terms[partition], part, urgent=urgent)
+        for partition, part in leaving.written.items():
+            self._log.wrote(partition, terms[partition], part, urgent=leaving.urgent)
+        for partition, puts in leaving.stored:
+            self._log.stored(partition, terms[partition], puts, urgent=leaving.urgent)
         if any(not batch.on_disk for batch in batches):
             self._log.when_durable(lambda: self._on_disk(batches))
         for batch in batches:
@@ -288,39 +362,39 @@ class Batches:
             self._timer = True
             self._out.timer(TimerName.BACKUPS, self._look_ns)
 
-    def _lay_out(
-        self, records: list[Written]
-    ) -> tuple[dict[str, dict[int, Section]], dict[int, list[Record]], bool]:
-        """Remember these records. Answers what goes to each member, by partition; what is to be written down here, by
-        partition; and whether somebody waits for that.
-        """
-        outgoing: dict[str, dict[int, Section]] = {}
-        written: dict[int, list[Record]] = {}
-        urgent = False
-        rows, terms = self._targets.rows, self._targets.terms
+    def _lay_out(self, records: list[Written]) -> _Leaving:
+        """Remember these records, and say where they go."""
+        leaving = _Leaving()
+        rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
         for (partition, held), part in by_map(records).items():
             term = terms[partition]
-            puts = None if held.changes else as_puts(part)
+            puts, rest = _together(part, packed=not held.changes)
             if puts is not None:
-                held.keep_puts(term, puts, self._tail_bytes)
+                held.keep_puts(term, puts, limit)
             else:
-                held.keep(term, part, held.changes or self._tail_bytes)
+                held.keep(term, rest, held.changes or limit)
             held.state.settle()
             if held.journal != "off":
-                written.setdefault(partition, []).extend(part)
-                urgent = urgent or held.journal == "sync"
-            for target in held.targets:
-                sections = outgoing.get(target)
-                if sections is None:
-                    sections = outgoing[target] = {}
-                section = sections.get(partition)
-                if section is None:
-                    section = sections[partition] = Section(partition, rows[partition].version, [], term, [])
+                leaving.urgent = leaving.urgent or held.journal == "sync"
                 if puts is not None:
-                    section.puts.append(puts)
+                    leaving.stored.append((partition, puts))
                 else:
-                    section.records.extend(part)
-        return outgoing, written, urgent
+                    leaving.written.setdefault(partition, []).extend(rest)
+            for target in held.targets:
+                sections = leaving.to.get(target)
+                if sections is None:
+                    sections = leaving.to[target] = {}
+                section = sections.get(partition)
+                if section is not None:
+                    section.records.extend(rest)
+                    if puts is not None:
+                        section.puts.append(puts)
+                else:
+                    version = rows[partition].version
+                    sections[partition] = Section(
+                        partition, version, rest.copy(), term, [] if puts is None else [puts]
+                    )
+        return leaving
 
     def on_timer(self) -> None:
         """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""
@@ -458,6 +532,7 @@ class Batches:
         """The batches of a partition whose row has changed: its records go out again, so nothing joins them now."""
         batches = list(self._of_partition.get(partition, {}).values())
         if batches:
+            self._take_puts()
             self._joinable.clear()
         return batches
 
@@ -482,7 +557,8 @@ class Batches:
         """Call `done` when everybody who must hold the records of a request that was applied before does."""
         for batch in self._of_partition.get(partition, {}).values():
             if (batch.need or batch.courtesy or not batch.on_disk) and any(
-                id_of(record.request) == request_id for _, record in batch.records[partition]
+                isinstance(update, Record) and id_of(update.request) == request_id
+                for _, update in batch.records[partition]
             ):
                 batch.told.append(done)
                 batch.asked_ns = self._out.now_ns
@@ -519,6 +595,20 @@ class Batches:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "records not sent": len(self.unsent) + len(self.unsent_batches) + len(self._joinable),
+            "records not sent": len(self.unsent)
+            + len(self._unsent_puts)
+            + len(self.unsent_batches)
+            + len(self._joinable),
             "batches": len(self._waiting) + len(self._of_partition) + len(self._rested),
         }
+
+
+def _together(part: list[Recorded], *, packed: bool) -> tuple[Puts | None, list[Record]]:
+    """What was done to one map and partition, in the order of the counter: as packed stores, if it may and can be, or
+    one by one.
+    """
+    if len(part) == 1 and isinstance(part[0], Puts):
+        return part[0], []
+    records = one_by_one(part)
+    puts = as_puts(records) if packed else None
+    return puts, [] if puts is not None else records

@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Replicate, Section
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Record, one_by_one
 from holdfast.core.replication.acknowledgement import Batches
 from holdfast.core.replication.targets import Targets
 from holdfast.core.store.partition import PartitionCopy
@@ -30,10 +32,10 @@ def retarget(copy: PartitionCopy, targets: Targets, batches: Batches, out: Outbo
     again: dict[str, list[Record]] = {}
     for batch in waiting:
         batch.forget(partition)
-        for held, record in batch.records[partition]:
+        for held, update in batch.records[partition]:
             batch.wait_for(partition, held, batches.backlog.slow)
             for target in held.targets:
-                again.setdefault(target, []).append(record)
+                again.setdefault(target, []).extend(one_by_one((update,)))
         for name in sorted(batch.resting.get(partition, ())):
             sync = targets.followers(partition, name)[1]
             batch.rest_on(partition, name, sync)
@@ -42,6 +44,8 @@ def retarget(copy: PartitionCopy, targets: Targets, batches: Batches, out: Outbo
     version = targets.rows[partition].version
     numbers = [batch.number for batch in waiting]
     for target, records in again.items():
+        # Buffers of one turn may have joined batches crosswise: an older batch may hold newer updates.
+        records.sort(key=attrgetter("counter"))
         out.send(
             MemberId(target),
             Replicate(numbers, [Section(partition, version, records, targets.terms[partition])]),

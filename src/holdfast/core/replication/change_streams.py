@@ -100,9 +100,9 @@ class ChangeStreams:
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
         """The heads of the partitions that are served here, and which are not."""
         unsent: dict[int, int] = {}
-        for partition, of, record in self._lane.unsent:
-            if of.name == name and record.change is not Change.CALL:
-                unsent.setdefault(partition, record.counter)
+        for partition, of, update in self._lane.unsent:
+            if of.name == name and isinstance(update, Record) and update.change is not Change.CALL:
+                unsent.setdefault(partition, update.counter)
         found: dict[int, Reach] = {}
         moved: list[int] = []
         for partition in dict.fromkeys(partitions):
@@ -129,8 +129,9 @@ class ChangeStreams:
         counter = held.counter if unsent is None else unsent - 1
         for batch in self._lane.batches_of(partition):
             if _waits(batch, partition, held):
-                first = next((record for of, record in batch.records[partition] if of is held), None)
+                first = next((update for of, update in batch.records[partition] if of is held), None)
                 if first is not None:
+                    assert isinstance(first, Record), "a map with a change stream has records"
                     counter = min(counter, first.counter - 1)
         return counter
 

@@ -57,6 +57,7 @@ COMMAND_BYTES = 1 << 20
 """Of the requests in one entry of the log, at about."""
 PROPOSED_MOST = 2
 """Entries of a partition that are on their way: what comes meanwhile goes into the next one."""
+ALL = 1 << 60
 PIECE_ENTRIES = 500
 """Of a map in one piece of a state."""
 READ_AGAIN_NS = 500 * MILLISECOND
@@ -252,15 +253,12 @@ class ZoneState:
     def sweep(self, heard: Hearer | None) -> None:
         """Take out everything whose time is over."""
         for held in self.maps.values():
-            for key in held.state.due(self.now_ns(), len(held.state.entries)):
+            for key in held.state.due(self.now_ns(), ALL):
                 self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
 
     def has_ended(self, wall_ms: int) -> bool:
         """Whether the time of some entry is over."""
-        for held in self.maps.values():
-            if held.state.deadlines and held.state.deadlines[0][0] <= self.now_ns(wall_ms):
-                return True
-        return False
+        return any(held.state.may_end(self.now_ns(wall_ms)) for held in self.maps.values())
 
     # -- another copy of it
 

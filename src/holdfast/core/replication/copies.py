@@ -163,16 +163,21 @@ class Copies:
         return not waits
 
     def _next(self, copy: PartitionCopy, section: Section) -> bool:
-        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates, and are
-        not written down. Answers whether it was that; else nothing was done.
+        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates. Answers
+        whether it was that; else nothing was done.
         """
         puts = section.puts
-        if len(puts) != 1 or section.records or self._log.on:
+        if len(puts) != 1 or section.records:
             return False
         held = copy.maps.get(puts[0].map)
         if held is None:
             return False
-        return held.apply_puts(section.term, puts[0], self._out.now_ns, held.changes or self._tail_bytes)
+        limit = held.changes or self._tail_bytes
+        if not held.apply_puts(section.term, puts[0], self._out.now_ns, limit):
+            return False
+        if self._log.on:
+            self._write_down_puts(section, puts[0])
+        return True
 
     def _look_at(self, partition: int) -> None:
         """After records: has a copy become whole, and does somebody watch?"""
@@ -205,6 +210,14 @@ class Copies:
         written = [record for record in applied if modes[record.map] != "off"]
         if written:
             self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
+
+    def _write_down_puts(self, section: Section, puts: Puts) -> None:
+        """The same of packed stores that were applied."""
+        mode = self._settings.object(puts.map).journal
+        if mode == "sync":
+            self._awaits_disk = True
+        if mode != "off":
+            self._log.stored(section.partition, section.term, puts, urgent=mode == "sync")
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
@@ -257,8 +270,7 @@ class Copies:
             alone = Section(section.partition, section.version, puts.records(), section.term)
             self._write_records(copy, alone)
         elif self._log.on:
-            alone = Section(section.partition, section.version, puts.records(), section.term)
-            self._write_down(copy, alone, alone.records)
+            self._write_down_puts(section, puts)
 
     def _write_records(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns
@@ -467,8 +479,7 @@ class Copies:
         self.cuts.sweep()
         for copy in self.held.values():
             for held in copy.maps.values():
-                if held.state.deadlines:
-                    held.state.tidy(self._out.now_ns)
+                held.state.tidy(self._out.now_ns)
 
     @property
     def leftovers(self) -> dict[str, int]:

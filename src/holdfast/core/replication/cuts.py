@@ -35,7 +35,8 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Completion
 from holdfast.core.store.entry_mapping import Entries
-from holdfast.core.store.map_state import Expiry, MapState
+from holdfast.core.store.expiry import Expiry
+from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -81,7 +82,7 @@ class Pin:
         self.taken_ns = now_ns
         """By this member's clock: what is left of times to live is told as it was then, here. Another holder applied
         the cut, and each entry before it, at moments of its own, so it tells a little more or less."""
-        self.expiries: dict[bytes, Expiry] = held.state.expiries.copy()
+        self.expiries: dict[bytes, Expiry] = dict(held.state.expiries.items())
         self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
         """On the primary that made it: who keeps it, once it is known."""
@@ -308,15 +309,13 @@ class Cuts:
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
-        """Take out what has ended (replication/C-4), at most `may_end` entries; answers how many more there may be, 0
-        when it was too much for now.
+        """Take out what has ended (replication/C-4), looking at no more than `may_end` entries; answers how many more
+        may be looked at, 0 when it was too much for now.
         """
         for held in written:
-            before = len(held.state.entries)
-            self.lane.expire(copy, held, may_end)
-            assert 0 <= before - len(held.state.entries) <= may_end, "no more ends than may"
-            may_end -= before - len(held.state.entries)
-            if may_end <= 0:
+            may_end -= self.lane.expire(copy, held, may_end)
+            assert may_end >= 0, "no more are looked at than may"
+            if not may_end or held.state.may_end(self._out.now_ns):
                 return 0
         return may_end
 

@@ -7,7 +7,7 @@ what a change of the row does to both that of `assignment_changes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -95,6 +95,8 @@ class Lane:
         """Whether there are maps whose reads are confirmed."""
         self.locks_entries = settings.transactional
         """Whether there are maps whose entries transactions may lock."""
+        self._swept = 0
+        """The partition with which the next sweep begins."""
         self._locks_begin: dict[str, bytes] = {}
         """How the keys begin under which the locks of a map's entries are kept, by its name."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
@@ -109,7 +111,9 @@ class Lane:
         self.awaited: dict[int, Awaited] = {}
         """Partitions that somebody waits to see changed (`PrimaryCopy.wake`)."""
         self.open_records: list[Written] = []
-        """Of the buffer that is being worked on. Sessions may add to it what they write as `set` and `remove` do."""
+        """Of the buffer that is being worked on."""
+        self.open_puts: list[MapReplica] = []
+        """Those to whose unsent stores that buffer has added."""
         self._resting: dict[tuple[int, str], AnyReplica | None] = {}
         """Partitions and maps that answers of that buffer rest on, without having changed anything."""
         self.targets = Targets(settings, journal=log.on)
@@ -182,11 +186,29 @@ class Lane:
                 )
             else:
                 record = Record(name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
-            self.open_records.append((copy.partition, held, record))
+            self.record(copy, held, record)
         if self.listening:
             kind = EventKind.ADDED if old is None else EventKind.UPDATED
             self.emit(kind, held, key, value, old)
         return old
+
+    @property
+    def now_ns(self) -> int:
+        """What the member takes for the time, by which entries end."""
+        return self._out.now_ns
+
+    def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None:
+        """Queue the record of a change that was made and counted."""
+        unsent = held.unsent
+        if unsent is not None and unsent.sizes:
+            # What was stored before comes before it (store/U-1).
+            partition, end = copy.partition, record.counter - 1
+            closed = unsent.take_closed(held, end)
+            if closed is not None:
+                self.batches.unsent.append((partition, held, closed))
+            if unsent.sizes:
+                self.open_records.append((partition, held, unsent.take(held, end)))
+        self.open_records.append((copy.partition, held, record))
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """Take an entry out and queue the record; answers the old value."""
@@ -256,7 +278,7 @@ class Lane:
         if held.recorded:
             told = (b"", old, self._out.wall_ms()) if held.changes else ()
             record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *told)
-            self.open_records.append((copy.partition, held, record))
+            self.record(copy, held, record)
 
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
         """Number what was decided, apply it, and queue the record; answers what applying it answers."""
@@ -279,7 +301,7 @@ class Lane:
                 record = msgspec.structs.replace(
                     record, request=naming(update.transaction), old=known, time_ms=self._out.wall_ms()
                 )
-            self.open_records.append((copy.partition, held, record))
+            self.record(copy, held, record)
         if kind is not None and held.name in self.listening:
             tells = change in (Change.SET, Change.CALL)
             value = update.value if tells else old if change is Change.EXPIRY else None
@@ -311,6 +333,7 @@ class Lane:
         copy.requests.note(mark)
         if len(self.open_records) > since:
             partition, held, record = self.open_records[-1]
+            assert isinstance(record, Record), "whoever has an id makes records"
             self.open_records[-1] = (
                 partition,
                 held,
@@ -352,54 +375,72 @@ class Lane:
         pair = self._defaults[name] = (chosen.ttl_ms, chosen.max_idle_ms)
         return pair
 
-    def sweep(self, limit: int, copies: Iterable[PartitionCopy | None] | None = None) -> None:
-        """Remove entries whose time is over, up to `limit` in each map and partition; seals its own batch.
+    def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> bool:
+        """Look at up to `limit` entries that may have ended, and remove those whose time is over; seals its own batch.
+        The next sweep goes on where this one came to its limit. Answers whether there are more.
 
         `copies`: those that are looked at, instead of all that sessions may write to.
         """
-        for copy in self.serving if copies is None else copies:
+        if copies is None:
+            copies = self.serving
+        now_ns, more = self._out.now_ns, False
+        for partition in chain(range(self._swept, len(copies)), range(min(self._swept, len(copies)))):
+            copy = copies[partition]
             if copy is None:
                 continue
             for held in copy.maps.values():
-                if held.state.deadlines:
-                    self.expire(copy, held, limit)
+                if held.state.may_end(now_ns):
+                    limit -= self.expire(copy, held, limit)
+                    more = held.state.may_end(now_ns)
+            if more or limit <= 0:
+                self._swept, more = partition, True
+                break
         self.close_batch(lambda known: None)
+        return more
 
-    def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> None:
-        """Remove up to `limit` entries of a map whose time is over."""
-        for key in held.state.due(self._out.now_ns, limit):
+    def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
+        """Remove the entries of a map whose time is over, of up to `limit` that are looked at; answers how many are."""
+        ended, looked = held.state.endings.due(self._out.now_ns, limit)
+        for key in ended:
             self._expire(copy, held, key)
+        return looked
 
     # -- batches: what leaves this lane, and what is known of it (`acknowledgement`)
 
     @property
     def settled(self) -> bool:
         """Whether the open buffer has nothing to be sent, written down or confirmed."""
-        return not self.open_records and not self._resting
+        return not self.open_records and not self.open_puts and not self._resting
 
     def close_batch(self, done: Completion) -> None:
         """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
         has confirmed what the other answers rest on.
         """
-        records, resting = self.open_records, self._resting
-        if not records and not resting:
+        records, puts, resting = self.open_records, self.open_puts, self._resting
+        if not records and not puts and not resting:
             done(True)
             return
-        self.open_records = []
-        if resting:
-            self._resting = {}
-        self.batches.close_batch(records, resting, done)
+        self._begin_buffer()
+        self.batches.close_batch(records, puts, resting, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
         """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
         is called at once, while `acks` says how many will.
         """
-        records, resting = self.open_records, self._resting
-        if not records and not resting:
+        records, puts, resting = self.open_records, self.open_puts, self._resting
+        if not records and not puts and not resting:
             done(True)
             return
-        self.open_records, self._resting = [], {}
-        self.batches.close_batch_for(records, resting, done, client, correlations)
+        self._begin_buffer()
+        self.batches.close_batch_for(records, puts, resting, done, client, correlations)
+
+    def _begin_buffer(self) -> None:
+        if self.open_records:
+            self.open_records = []
+        if self.open_puts:
+            self.open_puts = []
+        if self._resting:
+            self._resting = {}
 
     @property
     def acks(self) -> int:
@@ -433,7 +474,7 @@ class Lane:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "records of an open buffer": len(self.open_records) + len(self._resting),
+            "records of an open buffer": len(self.open_records) + len(self.open_puts) + len(self._resting),
             **self.batches.leftovers,
             "destinations of migrations": len(self.joining),
         }

@@ -47,6 +47,7 @@ from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.services.transaction_branches import Branches, wait_for_lock
+from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 
@@ -57,6 +58,8 @@ SLICE_BYTES = 8 << 20
 bytes of them: some 20 ms of work. The others follow in slices of their own."""
 COUNT_ENTRIES = 20
 """Counting the entries of a partition takes as long as looking at so many, at about."""
+CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
+"""So does taking one out, here and later on the backups; and telling observers of one that has changed."""
 
 
 class PrimaryCopy:
@@ -314,16 +317,24 @@ class PrimaryCopy:
                 continue
             held = copy.maps.get(request.map)
             if held is not None:
+                entries += _effort(request, held.state)
                 decision = decide_whole(held.state, request, self._out.now_ns)
                 for update in decision.updates:
                     lane.carry_out(copy, held, update)
-                counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not held.state.expiries
-                entries += COUNT_ENTRIES if counts else len(held.state.entries)
                 size += bytes_of(decision.answer)
                 value = merge(request.op, value, decision.answer)
         if value is None:
             value = decide_whole(None, request, self._out.now_ns).answer
         return value, locked, max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
+
+
+def _effort(request: Request, state: MapState) -> int:
+    """As how many entries, looked at, this counts in one partition, before it is done."""
+    if request.op in READS:
+        counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries
+        return COUNT_ENTRIES if counts else len(state.entries)
+    # Whoever observes the map has to hear what has changed before the entries go.
+    return COUNT_ENTRIES + CLEAR_ENTRIES * len(state.entries) + TOLD_ENTRIES * len(state.touched or ())
 
 
 def _nobody(known: bool) -> None:

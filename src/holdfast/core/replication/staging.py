@@ -324,7 +324,7 @@ class StagingReplica:
         if fill.sequence == 1:
             self._plan(fill.plans, now_ns)
         for part in fill.maps:
-            if part.keys:
+            if part.keys or part.sizes:
                 self._of(part.map).pour(part, now_ns)
         for missed in fill.records:
             filled = self._of(missed.map)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from holdfast.config import Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.store.replica import AnyReplica
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.replica import AnyReplica, UnsentPuts
 
 
 class Targets:
@@ -41,6 +42,8 @@ class Targets:
         held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
         if not held.recorded:
             held.state.not_compared()
+        elif held.unsent is None and isinstance(held.state, MapState) and held.state.packs:
+            held.unsent = UnsentPuts(partition)
 
     def followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:
         """Who gets the records of a map in a partition that is served here, and who of them has to have them first."""

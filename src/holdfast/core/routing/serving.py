@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import BackpressureChanged, Outbox
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.notices import (
     AssignmentChanged,
     HandoverBegan,
@@ -19,6 +19,7 @@ from holdfast.core.model.notices import (
     ViewInstalled,
 )
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import Room
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
@@ -26,7 +27,9 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
 
-SWEEP_LIMIT = 100
+SWEEP_LIMIT = 200
+"""Entries that are looked at in one turn."""
+SWEEP_ON_NS = MILLISECOND
 MEMORY_SHORT = (
     "memory is nearly full: writes that store entries are refused until entries are removed, a member "
     "joins, or limits.memory_bytes is raised"
@@ -207,7 +210,11 @@ class Serving:
     # -- from time to time
 
     def sweep(self) -> None:
-        """Remove what is over; also where memory is short, for there it is waited for."""
+        """Remove what is over; also where memory is short, for there it is waited for. When many entries end at the
+        same time it goes on a little later, so that nobody waits for all of them.
+        """
         refusals = self._router.refusals
         held_up = refusals.passive or refusals.full or self._lane.backlog.refusing
-        self._lane.sweep(SWEEP_LIMIT, self._lane.serving if held_up else self._lane.leading)
+        more = self._lane.sweep(SWEEP_LIMIT, self._lane.serving if held_up else self._lane.leading)
+        if more:
+            self._out.timer(TimerName.EXPIRY, SWEEP_ON_NS)

@@ -14,16 +14,44 @@ The dictionary is the reference, and what plain Python and the simulator use. Wh
 - store/E-5: Keys are hashed as Python hashes bytes, with this process's secret: whoever chooses keys cannot know which
   of them meet. Where they do meet (the seed is known, or a test wants it) segments grow beyond the limit, and the
   directory never has more than a few places for each segment that entries could fill.
+- store/E-7: An entry that ends has 20 bytes more in its block (its time to live, since when, its place in a heap), or
+  44 if it ends when it was not used for long, and 8 in that heap, which is sorted by what the blocks say. What replaces
+  an entry's value keeps its ending; whoever takes the entry out takes that out, too: nothing is noted of what is gone.
 - store/E-6: The order of an iteration is that of the hashes: another one in every process. It goes on while values are
   overwritten, and raises RuntimeError after a key has come or gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from holdfast.core.store.expiry import Endings, Expiry
 
 Entries: TypeAlias = MutableMapping[bytes, bytes]
 """Keys to values, both as bytes objects and never as what only behaves like them."""
+
+
+@runtime_checkable
+class PackedEntries(Protocol):
+    """What entries can be stored in with no object for each: a table."""
+
+    def put_all(self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None) -> None:
+        """Store these keys and values, packed as in `core.model.records.Puts`, whose sizes are right. `touched` gets
+        the former value of each key that it does not have. None of these entries ends by itself.
+        """
+
+    def pack(
+        self, keys: list[bytes], begin: int, limit: int, *, some: bool
+    ) -> tuple[bytes, bytes, int, bool]:
+        """Pack the entries of these keys from number `begin` on, as many as fit into `limit` bytes with
+        `ENTRY_OVERHEAD` each, or one when `some`; without keys that are not there, and up to the first that has a large
+        value or ends. Answers sizes and data as in `Puts`, of how many keys that is, and whether the next did not fit.
+        """
+
+    def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
+        """When entries end, to be read (as they are at the time of the reading), and to be changed."""
+
+
 NewEntries: TypeAlias = Callable[[], Entries]
 """Makes one that is empty."""

@@ -1,6 +1,6 @@
 # What other compiled modules may call of the table without any object between: see `entry_table.pyx`.
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 
 cdef struct Segment:
@@ -18,7 +18,15 @@ cdef class EntryTable:
     cdef uint64_t _version
     cdef uint32_t _depth
     cdef uint32_t _mask
+    cdef unsigned char **_heap
+    cdef uint32_t _heaped
+    cdef uint32_t _heap_room
+    cdef uint32_t _ending
 
+    cdef bint some_end(self) noexcept
+    cdef bint has_ended(
+        self, const unsigned char *key, Py_ssize_t key_size, int64_t now_ns, bint touch, bint *ends
+    ) noexcept
     cdef const unsigned char *look(
         self, const unsigned char *key, Py_ssize_t key_size, Py_ssize_t *value_size
     ) noexcept
@@ -29,6 +37,16 @@ cdef class EntryTable:
         const unsigned char *value,
         Py_ssize_t value_size,
         bytes whole,
+    ) except -1
+    cdef int put_ending(
+        self,
+        const unsigned char *key,
+        Py_ssize_t key_size,
+        const unsigned char *value,
+        Py_ssize_t value_size,
+        int64_t ttl_ms,
+        int64_t max_idle_ms,
+        int64_t now_ns,
     ) except -1
     cdef bint discard(self, const unsigned char *key, Py_ssize_t key_size) except -1
 
@@ -47,3 +65,10 @@ cdef class EntryTable:
     cdef void _halve(self) noexcept
     cdef int _take(self, uint64_t *slot, uint32_t hashed) except -1
     cdef void _let_go(self) noexcept
+    cdef int _insert_block(self, unsigned char *block, uint32_t hashed) except -1
+    cdef int _reserve(self) except -1
+    cdef int _end(self, uint64_t *slot, int64_t ttl_ms, int64_t max_idle_ms, int64_t now_ns) except -1
+    cdef unsigned char *_reshape(self, uint64_t *slot, uint16_t form) except NULL
+    cdef void _settle(self, uint32_t at) noexcept
+    cdef void _push(self, unsigned char *block) noexcept
+    cdef void _unheap(self, unsigned char *block) noexcept

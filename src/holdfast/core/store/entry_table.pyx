@@ -11,10 +11,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from collections.abc import ItemsView, KeysView, Mapping, MutableMapping, ValuesView
+
+from holdfast.core.store.expiry import Expiry
 
 cdef extern from *:
     """
@@ -48,6 +50,19 @@ cdef enum:
     SLOTS_MOST = 1024
     DEPTH_MOST = 16
     AHEAD = 8
+    SIZE_BITS = 0x0FFF
+    IS_LARGE = 0x1000
+    ENDS = 0x2000
+    IDLES = 0x4000
+    ENDING_BYTES = 20
+    IDLING_BYTES = 44
+    NOWHERE = 0xFFFFFFFF
+    PACKED_OVERHEAD = 8
+
+cdef extern from *:
+    int64_t MS "1000000LL"
+cdef int64_t NEVER = 0x7FFFFFFFFFFFFFFF
+cdef int64_t LONGEST_MS = 1 << 62
 
 LARGE = LARGE_BYTES
 """Bytes from which on a value is an object of its own."""
@@ -55,8 +70,8 @@ SLOTS_MAX = SLOTS_MOST
 """Slots of a segment at which it is split instead of growing, if that is of use."""
 
 
-# -- blocks: u32 hash, u16 bytes of the key, u16 bytes of the value; then for a LONG key a u64 with its size, for a LONG
-# -- value the reference; then the key, and a value that is not LONG
+# -- blocks: u32 hash, u16 bytes of the key, u16 bytes of the value and what it has; then for a LONG key a u64 with its
+# -- size, for a large value the reference; then the ending, if it ends; then the key, and a value that is not large
 
 
 cdef inline Py_ssize_t key_size_of(const unsigned char *block) noexcept nogil:
@@ -64,13 +79,26 @@ cdef inline Py_ssize_t key_size_of(const unsigned char *block) noexcept nogil:
     return size if size != LONG else <Py_ssize_t> (<const uint64_t *> (block + HEAD))[0]
 
 
-cdef inline Py_ssize_t key_at(const unsigned char *block) noexcept nogil:
+cdef inline uint16_t form_of(const unsigned char *block) noexcept nogil:
+    """ENDS, and IDLES, or 0."""
+    return (<const uint16_t *> (block + 4))[1] & (ENDS | IDLES)
+
+
+cdef inline Py_ssize_t ending_bytes(uint16_t form) noexcept nogil:
+    return IDLING_BYTES if form & IDLES else ENDING_BYTES if form else 0
+
+
+cdef inline Py_ssize_t ending_at(const unsigned char *block) noexcept nogil:
     cdef const uint16_t *sizes = <const uint16_t *> (block + 4)
-    return HEAD + (8 if sizes[0] == LONG else 0) + (8 if sizes[1] == LONG else 0)
+    return HEAD + (8 if sizes[0] == LONG else 0) + (8 if sizes[1] & IS_LARGE else 0)
+
+
+cdef inline Py_ssize_t key_at(const unsigned char *block) noexcept nogil:
+    return ending_at(block) + ending_bytes(form_of(block))
 
 
 cdef inline bint is_large(const unsigned char *block) noexcept nogil:
-    return (<const uint16_t *> (block + 4))[1] == LONG
+    return (<const uint16_t *> (block + 4))[1] & IS_LARGE
 
 
 cdef inline PyObject **reference_at(unsigned char *block) noexcept nogil:
@@ -83,7 +111,7 @@ cdef inline const unsigned char *value_in(unsigned char *block, Py_ssize_t *size
         whole = reference_at(block)[0]
         size[0] = PyBytes_GET_SIZE(<object> whole)
         return <const unsigned char *> PyBytes_AS_STRING(<object> whole)
-    size[0] = (<const uint16_t *> (block + 4))[1]
+    size[0] = (<const uint16_t *> (block + 4))[1] & SIZE_BITS
     return block + key_at(block) + key_size_of(block)
 
 
@@ -108,7 +136,7 @@ cdef inline Py_ssize_t rounded(Py_ssize_t size) noexcept nogil:
 cdef inline Py_ssize_t block_size(const unsigned char *block) noexcept nogil:
     """Bytes of the block itself."""
     cdef Py_ssize_t size = key_at(block) + key_size_of(block)
-    return rounded(size if is_large(block) else size + (<const uint16_t *> (block + 4))[1])
+    return rounded(size if is_large(block) else size + ((<const uint16_t *> (block + 4))[1] & SIZE_BITS))
 
 
 cdef unsigned char *new_block(
@@ -118,11 +146,12 @@ cdef unsigned char *new_block(
     const unsigned char *value,
     Py_ssize_t value_size,
     bytes whole,
+    uint16_t form,
 ) except NULL:
-    """`whole`: the value as an object, if there is one."""
+    """`whole`: the value as an object, if there is one. `form`: whether it ends; how is to be filled in."""
     cdef bint large = value_size >= LARGE_BYTES
     cdef bint long_key = key_size >= LONG
-    cdef Py_ssize_t begins = HEAD + (8 if long_key else 0) + (8 if large else 0)
+    cdef Py_ssize_t begins = HEAD + (8 if long_key else 0) + (8 if large else 0) + ending_bytes(form)
     cdef unsigned char *block
     if large and whole is None:
         whole = PyBytes_FromStringAndSize(<const char *> value, value_size)
@@ -134,7 +163,7 @@ cdef unsigned char *new_block(
         raise MemoryError("memory is not where the table can point to: set member.lane to 'python'")
     (<uint32_t *> block)[0] = hashed
     (<uint16_t *> (block + 4))[0] = LONG if long_key else <uint16_t> key_size
-    (<uint16_t *> (block + 4))[1] = LONG if large else <uint16_t> value_size
+    (<uint16_t *> (block + 4))[1] = form | (IS_LARGE if large else <uint16_t> value_size)
     if long_key:
         (<uint64_t *> (block + HEAD))[0] = key_size
     memcpy(block + begins, key, key_size)
@@ -153,6 +182,85 @@ cdef inline void free_block(unsigned char *block) noexcept:
     PyObject_Free(block)
     if whole is not NULL:
         Py_DECREF(<object> whole)
+
+
+cdef inline uint32_t word_of(const unsigned char *at) noexcept nogil:
+    """Four bytes, the lowest first."""
+    return at[0] | (<uint32_t> at[1] << 8) | (<uint32_t> at[2] << 16) | (<uint32_t> at[3] << 24)
+
+
+cdef inline void put_word(unsigned char *to, uint32_t number) noexcept nogil:
+    """The same, written."""
+    to[0], to[1], to[2], to[3] = number & 0xFF, (number >> 8) & 0xFF, (number >> 16) & 0xFF, number >> 24
+
+
+# -- endings: u32 place in the heap, then i64 each: when it was stored, the time to live; and of what idles the maximum
+# -- idle time, when it was used, and under which moment it is in the heap
+
+
+cdef inline uint32_t place_of(const unsigned char *block) noexcept nogil:
+    cdef uint32_t found
+    memcpy(&found, block + ending_at(block), 4)
+    return found
+
+
+cdef inline void set_place(unsigned char *block, uint32_t at) noexcept nogil:
+    memcpy(block + ending_at(block), &at, 4)
+
+
+cdef inline int64_t number_of(const unsigned char *block, Py_ssize_t which) noexcept nogil:
+    cdef int64_t found
+    memcpy(&found, block + ending_at(block) + 4 + 8 * which, 8)
+    return found
+
+
+cdef inline void set_number(unsigned char *block, Py_ssize_t which, int64_t number) noexcept nogil:
+    memcpy(block + ending_at(block) + 4 + 8 * which, &number, 8)
+
+
+cdef inline int64_t after(int64_t since_ns, int64_t time_ms) noexcept nogil:
+    if time_ms > (NEVER - (since_ns if since_ns > 0 else 0)) // MS:
+        return NEVER
+    return since_ns + time_ms * MS
+
+
+cdef inline int64_t deadline_of(const unsigned char *block) noexcept nogil:
+    cdef int64_t ttl_ms = number_of(block, 1), by_ttl = NEVER, by_idle
+    if ttl_ms:
+        by_ttl = after(number_of(block, 0), ttl_ms)
+    if form_of(block) & IDLES:
+        by_idle = after(number_of(block, 3), number_of(block, 2))
+        if by_idle < by_ttl:
+            return by_idle
+    return by_ttl
+
+
+cdef inline int64_t noted_of(const unsigned char *block) noexcept nogil:
+    """Not later than the deadline."""
+    return number_of(block, 4) if form_of(block) & IDLES else deadline_of(block)
+
+
+cdef bint ends_before(const unsigned char *one, const unsigned char *other) noexcept nogil:
+    cdef int64_t mine = noted_of(one), its = noted_of(other)
+    cdef Py_ssize_t size, other_size
+    cdef int found
+    if mine != its:
+        return mine < its
+    size, other_size = key_size_of(one), key_size_of(other)
+    found = memcmp(one + key_at(one), other + key_at(other), size if size < other_size else other_size)
+    return found < 0 or (found == 0 and size < other_size)
+
+
+cdef expiry_object(const unsigned char *block):
+    cdef int64_t stored = number_of(block, 0)
+    cdef bint idles = form_of(block) & IDLES
+    return Expiry(
+        number_of(block, 1),
+        number_of(block, 2) if idles else 0,
+        stored,
+        number_of(block, 3) if idles else stored,
+        noted_of(block),
+    )
 
 
 # -- slots
@@ -249,6 +357,8 @@ cdef class EntryTable:
         self._version = 0
         self._depth = 0
         self._mask = hash_mask
+        self._heap = NULL
+        self._heaped = self._heap_room = self._ending = 0
 
     def __dealloc__(self):
         self._let_go()
@@ -282,13 +392,72 @@ cdef class EntryTable:
         if slot is not NULL:
             self._overwrite(slot, value, value_size, whole)
             return 0
-        block = new_block(hashed, key, key_size, value, value_size, whole)
-        try:
-            self._insert(<uint64_t> block | mark_of(hashed), hashed)
-        except MemoryError:
-            free_block(block)
-            raise
+        block = new_block(hashed, key, key_size, value, value_size, whole, 0)
+        self._insert_block(block, hashed)
         return 1
+
+    cdef int put_ending(
+        self,
+        const unsigned char *key,
+        Py_ssize_t key_size,
+        const unsigned char *value,
+        Py_ssize_t value_size,
+        int64_t ttl_ms,
+        int64_t max_idle_ms,
+        int64_t now_ns,
+    ) except -1:
+        """The same of an entry that ends so, counted from now; with both 0, of one that does not end."""
+        cdef uint32_t hashed = self._hash(key, key_size)
+        cdef uint64_t *slot = self._find(key, key_size, hashed) if self._count else NULL
+        cdef unsigned char *block
+        if slot is not NULL:
+            self._end(slot, ttl_ms, max_idle_ms, now_ns)
+            self._overwrite(slot, value, value_size, None)
+            return 0
+        if not ttl_ms and not max_idle_ms:
+            self._insert_block(new_block(hashed, key, key_size, value, value_size, None, 0), hashed)
+            return 1
+        self._reserve()
+        block = new_block(
+            hashed, key, key_size, value, value_size, None, ENDS | IDLES if max_idle_ms else ENDS
+        )
+        self._insert_block(block, hashed)
+        self._ending += 1
+        set_place(block, NOWHERE)
+        set_number(block, 0, now_ns)
+        set_number(block, 1, ttl_ms)
+        if max_idle_ms:
+            set_number(block, 2, max_idle_ms)
+            set_number(block, 3, now_ns)
+            set_number(block, 4, deadline_of(block))
+        self._push(block)
+        return 1
+
+    cdef bint some_end(self) noexcept:
+        """Whether there are entries that end."""
+        return self._ending > 0
+
+    cdef bint has_ended(
+        self, const unsigned char *key, Py_ssize_t key_size, int64_t now_ns, bint touch, bint *ends
+    ) noexcept:
+        """Whether the entry has ended; a living one counts as used now when `touch`. `ends`: whether it ever does."""
+        cdef uint64_t *slot
+        cdef unsigned char *block
+        ends[0] = False
+        if not self._ending:
+            return False
+        slot = self._find(key, key_size, self._hash(key, key_size))
+        if slot is NULL:
+            return False
+        block = block_of(slot[0])
+        if not form_of(block):
+            return False
+        ends[0] = True
+        if deadline_of(block) <= now_ns:
+            return True
+        if touch and form_of(block) & IDLES:
+            set_number(block, 3, now_ns)
+        return False
 
     cdef bint discard(self, const unsigned char *key, Py_ssize_t key_size) except -1:
         """Take the entry out; answers whether there was one."""
@@ -303,7 +472,96 @@ cdef class EntryTable:
         self._take(slot, hashed)
         return True
 
+    # -- for Python
+
+    def put_all(self, bytes sizes not None, bytes data not None, dict touched):
+        """Store many, packed (`entry_mapping.PackedEntries`). Raises ValueError when the sizes are not those of what
+        there is; then some are stored.
+        """
+        cdef const unsigned char *at_sizes = <const unsigned char *> PyBytes_AS_STRING(sizes)
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t number, count = PyBytes_GET_SIZE(sizes) // 8, left = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t key_size, value_size
+        cdef bytes key
+        for number in range(count):
+            key_size = word_of(at_sizes + 8 * number)
+            value_size = word_of(at_sizes + 8 * number + 4)
+            if key_size + value_size > left:
+                raise ValueError("packed entries that are longer than what there is")
+            if touched is not None:
+                key = PyBytes_FromStringAndSize(<const char *> at, key_size)
+                if key not in touched:
+                    touched[key] = self.get(key)
+            if self._ending:
+                self.put_ending(at, key_size, at + key_size, value_size, 0, 0, 0)
+            else:
+                self.put(at, key_size, at + key_size, value_size, None)
+            at += key_size + value_size
+            left -= key_size + value_size
+
+    def pack(self, list keys not None, Py_ssize_t begin, Py_ssize_t limit, *, bint some):
+        """Pack the entries of these keys, as many as fit (`entry_mapping.PackedEntries`)."""
+        cdef Py_ssize_t at, count = 0, taken = 0, total = 0, size, value_size = 0, most
+        cdef uint64_t *slot
+        cdef unsigned char *block
+        cdef unsigned char **blocks
+        cdef unsigned char *to_sizes
+        cdef unsigned char *to
+        cdef const unsigned char *value
+        cdef bint full = False
+        cdef bytes sizes, data
+        most = min(len(keys) - begin, max(limit, 0) // PACKED_OVERHEAD + 1)
+        blocks = <unsigned char **> PyMem_RawMalloc(sizeof(unsigned char *) * <size_t> max(most, 1))
+        if blocks is NULL:
+            raise MemoryError()
+        try:
+            for at in range(begin, len(keys)):
+                slot = self._slot(<bytes?> keys[at])
+                if slot is not NULL:
+                    block = block_of(slot[0])
+                    if is_large(block) or form_of(block):
+                        break
+                    value_in(block, &value_size)
+                    size = key_size_of(block) + value_size + PACKED_OVERHEAD
+                    if total + size > limit and not (some and not count):
+                        full = True
+                        break
+                    blocks[count] = block
+                    count += 1
+                    total += size
+                taken += 1
+            sizes = PyBytes_FromStringAndSize(NULL, 8 * count)
+            data = PyBytes_FromStringAndSize(NULL, total - PACKED_OVERHEAD * count)
+            to_sizes = <unsigned char *> PyBytes_AS_STRING(sizes)
+            to = <unsigned char *> PyBytes_AS_STRING(data)
+            for at in range(count):
+                block = blocks[at]
+                size = key_size_of(block)
+                value = value_in(block, &value_size)
+                put_word(to_sizes + 8 * at, <uint32_t> size)
+                put_word(to_sizes + 8 * at + 4, <uint32_t> value_size)
+                memcpy(to, block + key_at(block), size)
+                memcpy(to + size, value, value_size)
+                to += size + value_size
+        finally:
+            PyMem_RawFree(blocks)
+        return sizes, data, taken, full
+
+    def endings(self):
+        """When entries end: to be read, and to be changed."""
+        found = TableEndings(self)
+        return found, found
+
     # -- inside
+
+    cdef int _insert_block(self, unsigned char *block, uint32_t hashed) except -1:
+        """A block of a new key."""
+        try:
+            self._insert(<uint64_t> block | mark_of(hashed), hashed)
+        except MemoryError:
+            free_block(block)
+            raise
+        return 0
 
     cdef inline uint32_t _hash(self, const unsigned char *key, Py_ssize_t key_size) noexcept:
         return <uint32_t> secret_hash(key, key_size) & self._mask
@@ -353,12 +611,22 @@ cdef class EntryTable:
         begins = key_at(block) + key_size_of(block)
         if not large and not is_large(block):
             if block_size(block) == rounded(begins + value_size):
-                (<uint16_t *> (block + 4))[1] = <uint16_t> value_size
+                (<uint16_t *> (block + 4))[1] = form_of(block) | <uint16_t> value_size
                 memcpy(block + begins, value, value_size)
                 return 0
         fresh = new_block(
-            (<uint32_t *> block)[0], block + key_at(block), key_size_of(block), value, value_size, whole
+            (<uint32_t *> block)[0],
+            block + key_at(block),
+            key_size_of(block),
+            value,
+            value_size,
+            whole,
+            form_of(block),
         )
+        if form_of(block):
+            memcpy(fresh + ending_at(fresh), block + ending_at(block), ending_bytes(form_of(block)))
+            if place_of(block) != NOWHERE:
+                self._heap[place_of(block)] = fresh
         slot[0] = <uint64_t> fresh | (slot[0] & MARK_BITS)
         free_block(block)
         return 0
@@ -444,6 +712,9 @@ cdef class EntryTable:
         cdef Segment *segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
         cdef unsigned char *block = block_of(slot[0])
         vacate(segment, <uint32_t> (slot - &segment.at[0]))
+        if form_of(block):
+            self._unheap(block)
+            self._ending -= 1
         self._count -= 1
         self._version += 1
         free_block(block)
@@ -522,6 +793,9 @@ cdef class EntryTable:
         cdef Segment **directory = self._directory
         cdef Segment *only = self._only
         cdef uint32_t depth = self._depth
+        PyMem_RawFree(self._heap)
+        self._heap = NULL
+        self._heaped = self._heap_room = self._ending = 0
         if directory is NULL:
             return
         # What is freed may run code of others: it finds an empty table.
@@ -539,6 +813,124 @@ cdef class EntryTable:
             place_at += step
         if depth:
             PyMem_RawFree(directory)
+
+    # -- the endings: a heap of blocks, of which each knows its place (or NOWHERE, when it was found to have ended)
+
+    cdef int _reserve(self) except -1:
+        """Room for one more."""
+        cdef uint32_t room
+        cdef unsigned char **fresh
+        if self._ending < self._heap_room:
+            return 0
+        room = self._ending + (self._ending >> 3) + 4
+        fresh = <unsigned char **> PyMem_RawRealloc(self._heap, sizeof(unsigned char *) * <size_t> room)
+        if fresh is NULL:
+            raise MemoryError()
+        self._heap, self._heap_room = fresh, room
+        return 0
+
+    cdef void _push(self, unsigned char *block) noexcept:
+        """There is room."""
+        self._heap[self._heaped] = block
+        set_place(block, self._heaped)
+        self._heaped += 1
+        self._settle(self._heaped - 1)
+
+    cdef void _settle(self, uint32_t at) noexcept:
+        """Bring what is here to where it belongs: all others are in order."""
+        cdef unsigned char **heap = self._heap
+        cdef unsigned char *block = heap[at]
+        cdef uint32_t other, child, last
+        while at:
+            other = (at - 1) >> 2
+            if not ends_before(block, heap[other]):
+                break
+            heap[at] = heap[other]
+            set_place(heap[at], at)
+            at = other
+        while (child := (at << 2) + 1) < self._heaped:
+            last = child + 4 if child + 4 < self._heaped else self._heaped
+            for other in range(child, last):
+                read_soon(<uint64_t> heap[other])
+            other = child
+            for child in range(child + 1, last):
+                if ends_before(heap[child], heap[other]):
+                    other = child
+            if not ends_before(heap[other], block):
+                break
+            heap[at] = heap[other]
+            set_place(heap[at], at)
+            at = other
+        heap[at] = block
+        set_place(block, at)
+
+    cdef void _unheap(self, unsigned char *block) noexcept:
+        """Take it out of the heap, if it is there."""
+        cdef uint32_t at = place_of(block)
+        cdef unsigned char **smaller
+        if at == NOWHERE:
+            return
+        set_place(block, NOWHERE)
+        self._heaped -= 1
+        if at < self._heaped:
+            self._heap[at] = self._heap[self._heaped]
+            self._settle(at)
+        if self._heaped + 8 < self._heap_room >> 1 and self._ending < self._heap_room >> 1:
+            smaller = <unsigned char **> PyMem_RawRealloc(
+                self._heap, sizeof(unsigned char *) * <size_t> (self._heap_room >> 1)
+            )
+            if smaller is not NULL:
+                self._heap, self._heap_room = smaller, self._heap_room >> 1
+
+    cdef unsigned char *_reshape(self, uint64_t *slot, uint16_t form) except NULL:
+        """Give the block another form; what it says of its ending is to be filled in, but for its place."""
+        cdef unsigned char *block = block_of(slot[0])
+        cdef unsigned char *fresh
+        cdef Py_ssize_t size = 0
+        cdef const unsigned char *value = value_in(block, &size)
+        whole = <bytes> reference_at(block)[0] if is_large(block) else None
+        if form and not form_of(block):
+            self._reserve()
+        fresh = new_block(
+            (<uint32_t *> block)[0], block + key_at(block), key_size_of(block), value, size, whole, form
+        )
+        if form and form_of(block):
+            set_place(fresh, place_of(block))
+            if place_of(block) != NOWHERE:
+                self._heap[place_of(block)] = fresh
+        elif form:
+            set_place(fresh, NOWHERE)
+            self._ending += 1
+        else:
+            self._unheap(block)
+            self._ending -= 1
+        slot[0] = <uint64_t> fresh | (slot[0] & MARK_BITS)
+        free_block(block)
+        return fresh
+
+    cdef int _end(self, uint64_t *slot, int64_t ttl_ms, int64_t max_idle_ms, int64_t now_ns) except -1:
+        """The entry of this slot ends so, counted from now; with both 0, it does not end."""
+        cdef unsigned char *block = block_of(slot[0])
+        cdef uint16_t form = ENDS | IDLES if max_idle_ms else ENDS if ttl_ms else 0
+        cdef int64_t noted = NEVER, deadline
+        if form_of(block) and place_of(block) != NOWHERE:
+            noted = noted_of(block)
+        if form_of(block) != form:
+            block = self._reshape(slot, form)
+        if not form:
+            return 0
+        set_number(block, 0, now_ns)
+        set_number(block, 1, ttl_ms)
+        if max_idle_ms:
+            set_number(block, 2, max_idle_ms)
+            set_number(block, 3, now_ns)
+            deadline = deadline_of(block)
+            set_number(block, 4, noted if noted < deadline else deadline)
+        if place_of(block) == NOWHERE:
+            self._push(block)
+        else:
+            self._settle(place_of(block))
+        return 0
 
     # -- as a dictionary
 
@@ -644,6 +1036,7 @@ cdef class EntryTable:
         cdef Segment *segment
         cdef _Walk walk = _Walk(self)
         cdef unsigned char *block
+        size += sizeof(unsigned char *) * <Py_ssize_t> self._heap_room
         if self._directory is not NULL:
             if self._depth:
                 size += sizeof(Segment *) << self._depth
@@ -757,4 +1150,166 @@ class _Items(ItemsView):
         return _ItemWalk(self._mapping)
 
 
+cdef class _EndingWalk(_Walk):
+    """Through those that end: the keys, with their endings or without."""
+
+    cdef bint _whole
+
+    def __next__(self):
+        cdef unsigned char *block
+        while (block := self.next_block()) is not NULL:
+            if form_of(block):
+                return (key_object(block), expiry_object(block)) if self._whole else key_object(block)
+        raise StopIteration
+
+
+class _EndingItems(ItemsView):
+    def __iter__(self):
+        return self._mapping.walk(True)
+
+
+cdef class TableEndings:
+    """The endings of a table's entries. Implements `expiry.Endings`, and is a mapping of keys to what they are now."""
+
+    cdef EntryTable _table
+
+    def __cinit__(self, EntryTable table not None):
+        self._table = table
+
+    cdef inline uint64_t *_slot(self, bytes key):
+        """NULL: it is not there, or does not end."""
+        cdef uint64_t *slot
+        if not self._table._ending:
+            return NULL
+        slot = self._table._slot(key)
+        return slot if slot is not NULL and form_of(block_of(slot[0])) else NULL
+
+    # -- as a mapping
+
+    def __len__(self):
+        return self._table._ending
+
+    def __contains__(self, bytes key not None):
+        return self._slot(key) is not NULL
+
+    def get(self, bytes key not None, default=None):
+        cdef uint64_t *slot = self._slot(key)
+        return default if slot is NULL else expiry_object(block_of(slot[0]))
+
+    def __getitem__(self, bytes key not None):
+        cdef uint64_t *slot = self._slot(key)
+        if slot is NULL:
+            raise KeyError(key)
+        return expiry_object(block_of(slot[0]))
+
+    def walk(self, bint whole):
+        """Through the keys; `whole`: and their endings."""
+        cdef _EndingWalk found
+        if not self._table._ending:
+            return iter(())
+        found = _EndingWalk(self._table)
+        found._whole = whole
+        return found
+
+    def __iter__(self):
+        return self.walk(False)
+
+    def keys(self):
+        return KeysView(self)
+
+    def values(self):
+        return ValuesView(self)
+
+    def items(self):
+        return _EndingItems(self)
+
+    def __eq__(self, other):
+        return dict(self.items()) == dict(other.items()) if isinstance(other, Mapping) else NotImplemented
+
+    # -- to be changed
+
+    def set(self, bytes key not None, ttl_ms, max_idle_ms, int64_t now_ns):
+        """The entry ends so, counted from now. Raises KeyError if there is none."""
+        cdef uint64_t *slot = self._table._slot(key)
+        if slot is NULL:
+            raise KeyError(key)
+        self._table._end(slot, min(ttl_ms, LONGEST_MS), min(max_idle_ms, LONGEST_MS), now_ns)
+
+    def drop(self, bytes key not None):
+        """It ends only when it is told to."""
+        cdef uint64_t *slot = self._slot(key)
+        if slot is not NULL:
+            self._table._reshape(slot, 0)
+
+    def clear(self):
+        """They go with the entries."""
+
+    def use(self, keys, int64_t now_ns):
+        """These entries count as used now."""
+        cdef uint64_t *slot
+        for key in keys:
+            slot = self._slot(key)
+            if slot is not NULL and form_of(block_of(slot[0])) & IDLES:
+                set_number(block_of(slot[0]), 3, now_ns)
+
+    def ended(self, bytes key not None, int64_t now_ns, bint touch):
+        """Whether it has ended; a living one counts as used now when `touch`."""
+        cdef bint ends = False
+        return self._table.has_ended(
+            <const unsigned char *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), now_ns, touch, &ends
+        )
+
+    def due(self, int64_t now_ns, Py_ssize_t limit):
+        """The keys of those that have ended, of up to `limit` that are looked at, and how many were."""
+        cdef EntryTable table = self._table
+        cdef unsigned char *block
+        cdef list found = []
+        cdef Py_ssize_t looked = 0
+        while looked < limit and table._heaped and noted_of(table._heap[0]) <= now_ns:
+            looked += 1
+            block = table._heap[0]
+            if noted_of(block) < deadline_of(block):
+                set_number(block, 4, deadline_of(block))
+                table._settle(0)
+                continue
+            found.append(key_object(block))
+            table._unheap(block)
+        return found, looked
+
+    def tidy(self, now_ns, limit):
+        """Nothing is noted of what is gone."""
+
+    def all_used(self, int64_t now_ns):
+        """Whoever has been idle counts as used, and what has ended is found."""
+        cdef EntryTable table = self._table
+        cdef unsigned char *block
+        cdef _Walk walk
+        if not table._ending:
+            return
+        walk = _Walk(table)
+        table._heaped = 0
+        while (block := walk.next_block()) is not NULL:
+            if not form_of(block):
+                continue
+            if form_of(block) & IDLES:
+                set_number(block, 3, now_ns)
+                set_number(block, 4, deadline_of(block))
+            table._push(block)
+
+    def start_from(self, base):
+        """Be those of another copy, whose entries are here."""
+        cdef unsigned char *block
+        for key, expiry in base.items():
+            self.set(key, expiry.ttl_ms, expiry.max_idle_ms, expiry.stored_ns)
+            block = block_of(self._slot(key)[0])
+            if form_of(block) & IDLES:
+                set_number(block, 3, expiry.accessed_ns)
+
+    @property
+    def first_ns(self):
+        """No entry ends before this moment; None: none does."""
+        return noted_of(self._table._heap[0]) if self._table._heaped else None
+
+
 MutableMapping.register(EntryTable)
+Mapping.register(TableEndings)

@@ -9,63 +9,28 @@ Entries that neither expire nor are counted cost what `entries` takes for them (
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from copy import copy
-from heapq import heappop, heappush, heapreplace
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import add
+from typing import cast
 
 import msgspec
 
 from holdfast.core.messages import FillEntries, FillShare
-from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import MapSnapshot
-from holdfast.core.model.records import Change, Puts, Record
+from holdfast.core.model.records import PAIR_BYTES, Change, Puts, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
 from holdfast.core.store.digest import RangeDigests, entry_digest, range_of, whole
-from holdfast.core.store.entry_mapping import Entries, NewEntries
+from holdfast.core.store.entry_mapping import Entries, NewEntries, PackedEntries
+from holdfast.core.store.expiry import Endings, Expiry
+from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.state import Observer
 
-AGAIN_NS = 1000 * MILLISECOND
 TIDIED = 100
 """Entries that seem to have ended, of one map, at which a backup looks at a time."""
 FOLD_AT = 256
 """So many keys may have changed since observers were told; each keeps its former value alive."""
-
-
-class Expiry(msgspec.Struct, gc=False):
-    """When an entry ends. Only entries with a time to live or a maximum idle time have one.
-
-    Numbers only: out of the collector's sight, for which millions of them would be work.
-    """
-
-    ttl_ms: int
-    max_idle_ms: int
-    stored_ns: int
-    accessed_ns: int
-    noted_ns: int = 0
-    """The time under which the key is in the heap of deadlines: not later than its deadline, but on a backup,
-    which waits for its primary's word, up to AGAIN_NS after it was looked at.
-    """
-
-    def copy(self) -> Expiry:
-        """Another one of the same entry, in another copy."""
-        return copy(self)
-
-    def deadline_ns(self) -> int:
-        """The moment, in this member's monotonic nanoseconds, from which the entry is gone."""
-        by_ttl = self.stored_ns + self.ttl_ms * MILLISECOND if self.ttl_ms else 0
-        by_idle = self.accessed_ns + self.max_idle_ms * MILLISECOND if self.max_idle_ms else 0
-        if by_ttl and by_idle:
-            return min(by_ttl, by_idle)
-        return by_ttl or by_idle
-
-    def remaining_ttl_ms(self, now_ns: int) -> int:
-        """What is left of the time to live, at least 1 ms; 0 when it has none."""
-        if not self.ttl_ms:
-            return 0
-        return max(1, self.ttl_ms - (now_ns - self.stored_ns) // MILLISECOND)
 
 
 class MapState:
@@ -73,15 +38,34 @@ class MapState:
 
     keyed = True
 
-    __slots__ = ("_digests", "deadlines", "entries", "expiries", "hashes", "name", "observers", "touched")
+    __slots__ = (
+        "_digests",
+        "endings",
+        "entries",
+        "expiries",
+        "hashes",
+        "name",
+        "observers",
+        "packs",
+        "touched",
+    )
 
     def __init__(self, name: str, entries: NewEntries = dict) -> None:
         self.name = name
         self.entries: Entries = entries()
-        self.expiries: dict[bytes, Expiry] = {}
+        self.packs = isinstance(self.entries, PackedEntries)
+        """Whether compiled code stores entries here, and takes them packed."""
+        self.expiries: Mapping[bytes, Expiry]
+        """When entries end: only of those that do, and to be read only."""
+        self.endings: Endings
+        """The same, to be changed."""
+        if self.packs:
+            self.expiries, self.endings = cast("PackedEntries", self.entries).endings()
+        else:
+            heaped = self.endings = HeapedEndings()
+            self.expiries = heaped.expiries
         self.hashes: dict[bytes, int] = {}
         """Partition-hash words of the few keys that carry one."""
-        self.deadlines: list[tuple[int, bytes]] = []
         self._digests: RangeDigests | None = None
         """One of the observers, while digests are kept."""
         self.touched: dict[bytes, bytes | None] | None = None
@@ -101,27 +85,18 @@ class MapState:
             touched[key] = self.entries.get(key)
         self.entries[key] = value
         if ttl_ms or max_idle_ms:
-            self.schedule(key, ttl_ms, max_idle_ms, now_ns)
+            self.endings.set(key, ttl_ms, max_idle_ms, now_ns)
         elif self.expiries:
-            self.expiries.pop(key, None)
+            self.endings.drop(key)
         if key_hash:
             self.hashes[key] = key_hash
 
     def schedule(self, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
         """Give the entry a new expiry, or none when both are 0."""
-        if not ttl_ms and not max_idle_ms:
-            self.expiries.pop(key, None)
-            return
-        expiry = Expiry(ttl_ms, max_idle_ms, now_ns, now_ns)
-        before = self.expiries.get(key)
-        self.expiries[key] = expiry
-        deadline = expiry.deadline_ns()
-        if before is not None and before.noted_ns <= deadline:
-            # Its key is in the heap already, and is looked at early enough.
-            expiry.noted_ns = before.noted_ns
+        if ttl_ms or max_idle_ms:
+            self.endings.set(key, ttl_ms, max_idle_ms, now_ns)
         else:
-            expiry.noted_ns = deadline
-            heappush(self.deadlines, (deadline, key))
+            self.endings.drop(key)
 
     def drop(self, key: bytes) -> bytes | None:
         """Take the entry out; answers its value."""
@@ -130,7 +105,7 @@ class MapState:
         if touched is not None and key not in touched:
             touched[key] = value
         if self.expiries:
-            self.expiries.pop(key, None)
+            self.endings.drop(key)
         if self.hashes:
             self.hashes.pop(key, None)
         return value
@@ -141,10 +116,9 @@ class MapState:
         assert not self.touched, "observers know of every change before the entries go"
         self.observers = tuple(one for one in self.observers if one.complete(self.entries))
         self.touched = {} if self.observers else None
+        self.endings.clear()
         self.entries.clear()
-        self.expiries.clear()
         self.hashes.clear()
-        self.deadlines.clear()
 
     def apply(self, record: Record, now_ns: int) -> bytes | None:
         """Do as a primary's record says."""
@@ -164,19 +138,19 @@ class MapState:
 
     def store_all(self, puts: Puts, now_ns: int) -> None:
         """Do as a primary says of many entries that have no expiry and no hash word."""
-        if self.expiries:
-            for key, value in zip(puts.keys, puts.values, strict=True):
+        entries, touched = self.entries, self.touched
+        if self.packs:
+            cast("PackedEntries", entries).put_all(puts.sizes, puts.data, touched)
+        elif self.expiries:
+            for key, value in zip(*puts.columns(), strict=True):
                 self.store(key, value, 0, 0, 0, now_ns)
-            return
-        entries, touched, keys = self.entries, self.touched, puts.keys
-        if touched is not None:
-            for key in keys:
-                if key not in touched:
-                    touched[key] = entries.get(key)
-        if len(keys) == 1:
-            entries[keys[0]] = puts.values[0]
         else:
-            entries.update(zip(keys, puts.values, strict=True))
+            keys, values = puts.columns()
+            if touched is not None:
+                for key in keys:
+                    if key not in touched:
+                        touched[key] = entries.get(key)
+            entries.update(zip(keys, values, strict=True))
         if touched is not None and len(touched) >= FOLD_AT:
             self.fold()
 
@@ -190,58 +164,26 @@ class MapState:
 
     def use(self, keys: Sequence[bytes], now_ns: int) -> None:
         """These entries count as used now."""
-        for key in keys:
-            expiry = self.expiries.get(key)
-            if expiry is not None:
-                expiry.accessed_ns = now_ns
+        self.endings.use(keys, now_ns)
 
     # -- expiry, on the primary
 
     def expired(self, key: bytes, now_ns: int, *, touch: bool = True) -> bool:
         """Whether the entry has ended; a living one counts as used now when `touch`."""
-        expiry = self.expiries.get(key)
-        if expiry is None:
-            return False
-        if expiry.deadline_ns() <= now_ns:
-            return True
-        if touch:
-            expiry.accessed_ns = now_ns
-        return False
+        return self.endings.ended(key, now_ns, touch)
 
     def due(self, now_ns: int, limit: int) -> list[bytes]:
-        """Up to `limit` keys whose time is over; they stay until the caller removes them."""
-        ended: list[bytes] = []
-        while len(ended) < limit and self._has_ended(now_ns):
-            ended.append(heappop(self.deadlines)[1])
-        return ended
+        """The keys whose time is over, of up to `limit` that are looked at; they stay until the caller removes them."""
+        return self.endings.due(now_ns, limit)[0]
+
+    def may_end(self, now_ns: int) -> bool:
+        """Whether `due` would look at any."""
+        first = self.endings.first_ns
+        return first is not None and first <= now_ns
 
     def tidy(self, now_ns: int) -> None:
-        """What a backup does instead: forget deadlines of entries that are gone, some at a time.
-
-        One that seems to have ended stays until the primary says that it is removed, and is looked at again later: it
-        may be in use there all the time, and must not hide those behind it.
-        """
-        for _ in range(TIDIED):
-            if not self._has_ended(now_ns):
-                break
-            _, key = self.deadlines[0]
-            self.expiries[key].noted_ns = now_ns + AGAIN_NS
-            heapreplace(self.deadlines, (now_ns + AGAIN_NS, key))
-
-    def _has_ended(self, now_ns: int) -> bool:
-        """Forget deadlines of entries that are gone or have a later one now; answers whether the next one has ended."""
-        deadlines = self.deadlines
-        while deadlines and deadlines[0][0] <= now_ns:
-            noted, key = deadlines[0]
-            expiry = self.expiries.get(key)
-            if expiry is None or expiry.noted_ns != noted:
-                heappop(deadlines)
-            elif (deadline := expiry.deadline_ns()) > now_ns:
-                expiry.noted_ns = deadline
-                heapreplace(deadlines, (deadline, key))
-            else:
-                return True
-        return False
+        """What a backup does instead: forget deadlines of entries that are gone, some at a time."""
+        self.endings.tidy(now_ns, TIDIED)
 
     # -- whole states
 
@@ -251,17 +193,13 @@ class MapState:
         assert not self.observers, "nobody observes what is not whole"
         assert not self.entries, "it is new"
         self.entries.update(base.entries)
-        self.expiries = {key: expiry.copy() for key, expiry in base.expiries.items()}
+        if base.expiries:
+            self.endings.start_from(base.expiries)
         self.hashes = base.hashes.copy()
-        self.deadlines = base.deadlines.copy()
 
     def all_used(self, now_ns: int) -> None:
         """Whoever has been idle counts as used, and what has ended is found."""
-        for key, expiry in self.expiries.items():
-            expiry.accessed_ns = now_ns
-            if expiry.noted_ns > (deadline := expiry.deadline_ns()):
-                expiry.noted_ns = deadline
-                heappush(self.deadlines, (deadline, key))
+        self.endings.all_used(now_ns)
 
     def size(self) -> int:
         """How many entries there are."""
@@ -415,6 +353,25 @@ class MapPortion:
 
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits; answers whether that was the last."""
+        state = self._state
+        if state.packs and not state.expiries and not state.hashes:
+            full = self._add_packed(cast("PackedEntries", state.entries), chunk, limit)
+            if full or self._taken == len(self._keys):
+                return not full
+        return self._add_listed(chunk, limit, now_ns)
+
+    def _add_packed(self, entries: PackedEntries, chunk: Chunk, limit: int) -> bool:
+        """Add small values without an object for each; answers whether the next does not fit."""
+        sizes, data, taken, full = entries.pack(
+            self._keys, self._taken, limit - chunk.size, some=not chunk.size
+        )
+        self._taken += taken
+        if sizes:
+            chunk.maps.append(FillEntries(self._of.name, self._of.counter, sizes=sizes, data=data))
+            chunk.count(self._how, len(data) + ENTRY_OVERHEAD * (len(sizes) // PAIR_BYTES))
+        return full
+
+    def _add_listed(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         part = FillEntries(self._of.name, self._of.counter)
         room, ended = True, False
         while room:
@@ -505,20 +462,28 @@ class MapReceiver:
         """Take entries as they were when the map's counter stood where the chunk says."""
         if not isinstance(part, FillEntries) or part.counter < self._cleared:
             return
-        state, keys, counter = self._state, part.keys, part.counter
+        state, counter, told = self._state, part.counter, self._told
+        puts = part.packed() if part.sizes else None
+        keys = puts.keys() if puts is not None else part.keys
         self._chunks.append((counter, keys))
         self._newest = max(self._newest, counter)
-        told, timed = self._told, self._timed
-        newer = {key for key in keys if told.get(key, 0) > counter} if told else ()
-        plain = (
-            not state.expiries and not timed and not (part.ttls_ms or part.max_idles_ms or part.key_hashes)
-        )
-        if plain and not newer:
+        newer = frozenset(key for key in keys if told.get(key, 0) > counter) if told else frozenset()
+        beside = bool(part.ttls_ms or part.max_idles_ms or part.key_hashes)
+        if newer or beside or self._timed or state.expiries:
+            self._pour_each(part, keys, part.values if puts is None else puts.columns()[1], newer, now_ns)
+        elif puts is not None:
+            state.store_all(puts, now_ns)
+        else:
             state.entries.update(zip(keys, part.values, strict=True))
-            return
+
+    def _pour_each(
+        self, part: FillEntries, keys: list[bytes], values: list[bytes], newer: frozenset[bytes], now_ns: int
+    ) -> None:
+        """One by one, without those of which something newer was told."""
+        state, timed, counter = self._state, self._timed, part.counter
         columns = zip(
             keys,
-            part.values,
+            values,
             part.ttls_ms or repeat(0),
             part.max_idles_ms or repeat(0),
             part.key_hashes or repeat(0),

@@ -3,13 +3,17 @@
 A *replica* has a *state*. The replica numbers and remembers: its update counter, of which primaries the updates are,
 the tail of the last ones, and, on a primary, who gets them. What the updates do is the affair of the state alone, and
 the state knows nothing of all this. So whatever is a state has all that replicas have.
+
+- store/U-1: Unsent stores are the last updates of their map, in the order of the counter. Whoever makes another update
+  takes them out first, so its number follows.
+- store/U-2: What belongs to a read buffer that has not ended stays when the rest is taken: nobody waits for it yet.
 """
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from holdfast.core.model.records import JournalMode, Puts, Record
+from holdfast.core.model.records import PAIR_BYTES, JournalMode, Puts, Record, Recorded
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.map_state import MapState
@@ -17,6 +21,69 @@ from holdfast.core.store.state import HostedState, State
 from holdfast.core.store.tail import Tail
 
 S = TypeVar("S", bound=State)
+
+
+class UnsentPuts:
+    """Ordinary stores in one map of one partition that nobody was told of yet, as compiled code packs them: they leave
+    together when the turn ends (store/U-1, store/U-2).
+    """
+
+    __slots__ = ("closed", "closed_bytes", "data", "opened", "partition", "parts", "sizes")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.sizes = bytearray()
+        """As in `Puts`,"""
+        self.data = bytearray()
+        """and so is this. Who stores an entry adds to both."""
+        self.opened = False
+        """Whether some of it belongs to the read buffer that is being worked on."""
+        self.closed = self.closed_bytes = 0
+        """How many of the stores belong to buffers that have ended, and the bytes of these."""
+        self.parts: list[list[tuple[AnyReplica, Recorded]]] = []
+        """What the batches of these buffers have of the partition: each wants to have the stores when they are taken.
+        """
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        return len(self.sizes) // PAIR_BYTES
+
+    def close(self) -> tuple[int, int]:
+        """The read buffer has ended: answers how many stores it has brought, and their bytes."""
+        self.opened = False
+        count, size = len(self.sizes) // PAIR_BYTES, len(self.data)
+        brought = count - self.closed, size - self.closed_bytes
+        self.closed, self.closed_bytes = count, size
+        return brought
+
+    def take(self, held: AnyReplica, end: int) -> Puts:
+        """Take out all that waits of this replica, whose it is: the last is the update of this number."""
+        puts = Puts(held.name, end - len(self.sizes) // PAIR_BYTES, bytes(self.sizes), bytes(self.data))
+        self.sizes.clear()
+        self.data.clear()
+        self._hand_over(held, puts)
+        return puts
+
+    def take_closed(self, held: AnyReplica, end: int) -> Puts | None:
+        """The same, without what belongs to a buffer that has not ended (store/U-2)."""
+        if not self.opened:
+            return self.take(held, end) if self.sizes else None
+        closed = self.closed
+        if not closed:
+            return None
+        cut = closed * PAIR_BYTES
+        start = end - len(self.sizes) // PAIR_BYTES
+        puts = Puts(held.name, start, bytes(self.sizes[:cut]), bytes(self.data[: self.closed_bytes]))
+        del self.sizes[:cut], self.data[: self.closed_bytes]
+        self._hand_over(held, puts)
+        return puts
+
+    def _hand_over(self, held: AnyReplica, puts: Puts) -> None:
+        self.closed = self.closed_bytes = 0
+        for part in self.parts:
+            part.append((held, puts))
+        self.parts.clear()
 
 
 class Replica(Generic[S]):
@@ -32,6 +99,7 @@ class Replica(Generic[S]):
         "sync",
         "tail",
         "targets",
+        "unsent",
         "updates",
     )
 
@@ -52,6 +120,8 @@ class Replica(Generic[S]):
         """On a primary: the members that each record goes to."""
         self.sync: frozenset[str] = frozenset()
         """On a primary: those of them that must have it before the caller is answered."""
+        self.unsent: UnsentPuts | None = None
+        """On a primary whose entries compiled code stores: what it has stored and nobody was told of."""
         self.tail: Tail | None = None
         """The last updates, if they are kept."""
 
@@ -91,7 +161,8 @@ class Replica(Generic[S]):
         bytes. Answers whether they were the next ones; else nothing was done.
         """
         updates, state = self.updates, self.state
-        if puts.start != updates.lwm or not updates.sequential:
+        start = puts.start
+        if updates.lwm != start or updates.hwm != start:
             return False
         assert isinstance(state, MapState), "only maps have entries"
         # A term begins where its first update does, so before that is counted.
@@ -99,7 +170,7 @@ class Replica(Generic[S]):
         if not lineage or lineage[-1][0] < term:
             self.enter(term)
         state.store_all(puts, now_ns)
-        updates.update(puts.start, len(puts.keys))
+        updates.lwm = updates.hwm = start + len(puts.sizes) // PAIR_BYTES
         if limit:
             if self.tail is None:
                 self.tail = Tail(limit)
@@ -114,7 +185,7 @@ class Replica(Generic[S]):
             self.tail.add(term, records)
 
     def keep_puts(self, term: int, puts: Puts, limit: int) -> None:
-        """The same of columns."""
+        """The same of packed stores."""
         if limit:
             if self.tail is None:
                 self.tail = Tail(limit)

@@ -5,20 +5,19 @@ Primaries and backups keep them as they apply them, each copy its own; so whoeve
 - store/H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
 - store/H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time.
 
-What was added together is one piece: a list of records, or columns (`Puts`), out of which records are made for whoever
-asks.
+Records that were added together are one piece. Packed stores (`Puts`) are put behind those before them, in a piece of
+the tail's own, out of which records are made for whoever asks.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import accumulate
 
-from holdfast.core.model.records import Puts, Record
+from holdfast.core.model.records import PAIR_BYTES, Puts, Record, pair_lengths
 
-TOGETHER = 32
-"""Fewer stores than these are put behind those before them, in lists of the tail's own; more are kept as they came."""
 RECORD_OVERHEAD = 160
 """What a record costs besides the bytes of its key and values, at about."""
 
@@ -29,43 +28,53 @@ def size_of(record: Record) -> int:
     return size if record.old is None else size + len(record.old)
 
 
-UpdatesTogether = list[Record] | Puts
+class PackedPiece:
+    """Stores that follow each other, packed as in `Puts`: new ones come at the end, old ones go at the beginning."""
+
+    __slots__ = ("data", "map", "sizes", "start")
+
+    def __init__(self, puts: Puts) -> None:
+        self.map = puts.map
+        self.start = puts.start
+        self.sizes = bytearray(puts.sizes)
+        self.data = bytearray(puts.data)
+
+    def copy(self) -> PackedPiece:
+        """Another one with the same stores."""
+        return PackedPiece(Puts(self.map, self.start, bytes(self.sizes), bytes(self.data)))
+
+    def records(self, first: int, upto: int) -> list[Record]:
+        """These of them, counted from 0, one by one."""
+        lengths = pair_lengths(self.sizes)
+        begin, end = sum(lengths[:first]), sum(lengths[:upto])
+        sizes = bytes(self.sizes[first * PAIR_BYTES : upto * PAIR_BYTES])
+        return Puts(self.map, self.start + first, sizes, bytes(self.data[begin:end])).records()
+
+    def shorten(self, size: int) -> tuple[int, int]:
+        """Let the first ones go that take so many bytes, but not all; answers how many went, and their bytes."""
+        sizes = list(accumulate(length + PAIR_BYTES for length in pair_lengths(self.sizes)))
+        gone = bisect_left(sizes, size) + 1
+        freed = sizes[gone - 1]
+        del self.sizes[: gone * PAIR_BYTES], self.data[: freed - gone * PAIR_BYTES]
+        self.start += gone
+        return gone, freed
+
+
+UpdatesTogether = list[Record] | PackedPiece
 
 
 def _count(piece: UpdatesTogether) -> int:
-    return len(piece.keys) if isinstance(piece, Puts) else len(piece)
-
-
-def _records(piece: UpdatesTogether) -> list[Record]:
-    return piece.records() if isinstance(piece, Puts) else piece
-
-
-def _sizes(piece: UpdatesTogether) -> Iterable[int]:
-    if isinstance(piece, Puts):
-        return [
-            RECORD_OVERHEAD + len(key) + len(value)
-            for key, value in zip(piece.keys, piece.values, strict=True)
-        ]
-    return map(size_of, piece)
+    return len(piece.sizes) // PAIR_BYTES if isinstance(piece, PackedPiece) else len(piece)
 
 
 def _size(piece: UpdatesTogether) -> int:
-    if isinstance(piece, Puts):
-        return RECORD_OVERHEAD * len(piece.keys) + sum(map(len, piece.keys)) + sum(map(len, piece.values))
-    return sum(map(size_of, piece))
-
-
-def _rest(piece: UpdatesTogether, gone: int) -> UpdatesTogether:
-    """The piece without its first records."""
-    if isinstance(piece, Puts):
-        return Puts(piece.map, piece.start + gone, piece.keys[gone:], piece.values[gone:])
-    return piece[gone:]
+    return len(piece.sizes) + len(piece.data) if isinstance(piece, PackedPiece) else sum(map(size_of, piece))
 
 
 class Tail:
     """The last updates of one map in one partition on one member, with their terms."""
 
-    __slots__ = ("_bytes", "_limit", "_open", "_pieces", "_terms", "end", "start")
+    __slots__ = ("_bytes", "_limit", "_pieces", "_run", "_terms", "end", "start")
 
     def __init__(self, limit: int) -> None:
         """`limit`: bytes, keys and values and what they cost besides."""
@@ -73,8 +82,8 @@ class Tail:
         self._bytes = 0
         self._pieces: deque[UpdatesTogether] = deque()
         """Each begins where the one before ends."""
-        self._open: Puts | None = None
-        """The last piece, while it is this tail's own and has room for more."""
+        self._run: PackedPiece | None = None
+        """The last of them, if more may be put behind it."""
         self._terms: list[tuple[int, int]] = []
         """Term, and after which number its updates begin; ascending."""
         self.start = 0
@@ -84,35 +93,21 @@ class Tail:
 
     def add_puts(self, term: int, puts: Puts) -> None:
         """These updates of this term were applied."""
-        start, keys = puts.start, puts.keys
-        terms = self._terms
+        start, sizes, data = puts.start, puts.sizes, puts.data
+        assert sizes, "they say something"
         if start != self.end:
             self._begin_anew(start)
+        terms, run = self._terms, self._run
         if not terms or terms[-1][0] != term:
             terms.append((term, start))
-        count = len(keys)
-        assert count, "a piece says something"
-        self.end = start + count
-        piece = self._open
-        if count == 1:
-            key, value = keys[0], puts.values[0]
-            self._bytes += RECORD_OVERHEAD + len(key) + len(value)
-            if piece is not None:
-                piece.keys.append(key)
-                piece.values.append(value)
+        if run is None:
+            self._run = PackedPiece(puts)
+            self._pieces.append(self._run)
         else:
-            self._bytes += RECORD_OVERHEAD * count + sum(map(len, keys)) + sum(map(len, puts.values))
-            if piece is not None:
-                piece.keys.extend(keys)
-                piece.values.extend(puts.values)
-        if piece is not None:
-            if len(piece.keys) >= TOGETHER:
-                self._open = None
-        elif count < TOGETHER:
-            piece = self._open = Puts(puts.map, start, keys.copy(), puts.values.copy())
-            self._pieces.append(piece)
-        else:
-            self._pieces.append(puts)
+            run.sizes += sizes
+            run.data += data
+        self.end = start + len(sizes) // PAIR_BYTES
+        self._bytes += len(sizes) + len(data)
         if self._bytes > self._limit:
             self._shrink()
 
@@ -130,7 +125,7 @@ class Tail:
         if not terms or terms[-1][0] != term:
             terms.append((term, first - 1))
         self._pieces.append(records)
-        self._open = None
+        self._run = None
         self._bytes += sum(map(size_of, records))
         self.end = last
         assert self._terms[-1][1] < self.end, "each term has updates"
@@ -171,33 +166,31 @@ class Tail:
 
     def _begin_anew(self, start: int) -> None:
         self._pieces.clear()
-        self._open = None
+        self._run = None
         self._terms.clear()
         self._bytes = 0
         self.start = self.end = start
 
     def _shrink(self) -> None:
         pieces, wanted = self._pieces, self._limit - self._limit // 8
-        if len(pieces) == 1:
-            self._open = None
         while self._bytes > wanted and pieces:
-            piece = pieces.popleft()
-            size, count = _size(piece), _count(piece)
-            if self._bytes - size < wanted and count > 1:
-                # Only its first records have to go.
-                gone = freed = 0
-                for one in _sizes(piece):
-                    if self._bytes - freed <= wanted:
-                        break
-                    freed += one
-                    gone += 1
-                if gone < count:
-                    pieces.appendleft(_rest(piece, gone))
-                size, count = freed, gone
-            self._bytes -= size
-            self.start += count
-            if len(pieces) <= 1:
-                self._open = None
+            piece = pieces[0]
+            gone, freed = _count(piece), _size(piece)
+            if self._bytes - freed >= wanted or gone == 1:
+                pieces.popleft()
+            elif isinstance(piece, PackedPiece):
+                gone, freed = piece.shorten(self._bytes - wanted)
+            else:
+                sizes = list(accumulate(map(size_of, piece)))
+                gone = bisect_left(sizes, self._bytes - wanted) + 1
+                freed = sizes[gone - 1]
+                pieces[0] = piece[gone:]
+            if pieces and not _count(pieces[0]):
+                pieces.popleft()
+            self._bytes -= freed
+            self.start += gone
+        if not pieces:
+            self._run = None
         while len(self._terms) > 1 and self._terms[1][1] <= self.start:
             del self._terms[0]
         assert self._bytes >= 0, "nothing goes twice"
@@ -231,7 +224,12 @@ class Tail:
         at = 0
         for start, piece in self._pieces_between(after, upto):
             first = max(0, after - start)
-            for record in islice(_records(piece), first, upto - start):
+            records = (
+                piece.records(first, upto - start)
+                if isinstance(piece, PackedPiece)
+                else piece[first : upto - start]
+            )
+            for record in records:
                 while record.counter > ends[at]:
                     at += 1
                 yield self._terms[at][0], record
@@ -262,9 +260,11 @@ class Tail:
 
     def copy(self) -> Tail:
         """Another one with the same content."""
-        self._open = None
         other = Tail(self._limit)
-        other._pieces, other._bytes, other._terms = self._pieces.copy(), self._bytes, self._terms.copy()
+        other._pieces.extend(
+            piece.copy() if isinstance(piece, PackedPiece) else piece for piece in self._pieces
+        )
+        other._bytes, other._terms = self._bytes, self._terms.copy()
         other.start, other.end = self.start, self.end
         return other
 

@@ -63,8 +63,8 @@ RUNNING_MAX = 50_000
 """Transactions of one member (transaction/C-6)."""
 ENTRY_BYTES = 500
 """What an entry takes besides its key and its values, at about."""
-LABEL_MAX = 200
-"""Characters."""
+LABEL_MAX = WHY_MAX = 200
+"""Characters. Why one was rolled back is kept for as long as that it was (`ENDED_MAX`)."""
 NOT_TRANSACTIONAL = (
     "the map {0!r} takes no part in transactions: it is Holdfast's own, lives in a zone, or maps.{0}.transactional "
     "(or maps.default.transactional) is false"
@@ -500,7 +500,7 @@ class Coordinator:
             if reply is not None:
                 reply(self._no_rollback(wanted, transaction))
             return
-        self._give_up(transaction, why or "its owner rolled it back")
+        self._give_up(transaction, why[:WHY_MAX] or "its owner rolled it back")
         if reply is not None:
             reply(TransactionAnswer(TransactionFate.DONE))
 

@@ -1,0 +1,275 @@
+"""What compiled code stores reaches the backups as what `Lane.set` stores: the same updates, waited for by the same
+batches. Here plain Python does what the compiled code does, so that this is tried without a compiler, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from operator import attrgetter, itemgetter
+from struct import pack, unpack
+from typing import Any
+
+import pytest
+from tests.core.replication.test_lane import BEN, CAL, DAN, ME, PARTITIONS, Primary
+
+from holdfast.core.machine import Send
+from holdfast.core.messages import Replicate
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Record, one_by_one
+from holdfast.core.replication.lane import Lane
+from holdfast.core.store.expiry import Expiry
+from holdfast.core.store.heaped_endings import HeapedEndings
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, UnsentPuts
+from holdfast.runtime.data_lane import data_lane
+
+
+class Packed(dict[bytes, bytes]):
+    """A dictionary that takes packed entries, as a table does."""
+
+    def put_all(self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None) -> None:
+        lengths = unpack(f"<{len(sizes) // 4}I", sizes)
+        at = 0
+        for key_size, value_size in zip(lengths[::2], lengths[1::2], strict=True):
+            key, end = data[at : at + key_size], at + key_size + value_size
+            if end > len(data):
+                raise ValueError("packed entries that are longer than what there is")
+            if touched is not None and key not in touched:
+                touched[key] = self.get(key)
+            self[key] = data[at + key_size : end]
+            at = end
+
+    def pack(
+        self, keys: list[bytes], begin: int, limit: int, *, some: bool
+    ) -> tuple[bytes, bytes, int, bool]:
+        raise NotImplementedError("nothing of it travels")
+
+    def endings(self) -> tuple[dict[bytes, Expiry], HeapedEndings]:
+        heaped = HeapedEndings()
+        return heaped.expiries, heaped
+
+
+def put(lane: Lane, copy: PartitionCopy, name: str, key: bytes, value: bytes) -> None:
+    """As `entries_cy` stores an ordinary entry in a table."""
+    held = copy.maps.get(name)
+    unsent = held.unsent if held is not None else None
+    if held is None or unsent is None or len(value) >= PACKED_MOST:
+        lane.set(copy, name, key, value, 0, 0, 0)
+        return
+    held.state.entries[key] = value
+    held.updates.next()
+    unsent.sizes += pack("<2I", len(key), len(value))
+    unsent.data += key + value
+    if not unsent.opened:
+        unsent.opened = True
+        lane.open_puts.append(held)
+
+
+def said(message: Replicate) -> list[tuple[int, int, int, dict[str, list[Record]]]]:
+    """What it says of each partition, of each map in the order in which it says it, once."""
+    found = []
+    for section in message.sections:
+        of_maps: dict[str, list[Record]] = {}
+        for record in section.told():
+            records = of_maps.setdefault(record.map, [])
+            if record not in records:
+                records.append(record)
+        found.append((section.partition, section.version, section.term, of_maps))
+    return sorted(found, key=itemgetter(0))
+
+
+class Pair:
+    """Two primaries to which the same happens; one of them stores packed."""
+
+    def __init__(self) -> None:
+        self.plain, self.packed = Primary(), Primary()
+        self.packed.copies = [PartitionCopy(partition, 0, entries=Packed) for partition in range(PARTITIONS)]
+        self.packed.lane.serving = list(self.packed.copies)
+        self.buffers = 0
+        self.on_their_way: list[tuple[Any, Replicate, Replicate]] = []
+
+    def store(self, partition: int, name: str, key: bytes, value: bytes) -> None:
+        self.plain.lane.set(self.plain.copies[partition], name, key, value, 0, 0, 0)
+        put(self.packed.lane, self.packed.copies[partition], name, key, value)
+
+    def remove(self, partition: int, name: str, key: bytes) -> None:
+        for one in (self.plain, self.packed):
+            one.lane.remove(one.copies[partition], name, key)
+
+    def close(self) -> None:
+        self.buffers += 1
+        name = str(self.buffers)
+        for one in (self.plain, self.packed):
+            one.lane.close_batch(lambda known, one=one: one.tell(name, known))  # type: ignore[misc]
+
+    def retarget(self, partition: int, *replicas: Any) -> None:
+        """What was packed together is sent again together, also with what somebody has acknowledged already."""
+        sent = []
+        for one in (self.plain, self.packed):
+            one.row(partition, *replicas)
+            sent.append([effect for effect in one.out.take() if isinstance(effect, Send)])
+        for first, second in zip(*sent, strict=True):
+            assert isinstance(first.message, Replicate)
+            assert isinstance(second.message, Replicate)
+            assert first.to == second.to
+            assert first.message.batches == second.message.batches
+            for less, more in zip(said(first.message), said(second.message), strict=True):
+                assert less[:3] == more[:3]
+                assert all(record in more[3][name] for name, records in less[3].items() for record in records)
+                for records in (*less[3].values(), *more[3].values()):
+                    assert records == sorted(records, key=attrgetter("counter")), "older ones come first"
+            self.on_their_way.append((first.to, first.message, second.message))
+
+    def flush(self) -> None:
+        """What leaves is the same, but for its form."""
+        plain, packed = self.plain.sent(), self.packed.sent()
+        assert plain.keys() == packed.keys()
+        for to in plain:
+            (one,), (other,) = plain[to], packed[to]
+            assert one.batches == other.batches
+            assert said(one) == said(other)
+            self.on_their_way.append((to, one, other))
+
+    def acknowledge(self, at: int) -> None:
+        to, one, other = self.on_their_way.pop(at)
+        self.plain.acknowledge(to, one)
+        self.packed.acknowledge(to, other)
+        self.compare()
+
+    def compare(self) -> None:
+        assert self.plain.told == self.packed.told
+        for one, other in zip(self.plain.copies, self.packed.copies, strict=True):
+            assert one.maps.keys() == other.maps.keys()
+            for name in one.maps:
+                mine, theirs = one.maps[name], other.maps[name]
+                assert (mine.counter, mine.state.entries) == (theirs.counter, theirs.state.entries)
+
+
+@pytest.mark.rule("store/U-1")
+@pytest.mark.rule("store/U-2")
+@pytest.mark.parametrize("seed", range(150))
+def test_the_same_leaves_and_the_same_is_waited_for(seed: int) -> None:
+    draw = random.Random(seed)
+    pair = Pair()
+    for _ in range(150):
+        partition, name = draw.randrange(PARTITIONS), draw.choice("mn")
+        key = b"%d" % draw.randrange(5)
+        match draw.choices(range(6), [12, 2, 6, 3, 1, 3])[0]:
+            case 0:
+                size = PACKED_MOST if draw.random() < 0.05 else draw.randrange(20)
+                pair.store(partition, name, key, b"v" * size)
+            case 1:
+                pair.remove(partition, name, key)
+            case 2:
+                pair.close()
+            case 3:
+                pair.flush()  # also while a buffer is open
+            case 4:
+                pair.retarget(partition, ME, *draw.sample((BEN, CAL, DAN), 1))
+            case _ if pair.on_their_way:
+                pair.acknowledge(draw.randrange(len(pair.on_their_way)))
+            case _:
+                pass
+        pair.compare()
+    pair.close()
+    pair.flush()
+    while pair.on_their_way:
+        pair.acknowledge(0)
+    assert set(pair.packed.told.values()) == {True}, "whatever was written is known to be held"
+    assert len(pair.packed.told) == pair.buffers
+    assert not any(pair.packed.lane.leftovers.values())
+
+
+def test_two_maps_of_a_partition_keep_what_is_their_own() -> None:
+    primary = Primary(async_backups=1)
+    primary.rows[0] = Assignment(1, (ME, BEN, CAL))
+    for name in ("m", "n"):
+        primary.lane.set(primary.copies[0], name, b"key", b"value", 1000, 0, 0)
+    primary.lane.close_batch(lambda known: None)
+    for messages in primary.sent().values():
+        assert [record.map for section in messages[0].sections for record in section.told()] == ["m", "n"]
+    for name in ("m", "n"):
+        tail = primary.copies[0].maps[name].tail
+        assert tail is not None
+        assert (tail.count, [record.map for _, record in tail.since(0)]) == (1, [name])
+
+
+def waiting() -> tuple[MapReplica, UnsentPuts, list[Any]]:
+    pair = Pair()
+    pair.store(0, "m", b"first", b"value")
+    pair.store(0, "m", b"key", b"v")
+    held = pair.packed.copies[0].maps["m"]
+    unsent = held.unsent
+    assert unsent is not None
+    part: list[Any] = []
+    unsent.parts.append(part)
+    return held, unsent, part
+
+
+@pytest.mark.rule("store/U-2")
+def test_what_a_buffer_has_not_ended_with_stays() -> None:
+    held, unsent, part = waiting()
+    assert unsent.take_closed(held, 2) is None
+    assert unsent.close() == (unsent.count, len(unsent.data))
+    assert unsent.close() == (0, 0)
+    unsent.sizes += pack("<2I", 3, 5)
+    unsent.data += b"oldvalue"
+    unsent.opened = True
+    taken = unsent.take_closed(held, 3)
+    assert taken is not None
+    assert [record.counter for record in taken.records()] == [2]
+    assert [record for _, one in part for record in one_by_one((one,))] == taken.records()
+    assert (unsent.count, len(unsent.sizes)) == (1, PAIR_BYTES)
+    assert unsent.close() == (1, 8)
+    rest = unsent.take_closed(held, 3)
+    assert rest is not None
+    assert rest.records() == [Record("m", 3, Change.SET, b"old", b"value")]
+    assert unsent.take_closed(held, 3) is None
+
+
+@pytest.mark.skipif(data_lane().kind == "python", reason=f"there is no table: {data_lane().why}")
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_table_takes_packed_entries_as_the_dictionary_does(*, observed: bool) -> None:
+    draw = random.Random(1)
+    table: Any = data_lane().entries()
+    reference = Packed()
+    for _ in range(300):
+        pairs = [
+            (b"%d" % draw.randrange(50), b"v" * draw.choice([0, 1, 40, 700, 5000]))
+            for _ in range(draw.randrange(6))
+        ]
+        sizes = b"".join(pack("<2I", len(key), len(value)) for key, value in pairs)
+        data = b"".join(key + value for key, value in pairs)
+        seen: list[dict[bytes, bytes | None] | None] = [{} if observed else None for _ in range(2)]
+        table.put_all(sizes, data, seen[0])
+        reference.put_all(sizes, data, seen[1])
+        assert seen[0] == seen[1]
+        assert table == reference
+    for sizes, data in (
+        (pack("<2I", 1, 2), b"kv"),
+        (pack("<2I", 2**32 - 1, 2**32 - 1), b"kv"),
+        (pack("<2I", 1, 1), b""),
+    ):
+        with pytest.raises(ValueError, match="longer"):
+            table.put_all(sizes, data, None)
+
+
+def test_what_is_dropped_goes_without_the_collector() -> None:
+    """Objects that hold each other would stay: a member's collector hardly looks at what is old."""
+    pair = Pair()
+    pair.store(0, "m", b"first", b"value")
+    pair.store(0, "m", b"key", b"v")
+    pair.close()
+    pair.flush()
+    while pair.on_their_way:
+        pair.acknowledge(0)
+    entries = weakref.ref(pair.packed.copies[0].maps["m"].state.entries)
+    gc.disable()
+    try:
+        pair.packed.copies.clear()
+        pair.packed.lane.serving.clear()
+        assert entries() is None
+    finally:
+        gc.enable()
