@@ -14,15 +14,22 @@ if TYPE_CHECKING:
     from holdfast.core.model.views import ClusterState
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
     from holdfast.core.store.service_state import Share
-    from holdfast.runtime.embedded import Map, Member, ServiceHandle
+    from holdfast.runtime.embedded import Member, ServiceHandle
+    from holdfast.runtime.map_api import Listed, Map
     from holdfast.runtime.transactions_api import MemberTransaction, TransactionalMap
+    from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serialized, Serializers
 
 __all__ = [
+    "ChangeKind",
     "ClusterState",
+    "Codec",
     "ConfigError",
     "Endpoint",
+    "EntryChange",
     "HoldfastError",
+    "Identified",
     "Kind",
+    "Listed",
     "Loss",
     "Map",
     "Member",
@@ -32,6 +39,8 @@ __all__ = [
     "Refused",
     "RequestError",
     "RolledBack",
+    "Serialized",
+    "Serializers",
     "Service",
     "ServiceHandle",
     "Share",
@@ -42,11 +51,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ChangeKind": "holdfast.serialization",
+    "Codec": "holdfast.serialization",
+    "EntryChange": "holdfast.serialization",
+    "Identified": "holdfast.serialization",
+    "Listed": "holdfast.runtime.map_api",
+    "Serialized": "holdfast.serialization",
+    "Serializers": "holdfast.serialization",
     "ClusterState": "holdfast.core.model.views",
     "Endpoint": "holdfast.core.services.hosting",
     "Kind": "holdfast.core.model.partition_events",
     "Loss": "holdfast.core.model.partition_events",
-    "Map": "holdfast.runtime.embedded",
+    "Map": "holdfast.runtime.map_api",
     "Member": "holdfast.runtime.embedded",
     "MemberTransaction": "holdfast.runtime.transactions_api",
     "MigrationEvent": "holdfast.core.services.hosting",

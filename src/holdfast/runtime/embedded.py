@@ -8,102 +8,50 @@ await flights.put("UA1545", {"origin": "EWR"})
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, Unpack
 
-import msgspec
-
-from holdfast.config import INTERNAL, Settings, load
+from holdfast.config import INTERNAL, Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.object_names import part_name
-from holdfast.core.model.operations import (
-    DEFAULT_TTL,
-    LIFETIME_MS_MAX,
-    MAP_NAME_MAX,
-    READS,
-    WHOLE,
-    EntryEvent,
-    Op,
-    Outcome,
-    Request,
-    Status,
-    Value,
-)
+from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import ClusterState
 from holdfast.core.services.hosting import Service
-from holdfast.errors import (
-    Closing,
-    ConfigError,
-    Moved,
-    NoDataMember,
-    NoMemory,
-    NoRoom,
-    NotReady,
-    PartitionLost,
-    Passive,
-    Refused,
-    RequestError,
-    TooLarge,
-    Unknown,
-)
+from holdfast.errors import Closing, ConfigError, Refused
+from holdfast.runtime.bulk_turns import BulkTurns
+from holdfast.runtime.map_api import Map
+from holdfast.runtime.member_keywords import MemberKeywords, settings_of
+from holdfast.runtime.member_requests import ask, careful
 from holdfast.runtime.node import Node
 from holdfast.runtime.transactions_api import Answer, Isolation, MemberTransaction, transact
-from holdfast.wire.values import from_stored, to_stored
-
-Heard = TypeVar("Heard")
-
-RETRY_S = 0.05
-"""Between two tries of a request whose outcome is unknown."""
-
-REFUSALS: dict[Status, type[RequestError]] = {
-    Status.UNKNOWN: Unknown,
-    Status.MOVED: Moved,
-    Status.NOT_READY: NotReady,
-    Status.CLOSING: Closing,
-    Status.TOO_LARGE: TooLarge,
-    Status.PASSIVE: Passive,
-    Status.NO_ROOM: NoRoom,
-    Status.NO_DATA_MEMBER: NoDataMember,
-    Status.FAILED: Refused,
-    Status.NO_MEMORY: NoMemory,
-    Status.LOST: PartitionLost,
-}
-
-
-def _milliseconds(seconds: float | None) -> int:
-    """Raises ValueError for what is no time to live."""
-    if seconds is None:
-        return DEFAULT_TTL
-    if not 0 <= seconds <= LIFETIME_MS_MAX / 1000:
-        raise ValueError(f"a lifetime of {seconds} s: it is 0 (for ever) to {LIFETIME_MS_MAX // 1000}")
-    return max(1, round(seconds * 1000)) if seconds else 0
+from holdfast.serialization import Serializers
 
 
 class Member:
     """One member in this process. Leaving the `async with` block drains it: it goes when its data is safe elsewhere.
 
-    Settings come from `settings`, or from the environment (`HOLDFAST_…`) and the keywords, which are those of
-    the sections `cluster` and `member` (`seeds`, `name`, `host`, `member_port`, `client_port`, `lite`, …).
+    Settings come from the environment (`HOLDFAST_…`), over that from `settings` by their dotted names
+    (`{"maps.flights.backups": 2}`), and over these from the keywords, which are those of the sections `cluster` and
+    `member` (`seeds`, `name`, `host`, `member_port`, `client_port`, `lite`, …; `cluster_name` is `cluster.name`).
+    Settings that were loaded (`holdfast.config.load`) stand alone. `serializers`: how keys and values are written.
     `services` have a share in every partition, beside the maps (docs/services.md). Every member of the cluster is given
     objects of its own, of the same names and backups. Raises ConfigError.
     """
 
     def __init__(
-        self, settings: Settings | None = None, *, services: Sequence[Service] = (), **keywords: object
+        self,
+        settings: Settings | Mapping[str, Any] | None = None,
+        *,
+        services: Sequence[Service] = (),
+        serializers: Serializers | None = None,
+        **keywords: Unpack[MemberKeywords],
     ) -> None:
-        if settings is None:
-            sections = {"cluster": Settings().cluster, "member": Settings().member}
-            overrides: dict[str, object] = {}
-            for key, value in keywords.items():
-                section = "cluster" if hasattr(sections["cluster"], key) and key != "name" else "member"
-                overrides[f"{section}.{key}"] = value
-            settings = load(None, os.environ, overrides)
-        elif keywords:
-            raise TypeError("give either settings or keywords")
+        settings = settings_of(settings, keywords)
+        self._serializers = serializers or Serializers()
+        self._turns = BulkTurns()
         self._inner = Node(settings, services)
         self.settings = self._inner.settings
         self._crashed = False
@@ -281,6 +229,7 @@ class Member:
         Only you can know: were one of them alive and cut off, there would be two clusters, and one would lose what it
         took. Raises Refused for members that are not in the view, or were heard of not long ago.
         """
+        self._node.check_here()
         picture = self._node.member.picture
         unknown = set(uuids) - {info.uuid for info in picture.members()}
         if unknown:
@@ -298,6 +247,7 @@ class Member:
 
         An error in `heard` goes to the event loop's exception handler. Raises TypeError when it cannot be called.
         """
+        self._node.check_here()
         told = careful(self._node, heard)
         return self._node.on_news(lambda news: told(news) if news.kind is not Kind.LOST else None)
 
@@ -305,11 +255,13 @@ class Member:
         """Call `heard` when copies of a partition are gone with their members: how many, and which maps have lost
         entries. The same rules as for `on_migration`.
         """
+        self._node.check_here()
         told = careful(self._node, heard)
         return self._node.on_news(lambda news: told(news.loss) if news.loss is not None else None)
 
-    def map(self, name: str) -> Map:
-        """The map of this name; it comes into being with its first entry. Raises ConfigError for a name that no map can
+    def map(self, name: str) -> Map[Any, Any]:
+        """The map of this name; it comes into being with its first entry. For type checkers say what is in it:
+        `flights: Map[str, int] = member.map("flights")`. Raises ConfigError for a name that no map can
         have, or that is Holdfast's own.
         """
         if not 1 <= len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
@@ -317,7 +269,7 @@ class Member:
                 f"{name!r} is no name for a map: 1 to {MAP_NAME_MAX} characters, and not {INTERNAL!r} first, which is "
                 "for Holdfast's own"
             )
-        return Map(self._inner, name)
+        return Map(self._inner, name, self._serializers, self._turns)
 
     def transaction(
         self, isolation: Isolation = "repeatable-read", *, timeout_s: float = 0.0, label: str = ""
@@ -330,7 +282,7 @@ class Member:
         rolled back if what it has read has changed when it ends. `timeout_s`: it is rolled back after so long; 0:
         `transactions.timeout_ms`. `label`: shown to operators.
         """
-        return MemberTransaction(self._node, isolation, timeout_s, label)
+        return MemberTransaction(self._node, isolation, timeout_s, label, self._serializers)
 
     async def transact(
         self,
@@ -354,62 +306,7 @@ class Member:
         names = [service.name for service in self._inner.services]
         if name not in names:
             raise KeyError(f"no service {name!r} here; there are: {', '.join(names) or 'none'}")
-        return ServiceHandle(self._inner, name)
-
-
-async def _ask(node: Node, request: Request) -> Value:
-    """Carry a request out. Raises what its refusal stands for (REFUSALS).
-
-    What changes something carries an id, and is sent again when its outcome is unknown, until the call timeout.
-    """
-    settings = node.settings
-    repeats = settings.replication.on_unknown == "retry" and settings.replication.request_ids > 0
-    if request.op in READS or request.op in WHOLE or not repeats:
-        outcome = await _ask_once(node, request)
-    else:
-        node.check()
-        request = msgspec.structs.replace(request, id=node.new_request_id())
-        outcome = await _ask_again(node, request, settings.limits.call_timeout_ms / 1000)
-    if outcome.status is not Status.OK:
-        raise REFUSALS[outcome.status](outcome.detail)
-    return outcome.value
-
-
-async def _ask_again(node: Node, request: Request, timeout_s: float) -> Outcome:
-    """Ask until it is known what became of the request. A refusal after an unknown outcome leaves that unknown."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + timeout_s
-    doubt = ""
-    while True:
-        try:
-            outcome = await _ask_once(node, request)
-        except Closing as closing:
-            if doubt:
-                raise Unknown(doubt) from closing
-            raise
-        if outcome.status is Status.UNKNOWN:
-            doubt = outcome.detail
-        elif not doubt or outcome.status is Status.OK:
-            return outcome
-        if outcome.status is Status.PASSIVE or loop.time() + RETRY_S > deadline_s:
-            return Outcome(Status.UNKNOWN, None, doubt)
-        await asyncio.sleep(RETRY_S)
-
-
-async def _ask_once(node: Node, request: Request) -> Outcome:
-    node.check()
-    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: Outcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    node.calls.add(future)
-    try:
-        node.guard(lambda: node.execute(request, done))
-        return await future
-    finally:
-        node.calls.discard(future)
+        return ServiceHandle(self._inner, name, self._serializers)
 
 
 class ServiceHandle:
@@ -419,8 +316,9 @@ class ServiceHandle:
     may have been.
     """
 
-    def __init__(self, node: Node, name: str) -> None:
+    def __init__(self, node: Node, name: str, serializers: Serializers) -> None:
         self._node = node
+        self._serializers = serializers
         self.name = name
 
     @property
@@ -429,8 +327,8 @@ class ServiceHandle:
         return range(self._node.partition_count)
 
     def partition_of(self, key: object) -> int:
-        """The partition in which an entry with this key would be, of any map. Raises TypeError: see `to_stored`."""
-        return partition_of(to_stored(key), 0, self._node.partition_count)
+        """The partition in which an entry with this key would be, of any map. Raises TypeError for what is no key."""
+        return partition_of(self._serializers.dump(key), 0, self._node.partition_count)
 
     async def call(self, key: object, update: bytes) -> bytes:
         """Have the share of this key's partition apply an update; answers what it answered.
@@ -457,7 +355,7 @@ class ServiceHandle:
         It is the update that was carried out: with `decide`, what that has made of the caller's. Told by the primary,
         once it has applied it; updates of one partition in their order.
         """
-        self._node.check()
+        self._node.check_here()
         told = careful(self._node, heard)
         return self._node.listen(
             part_name(self.name), key=None, local_only=False, heard=lambda event: told(event.value or b"")
@@ -466,194 +364,7 @@ class ServiceHandle:
     async def _of_share(self, op: Op, partition: int, value: bytes) -> bytes:
         if partition not in self.partitions:
             raise ValueError(f"no partition {partition}: there are 0 to {self._node.partition_count - 1}")
-        answer = await _ask(self._node, Request(op, self.name, [partition], b"", value))
+        answer = await ask(self._node, Request(op, self.name, [partition], b"", value))
         if not isinstance(answer, bytes):
             raise TypeError(f"service {self.name!r} answered {type(answer).__name__}, not bytes")
         return answer
-
-
-class Map:
-    """A named map, partitioned over the cluster. Keys and values are plain Python data (see `wire.values`).
-
-    Every call raises `Refused` (or one of its kinds) when it was certainly not applied, and `Unknown` when it
-    may have been.
-    """
-
-    def __init__(self, node: Node, name: str) -> None:
-        self._node = node
-        self.name = name
-
-    async def _ask(self, request: Request) -> Value:
-        return await _ask(self._node, request)
-
-    async def _on_key(
-        self,
-        op: Op,
-        key: object,
-        value: object = None,
-        *,
-        expected: object = None,
-        ttl_s: float | None = None,
-        max_idle_s: float | None = None,
-    ) -> Value:
-        raw = to_stored(key)
-        partition = partition_of(raw, 0, self._node.partition_count)
-        stored = to_stored(value) if value is not None else b""
-        wanted = to_stored(expected) if expected is not None else b""
-        ttl_ms, max_idle_ms = _milliseconds(ttl_s), _milliseconds(max_idle_s)
-        return await self._ask(
-            Request(op, self.name, [partition], raw, stored, wanted, [], ttl_ms, max_idle_ms)
-        )
-
-    async def _on_all(self, op: Op, value: object = None) -> Value:
-        partitions = list(range(self._node.partition_count))
-        stored = to_stored(value) if value is not None else b""
-        return await self._ask(Request(op, self.name, partitions, value=stored))
-
-    async def get(self, key: object) -> object:
-        """The value, or None."""
-        return _plain(await self._on_key(Op.GET, key))
-
-    async def put(
-        self, key: object, value: object, *, ttl_s: float | None = None, max_idle_s: float | None = None
-    ) -> object:
-        """Store, and answer the old value. `ttl_s` and `max_idle_s` in seconds; None: the map's setting, 0:
-        for ever.
-        """
-        return _plain(await self._on_key(Op.PUT, key, _given(value), ttl_s=ttl_s, max_idle_s=max_idle_s))
-
-    async def set(
-        self, key: object, value: object, *, ttl_s: float | None = None, max_idle_s: float | None = None
-    ) -> None:
-        """Store."""
-        await self._on_key(Op.SET, key, _given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
-
-    async def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> object:
-        """Store if there is none; answers the value that was there, or None."""
-        return _plain(await self._on_key(Op.PUT_IF_ABSENT, key, _given(value), ttl_s=ttl_s))
-
-    async def replace(self, key: object, value: object) -> object:
-        """Store if there is one; answers the old value, or None."""
-        return _plain(await self._on_key(Op.REPLACE, key, _given(value)))
-
-    async def replace_if_same(self, key: object, expected: object, value: object) -> bool:
-        """Store if the present value equals `expected`; answers whether it did."""
-        return bool(await self._on_key(Op.REPLACE_IF_SAME, key, _given(value), expected=_given(expected)))
-
-    async def remove(self, key: object) -> object:
-        """Take out; answers the old value, or None."""
-        return _plain(await self._on_key(Op.REMOVE, key))
-
-    async def remove_if_same(self, key: object, expected: object) -> bool:
-        """Take out if the present value equals `expected`; answers whether it did."""
-        return bool(await self._on_key(Op.REMOVE_IF_SAME, key, expected=_given(expected)))
-
-    async def delete(self, key: object) -> bool:
-        """Take out; answers whether there was one."""
-        return bool(await self._on_key(Op.DELETE, key))
-
-    async def contains_key(self, key: object) -> bool:
-        """Whether there is an entry."""
-        return bool(await self._on_key(Op.CONTAINS_KEY, key))
-
-    async def contains_value(self, value: object) -> bool:
-        """Whether any entry has this value."""
-        return bool(await self._on_all(Op.CONTAINS_VALUE, _given(value)))
-
-    async def set_ttl(self, key: object, ttl_s: float) -> bool:
-        """Give the entry a new time to live, counted from now; 0: for ever. Answers whether there was one."""
-        return bool(await self._on_key(Op.SET_TTL, key, ttl_s=ttl_s))
-
-    async def evict(self, key: object) -> bool:
-        """Take out, as an eviction to listeners; answers whether there was one."""
-        return bool(await self._on_key(Op.EVICT, key))
-
-    async def put_all(self, entries: Mapping[object, object]) -> None:
-        """Store many; not atomic: each partition on its own."""
-        parts: dict[int, list[bytes]] = {}
-        for key, value in entries.items():
-            raw = to_stored(key)
-            part = parts.setdefault(partition_of(raw, 0, self._node.partition_count), [])
-            part += (raw, to_stored(_given(value)))
-        await asyncio.gather(
-            *(self._ask(Request(Op.PUT_ALL, self.name, [p], items=items)) for p, items in parts.items())
-        )
-
-    async def get_all(self, keys: Iterable[object]) -> dict[object, object]:
-        """The present ones of these keys with their values."""
-        parts: dict[int, list[bytes]] = {}
-        for key in keys:
-            raw = to_stored(key)
-            parts.setdefault(partition_of(raw, 0, self._node.partition_count), []).append(raw)
-        answers = await asyncio.gather(
-            *(self._ask(Request(Op.GET_ALL, self.name, [p], items=items)) for p, items in parts.items())
-        )
-        return {key: value for answer in answers for key, value in _pairs(answer)}
-
-    async def size(self) -> int:
-        """How many entries there are, over all partitions; not a snapshot."""
-        answer = await self._on_all(Op.SIZE)
-        return answer if isinstance(answer, int) else 0
-
-    async def is_empty(self) -> bool:
-        """Whether there is no entry."""
-        return bool(await self._on_all(Op.IS_EMPTY))
-
-    async def clear(self) -> None:
-        """Take out every entry."""
-        await self._on_all(Op.CLEAR)
-
-    async def keys(self) -> list[object]:
-        """All keys."""
-        return _plains(await self._on_all(Op.KEYS))
-
-    async def values(self) -> list[object]:
-        """All values."""
-        return _plains(await self._on_all(Op.VALUES))
-
-    async def entries(self) -> dict[object, object]:
-        """All entries. Raises TypeError when a key is a list or a dictionary."""
-        return dict(_pairs(await self._on_all(Op.ENTRIES)))
-
-    def listen(self, heard: Callable[[EntryEvent], None], *, key: object = None) -> Callable[[], None]:
-        """Call `heard` after each change on any member; answers the function that ends it.
-
-        Keys and values of events are in stored form: see `wire.values.from_stored`.
-        """
-        self._node.check()
-        raw = None if key is None else to_stored(key)
-        return self._node.listen(self.name, key=raw, local_only=False, heard=careful(self._node, heard))
-
-
-def careful(node: Node, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:
-    """The program's own function, so that an error in it is told to the program, and does not stop the member."""
-    if not callable(heard):
-        raise TypeError(f"a listener must be callable, not {heard!r}")
-
-    def told(what: Heard) -> None:
-        try:
-            heard(what)
-        except Exception as error:  # noqa: BLE001  (it is the program's, whatever it is)
-            context = {"message": "a listener of a Holdfast member has failed", "exception": error}
-            node.loop.call_exception_handler(context)
-
-    return told
-
-
-def _given(value: object) -> object:
-    if value is None:
-        raise TypeError("None cannot be a value of a map; remove the entry instead")
-    return value
-
-
-def _plain(value: Value) -> object:
-    return from_stored(value) if isinstance(value, bytes) else None
-
-
-def _plains(value: Value) -> list[object]:
-    return [_plain(one) for one in value] if isinstance(value, list) else []
-
-
-def _pairs(value: Value) -> list[tuple[object, object]]:
-    flat = _plains(value)
-    return list(zip(flat[::2], flat[1::2], strict=True))

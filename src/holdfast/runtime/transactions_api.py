@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Request, Value
 from holdfast.core.model.transaction_orders import (
@@ -25,8 +25,9 @@ from holdfast.core.model.transaction_orders import (
     TransactionOrder,
 )
 from holdfast.errors import Refused, RolledBack, Unknown
+from holdfast.runtime.map_api import given
 from holdfast.runtime.node import Node
-from holdfast.wire.values import from_stored, to_stored
+from holdfast.serialization import Serializers
 
 Answer = TypeVar("Answer")
 Isolation = Literal["read-committed", "repeatable-read", "serializable"]
@@ -42,7 +43,9 @@ class MemberTransaction:
     been done, or will be, or nothing.
     """
 
-    def __init__(self, node: Node, isolation: Isolation, timeout_s: float, label: str) -> None:
+    def __init__(
+        self, node: Node, isolation: Isolation, timeout_s: float, label: str, serializers: Serializers
+    ) -> None:
         if isolation not in ("read-committed", "repeatable-read", "serializable"):
             raise ValueError(
                 f"isolation is read-committed, repeatable-read or serializable, not {isolation!r}"
@@ -50,6 +53,7 @@ class MemberTransaction:
         if timeout_s < 0:
             raise ValueError("a timeout is 0 (transactions.timeout_ms) or some seconds")
         self._node = node
+        self.serializers = serializers
         self._begin = BeginTransaction(
             round(timeout_s * 1000), isolation == "serializable", isolation == "repeatable-read", label
         )
@@ -98,8 +102,8 @@ class MemberTransaction:
 
 
 async def _ask(node: Node, order: TransactionOrder) -> TransactionAnswer:
-    node.check()
-    future: asyncio.Future[TransactionAnswer] = asyncio.get_running_loop().create_future()
+    node.check_here()
+    future: asyncio.Future[TransactionAnswer] = node.loop.create_future()
 
     def done(answer: TransactionAnswer) -> None:
         if not future.done():
@@ -114,55 +118,59 @@ async def _ask(node: Node, order: TransactionOrder) -> TransactionAnswer:
 
 
 class TransactionalMap:
-    """A map as one transaction sees it. Keys and values are plain Python data."""
+    """A map as one transaction sees it. Keys and values are those of `holdfast.Map`."""
 
     def __init__(self, transaction: MemberTransaction, name: str) -> None:
         self._transaction = transaction
+        self._dump, self._load = transaction.serializers.dump, transaction.serializers.load
         self.name = name
 
     async def _on_key(
         self, op: Op, key: object, value: object = None, *, expected: object = None, for_update: bool = False
     ) -> Value:
-        stored = to_stored(value) if value is not None else b""
-        wanted = to_stored(expected) if expected is not None else b""
-        request = Request(op, self.name, [0], to_stored(key), stored, wanted, [], DEFAULT_TTL, DEFAULT_TTL)
+        stored = self._dump(value) if value is not None else b""
+        wanted = self._dump(expected) if expected is not None else b""
+        request = Request(op, self.name, [0], self._dump(key), stored, wanted, [], DEFAULT_TTL, DEFAULT_TTL)
         return await self._transaction.operate(request, for_update=for_update)
 
-    async def get(self, key: object) -> object:
-        """The value, or None."""
-        return _plain(await self._on_key(Op.GET, key))
+    def _plain(self, value: Value) -> Any:
+        return self._load(value) if isinstance(value, bytes) else None
 
-    async def get_for_update(self, key: object) -> object:
+    async def get(self, key: object) -> Any:
+        """The value, or None."""
+        return self._plain(await self._on_key(Op.GET, key))
+
+    async def get_for_update(self, key: object) -> Any:
         """The same, and lock the entry, so that nobody changes it until this transaction is over."""
-        return _plain(await self._on_key(Op.GET, key, for_update=True))
+        return self._plain(await self._on_key(Op.GET, key, for_update=True))
 
     async def contains_key(self, key: object) -> bool:
         """Whether there is an entry."""
         return bool(await self._on_key(Op.CONTAINS_KEY, key))
 
-    async def put(self, key: object, value: object) -> object:
+    async def put(self, key: object, value: object) -> Any:
         """Store, and answer the old value."""
-        return _plain(await self._on_key(Op.PUT, key, _given(value)))
+        return self._plain(await self._on_key(Op.PUT, key, given(value)))
 
     async def set(self, key: object, value: object) -> None:
         """Store."""
-        await self._on_key(Op.SET, key, _given(value))
+        await self._on_key(Op.SET, key, given(value))
 
-    async def put_if_absent(self, key: object, value: object) -> object:
+    async def put_if_absent(self, key: object, value: object) -> Any:
         """Store if there is none; answers the value that was there, or None."""
-        return _plain(await self._on_key(Op.PUT_IF_ABSENT, key, _given(value)))
+        return self._plain(await self._on_key(Op.PUT_IF_ABSENT, key, given(value)))
 
-    async def replace(self, key: object, value: object) -> object:
+    async def replace(self, key: object, value: object) -> Any:
         """Store if there is one; answers the old value, or None."""
-        return _plain(await self._on_key(Op.REPLACE, key, _given(value)))
+        return self._plain(await self._on_key(Op.REPLACE, key, given(value)))
 
     async def replace_if_same(self, key: object, expected: object, value: object) -> bool:
         """Store if the present value equals `expected`; answers whether it did."""
-        return bool(await self._on_key(Op.REPLACE_IF_SAME, key, _given(value), expected=_given(expected)))
+        return bool(await self._on_key(Op.REPLACE_IF_SAME, key, given(value), expected=given(expected)))
 
-    async def remove(self, key: object) -> object:
+    async def remove(self, key: object) -> Any:
         """Take out; answers the old value, or None."""
-        return _plain(await self._on_key(Op.REMOVE, key))
+        return self._plain(await self._on_key(Op.REMOVE, key))
 
     async def delete(self, key: object) -> bool:
         """Take out; answers whether there was one."""
@@ -173,15 +181,15 @@ class TransactionalMap:
         answer = await self._transaction.operate(Request(Op.SIZE, self.name, [0]))
         return answer if isinstance(answer, int) else 0
 
-    async def keys(self) -> list[object]:
+    async def keys(self) -> list[Any]:
         """All keys: the same holds."""
         answer = await self._transaction.operate(Request(Op.KEYS, self.name, [0]))
-        return [_plain(one) for one in answer] if isinstance(answer, list) else []
+        return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
-    async def values(self) -> list[object]:
+    async def values(self) -> list[Any]:
         """All values: the same holds."""
         answer = await self._transaction.operate(Request(Op.VALUES, self.name, [0]))
-        return [_plain(one) for one in answer] if isinstance(answer, list) else []
+        return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
 
 async def transact(
@@ -204,13 +212,3 @@ async def transact(
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311
             pause_s = min(PAUSE_MAX_S, pause_s * 2)
     raise AssertionError("the last attempt answers or raises")
-
-
-def _given(value: object) -> object:
-    if value is None:
-        raise TypeError("None cannot be a value of a map; remove the entry instead")
-    return value
-
-
-def _plain(value: None | bool | int | bytes | list[None | int | bytes]) -> object:
-    return from_stored(value) if isinstance(value, bytes) else None

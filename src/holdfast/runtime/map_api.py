@@ -1,0 +1,491 @@
+"""Maps of the in-process API.
+
+flights: Map[str, dict[str, int]] = member.map("flights")
+await flights.put("UA1545", {"minutes": 227}, ttl_s=3600)
+async for flight, known in flights.entries():
+    print(flight, known["minutes"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import (
+    DEFAULT_TTL,
+    LIFETIME_MS_MAX,
+    EntryEvent,
+    Op,
+    Request,
+    Value,
+    bytes_of,
+    too_long,
+)
+from holdfast.errors import RequestError, TooLarge, raise_worst
+from holdfast.runtime.bulk_turns import (
+    ENTRY_BYTES,
+    PIECE,
+    PORTION,
+    REQUEST,
+    SMALL_AT_ONCE,
+    BulkTurns,
+    cost_of,
+    work_off,
+)
+from holdfast.runtime.member_requests import ask, careful
+from holdfast.runtime.node import Node
+from holdfast.serialization import ChangeKind, EntryChange, Serialized, Serializers
+
+K = TypeVar("K")
+V = TypeVar("V")
+Item_co = TypeVar("Item_co", covariant=True)
+All_co = TypeVar("All_co", covariant=True)
+
+WINDOW_BYTES = 8 << 20
+"""Of what is stored at once, so many bytes are held in stored form at a time."""
+PAGE_ROWS, PAGE_BYTES = 250, 1 << 20
+"""Of one page of an iteration."""
+FIRST_ROWS = 8
+"""Of the first page, when nobody knows how large values are."""
+
+
+def milliseconds(seconds: float | None) -> int:
+    """Raises ValueError for what is no time to live."""
+    if seconds is None:
+        return DEFAULT_TTL
+    if not 0 <= seconds <= LIFETIME_MS_MAX / 1000:
+        raise ValueError(f"a lifetime of {seconds} s: it is 0 (for ever) to {LIFETIME_MS_MAX // 1000}")
+    return max(1, round(seconds * 1000)) if seconds else 0
+
+
+class Listed(Generic[Item_co, All_co]):
+    """What a map holds, in one of two ways: `await` answers everything at once, `async for` goes through it page by
+    page, in bounded memory. See `Map` for what is promised while others change the map.
+    """
+
+    def __init__(
+        self,
+        everything: Callable[[], Coroutine[Any, Any, All_co]],
+        one_by_one: Callable[[], AsyncIterator[Item_co]],
+    ) -> None:
+        self._everything = everything
+        self._one_by_one = one_by_one
+
+    def __await__(self) -> Generator[Any, None, All_co]:
+        return self._everything().__await__()
+
+    def __aiter__(self) -> AsyncIterator[Item_co]:
+        return self._one_by_one()
+
+
+class Map(Generic[K, V]):
+    """A named map, partitioned over the cluster. Keys and values are what `holdfast.Serializers` writes and reads.
+
+    Every call raises `Refused` (or one of its kinds) when it was certainly not applied, and `Unknown` when it
+    may have been.
+
+    Who iterates (`async for key in map`, and over `keys()`, `values()`, `entries()`) is shown each key that is there
+    all the time, once, with the value that it had at some moment of the iteration; and some of the keys that come or
+    go meanwhile. Never is a key shown twice. Held at a time are the keys of one partition, and one page of values.
+    """
+
+    def __init__(self, node: Node, name: str, serializers: Serializers, turns: BulkTurns) -> None:
+        """See `Member.map`."""
+        self._node = node
+        self.name = name
+        self._dump, self._load = serializers.dump, serializers.load
+        self._turns = turns
+
+    async def _on_key(
+        self,
+        op: Op,
+        key: object,
+        value: object = None,
+        *,
+        expected: object = None,
+        ttl_s: float | None = None,
+        max_idle_s: float | None = None,
+    ) -> Value:
+        raw = self._dump(key)
+        partition = partition_of(raw, 0, self._node.partition_count)
+        stored = self._dump(value) if value is not None else b""
+        wanted = self._dump(expected) if expected is not None else b""
+        ttl_ms, max_idle_ms = milliseconds(ttl_s), milliseconds(max_idle_s)
+        return await ask(
+            self._node, Request(op, self.name, [partition], raw, stored, wanted, [], ttl_ms, max_idle_ms)
+        )
+
+    async def _on_all(self, op: Op, value: object = None) -> Value:
+        partitions = list(range(self._node.partition_count))
+        stored = self._dump(value) if value is not None else b""
+        return await ask(self._node, Request(op, self.name, partitions, value=stored))
+
+    def _plain(self, value: Value) -> Any:
+        return self._load(value) if isinstance(value, bytes) else None
+
+    # -- one entry
+
+    async def get(self, key: K) -> V | None:
+        """The value, or None."""
+        found: V | None = self._plain(await self._on_key(Op.GET, key))
+        return found
+
+    async def put(
+        self, key: K, value: V, *, ttl_s: float | None = None, max_idle_s: float | None = None
+    ) -> V | None:
+        """Store, and answer the old value. `ttl_s` and `max_idle_s` in seconds; None: the map's setting, 0:
+        for ever.
+        """
+        old: V | None = self._plain(
+            await self._on_key(Op.PUT, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
+        )
+        return old
+
+    async def set(
+        self, key: K, value: V, *, ttl_s: float | None = None, max_idle_s: float | None = None
+    ) -> None:
+        """Store."""
+        await self._on_key(Op.SET, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
+
+    async def put_if_absent(
+        self, key: K, value: V, *, ttl_s: float | None = None, max_idle_s: float | None = None
+    ) -> V | None:
+        """Store if there is none; answers the value that was there, or None."""
+        present: V | None = self._plain(
+            await self._on_key(Op.PUT_IF_ABSENT, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
+        )
+        return present
+
+    async def replace(self, key: K, value: V) -> V | None:
+        """Store if there is one; answers the old value, or None."""
+        old: V | None = self._plain(await self._on_key(Op.REPLACE, key, given(value)))
+        return old
+
+    async def replace_if_same(self, key: K, expected: V, value: V) -> bool:
+        """Store if the present value equals `expected`; answers whether it did."""
+        return bool(await self._on_key(Op.REPLACE_IF_SAME, key, given(value), expected=given(expected)))
+
+    async def remove(self, key: K) -> V | None:
+        """Take out; answers the old value, or None."""
+        old: V | None = self._plain(await self._on_key(Op.REMOVE, key))
+        return old
+
+    async def remove_if_same(self, key: K, expected: V) -> bool:
+        """Take out if the present value equals `expected`; answers whether it did."""
+        return bool(await self._on_key(Op.REMOVE_IF_SAME, key, expected=given(expected)))
+
+    async def delete(self, key: K) -> bool:
+        """Take out; answers whether there was one."""
+        return bool(await self._on_key(Op.DELETE, key))
+
+    async def contains_key(self, key: K) -> bool:
+        """Whether there is an entry."""
+        return bool(await self._on_key(Op.CONTAINS_KEY, key))
+
+    async def contains_value(self, value: V) -> bool:
+        """Whether any entry has this value."""
+        return bool(await self._on_all(Op.CONTAINS_VALUE, given(value)))
+
+    async def set_ttl(self, key: K, ttl_s: float) -> bool:
+        """Give the entry a new time to live, counted from now; 0: for ever. Answers whether there was one."""
+        return bool(await self._on_key(Op.SET_TTL, key, ttl_s=ttl_s))
+
+    async def evict(self, key: K) -> bool:
+        """Take out, as an eviction to listeners; answers whether there was one."""
+        return bool(await self._on_key(Op.EVICT, key))
+
+    # -- some entries: in slices, between which the loop has its turn
+
+    async def put_all(
+        self,
+        entries: Mapping[K, V] | Iterable[tuple[K, V]],
+        *,
+        ttl_s: float | None = None,
+        max_idle_s: float | None = None,
+    ) -> None:
+        """Store many; not atomic: each entry by itself. Of any number: an iterable is not read faster than it is
+        stored. Whatever is iterated over must not change meanwhile; a key should come once.
+
+        Raises Refused if none was stored, Unknown if some may have been.
+        """
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        lifetimes = milliseconds(ttl_s), milliseconds(max_idle_s)
+        written = ((self._dump(key), self._dump(given(value))) for key, value in pairs)
+        told: list[RequestError | None] = []
+        more = True
+        while more:
+            pieces, more = await self._pieces(written)
+
+            async def store(partition: int, items: list[bytes]) -> None:
+                await self._turns.take(REQUEST + cost_of(items, len(items) // 2))
+                await ask(
+                    self._node,
+                    Request(
+                        Op.PUT_ALL, self.name, [partition], b"", b"", b"", items, lifetimes[0], lifetimes[1]
+                    ),
+                )
+
+            told += await work_off(store(*piece) for piece in pieces)
+            raise_worst(told)
+
+    async def get_all(self, keys: Iterable[K]) -> dict[K, V]:
+        """The present ones of these keys with their values. Raises TypeError when a key is a list or a dictionary."""
+        found: dict[K, V] = {}
+        written = ((self._dump(key),) for key in keys)
+
+        async def read(partition: int, items: list[bytes]) -> None:
+            await self._turns.take(REQUEST + cost_of(items, len(items)))
+            try:
+                answer = await ask(self._node, Request(Op.GET_ALL, self.name, [partition], items=items))
+            except TooLarge:
+                if len(items) == 1:
+                    raise
+                half = len(items) // 2
+                await read(partition, items[:half])
+                await read(partition, items[half:])
+                return
+            async for page in self._loaded(answer, 2):
+                found.update(zip(page[::2], page[1::2], strict=True))
+
+        await self._for_each_piece(written, read)
+        return found
+
+    async def remove_all(self, keys: Iterable[K]) -> int:
+        """Take out these keys, each by itself; answers how many there were. Raises Refused if none was taken out,
+        Unknown if some may have been.
+        """
+        removed = 0
+
+        async def remove(partition: int, raw: bytes) -> None:
+            nonlocal removed
+            await self._turns.take(REQUEST)
+            there = await ask(self._node, Request(Op.DELETE, self.name, [partition], raw))
+            removed += bool(there)
+
+        told: list[RequestError | None] = []
+        written, more = ((self._dump(key),) for key in keys), True
+        while more:
+            pieces, more = await self._pieces(written)
+            told += await work_off(
+                (remove(partition, raw) for partition, some in pieces for raw in some), SMALL_AT_ONCE
+            )
+            raise_worst(told)
+        return removed
+
+    async def _for_each_piece(
+        self,
+        written: Iterator[tuple[bytes, ...]],
+        do: Callable[[int, list[bytes]], Coroutine[None, None, None]],
+    ) -> None:
+        """A question; raises the first error."""
+        more = True
+        while more:
+            pieces, more = await self._pieces(written)
+            raise_first(await work_off(do(*piece) for piece in pieces))
+
+    async def _pieces(
+        self, written: Iterator[tuple[bytes, ...]]
+    ) -> tuple[list[tuple[int, list[bytes]]], bool]:
+        """Entries, or keys alone, by partition, in pieces of which each is one request; and whether there may be more
+        than have room in memory at once.
+        """
+        parts: dict[int, tuple[list[bytes], int]] = {}
+        pieces: list[tuple[int, list[bytes]]] = []
+        count = self._node.partition_count
+        size = spent = 0
+        more = False
+        for entry in written:
+            one = sum(map(len, entry))
+            size += one
+            cost = 1 + one // ENTRY_BYTES
+            partition = partition_of(entry[0], 0, count)
+            items, so_far = parts.get(partition) or ([], 0)
+            items += entry
+            if so_far + cost >= PIECE:
+                pieces.append((partition, items))
+                parts.pop(partition, None)
+            else:
+                parts[partition] = items, so_far + cost
+            spent += cost
+            if spent >= PORTION:
+                await self._turns.take(spent)
+                spent = 0
+                if size >= WINDOW_BYTES:
+                    more = True
+                    break
+        pieces += ((partition, items) for partition, (items, _) in parts.items())
+        return pieces, more
+
+    async def _loaded(self, answer: Value, step: int) -> AsyncIterator[list[Any]]:
+        """The values in an answer, in slices; `step`: how many of them belong together."""
+        stored = [one for one in answer if isinstance(one, bytes)] if isinstance(answer, list) else []
+        assert len(stored) % step == 0, "an answer lists whole entries"
+        begin = cost = 0
+        for at in range(0, len(stored), step):
+            cost += cost_of(stored[at : at + step], 1)
+            if cost >= PIECE or at + step == len(stored):
+                await self._turns.take(cost)
+                yield list(map(self._load, stored[begin : at + step]))
+                begin, cost = at + step, 0
+
+    # -- all entries
+
+    async def size(self) -> int:
+        """How many entries there are, over all partitions; not a snapshot."""
+        answer = await self._on_all(Op.SIZE)
+        return answer if isinstance(answer, int) else 0
+
+    async def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return bool(await self._on_all(Op.IS_EMPTY))
+
+    async def clear(self) -> None:
+        """Take out every entry."""
+        await self._on_all(Op.CLEAR)
+
+    def keys(self) -> Listed[K, list[K]]:
+        """All keys: `await` it for a list, or iterate. Raises TooLarge when a list would have more bytes than
+        `limits.answer_bytes`.
+        """
+
+        async def everything() -> list[K]:
+            found: list[K] = []
+            await self._list(Op.KEYS, 1, found.extend)
+            return found
+
+        return Listed(everything, self.__aiter__)
+
+    def values(self) -> Listed[V, list[V]]:
+        """All values: the same holds."""
+
+        async def everything() -> list[V]:
+            found: list[V] = []
+            await self._list(Op.VALUES, 1, found.extend)
+            return found
+
+        async def one_by_one() -> AsyncIterator[V]:
+            async for page in self._pages():
+                for value in page[1::2]:
+                    yield value
+
+        return Listed(everything, one_by_one)
+
+    def entries(self) -> Listed[tuple[K, V], dict[K, V]]:
+        """All entries, as a dictionary or one by one: the same holds. Raises TypeError when a key is a list or a
+        dictionary.
+        """
+
+        async def everything() -> dict[K, V]:
+            found: dict[K, V] = {}
+            await self._list(
+                Op.ENTRIES, 2, lambda page: found.update(zip(page[::2], page[1::2], strict=True))
+            )
+            return found
+
+        async def one_by_one() -> AsyncIterator[tuple[K, V]]:
+            async for page in self._pages():
+                for pair in zip(page[::2], page[1::2], strict=True):
+                    yield pair
+
+        return Listed(everything, one_by_one)
+
+    async def __aiter__(self) -> AsyncIterator[K]:
+        """All keys, page by page."""
+        for partition in range(self._node.partition_count):
+            async for page in self._loaded(await self._of_partition(Op.KEYS, partition), 1):
+                for key in page:
+                    yield key
+
+    async def _of_partition(self, op: Op, partition: int) -> Value:
+        await self._turns.take(REQUEST)
+        return await ask(self._node, Request(op, self.name, [partition]))
+
+    async def _list(self, op: Op, step: int, take_in: Callable[[list[Any]], None]) -> None:
+        """Everything at once. Raises TooLarge."""
+        limit, size = self._node.settings.limits.answer_bytes, 0
+
+        async def share(partition: int) -> None:
+            nonlocal size
+            answer = await self._of_partition(op, partition)
+            size += bytes_of(answer)
+            if size > limit:
+                raise TooLarge(f"{too_long(limit)}, or iterate: `async for … in map.{op.name.lower()}()`")
+            async for page in self._loaded(answer, step):
+                take_in(page)
+
+        raise_first(await work_off(share(partition) for partition in range(self._node.partition_count)))
+
+    async def _pages(self) -> AsyncIterator[list[Any]]:
+        """Keys and values by turns, of one page after another."""
+        rows = FIRST_ROWS
+        for partition in range(self._node.partition_count):
+            answer = await self._of_partition(Op.KEYS, partition)
+            keys = [key for key in answer if isinstance(key, bytes)] if isinstance(answer, list) else []
+            at = 0
+            while at < len(keys):
+                some = keys[at : at + rows]
+                await self._turns.take(REQUEST + len(some))
+                try:
+                    found = await ask(self._node, Request(Op.GET_ALL, self.name, [partition], items=some))
+                except TooLarge:
+                    if rows == 1:
+                        raise
+                    rows = max(1, rows // 2)
+                    continue
+                at += len(some)
+                async for page in self._loaded(found, 2):
+                    yield page
+                per_row = bytes_of(found) // len(some) + 1
+                rows = max(1, min(PAGE_ROWS, 2 * rows, PAGE_BYTES // per_row))
+
+    # -- listening
+
+    def listen(
+        self,
+        heard: Callable[[EntryChange], None],
+        *,
+        key: K | None = None,
+        include_value: bool = True,
+    ) -> Callable[[], None]:
+        """Call `heard` after each change on any member, of one key in their order; answers the function that ends it.
+        `key`: of this one alone. An error in `heard` goes to the event loop's exception handler.
+        """
+        self._node.check_here()
+        raw = None if key is None else self._dump(key)
+        told = careful(self._node, heard)
+
+        def change(event: EntryEvent) -> None:
+            value, old = (event.value, event.old) if include_value else (None, None)
+            told(
+                EntryChange(
+                    ChangeKind(event.kind),
+                    self._of_event(event.key),
+                    self._of_event(value),
+                    self._of_event(old),
+                    event.count,
+                    event.member,
+                )
+            )
+
+        return self._node.listen(self.name, key=raw, local_only=False, heard=change)
+
+    def _of_event(self, stored: bytes | None) -> Any:
+        try:
+            return self._load(stored)
+        except Exception:  # noqa: BLE001 - what others have stored, and how the program reads it, ends no listener
+            return Serialized(stored or b"")
+
+
+def raise_first(told: Iterable[RequestError | None]) -> None:
+    """Of a question that was several requests: raises the error of one that has no answer."""
+    for error in told:
+        if error is not None:
+            raise error
+
+
+def given(value: V) -> V:
+    """Raises TypeError for None, which is no value of an entry."""
+    if value is None:
+        raise TypeError("None cannot be a value of a map; remove the entry instead")
+    return value
