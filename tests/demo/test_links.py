@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.demo.links import Links, between
 from holdfast.demo.local_cluster import free_ports
-from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC, Greeting
+from holdfast.runtime.greetings import NONCE_BYTES, Greeting, opening_of
 
 PUBLIC, REAL = "127.0.0.1", "127.0.0.2"
 ONE, OTHER = "10.0.0.1:1", "10.0.0.2:1"
-HEAD = MAGIC + bytes(CHALLENGE_BYTES)
+HEAD = opening_of("uuid", bytes(NONCE_BYTES))
 SOON_S, NEVER_S = 20.0, 0.3
 
 
@@ -68,7 +68,7 @@ class Call:
         if sender:
             assert self.hear(len(HEAD)) == HEAD
             host, _, port = sender.rpartition(":")
-            greeting = msgspec.msgpack.encode(Greeting("uuid", host, int(port), b"proof"))
+            greeting = msgspec.msgpack.encode(Greeting("uuid", host, int(port), b"nonce", [b"proof"]))
             self.say(len(greeting).to_bytes(4, "little") + greeting)
 
     def say(self, words: bytes) -> None:

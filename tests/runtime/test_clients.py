@@ -77,7 +77,7 @@ def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[s
 
     async def whole() -> None:
         door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None, ours)
-        door.sessions = {b"ECH": lambda send, close, flow, let_in: Echo(happened, send, close)}
+        door.sessions = {b"ECH": lambda send, close, flow, let_in, peer: Echo(happened, send, close)}
         await story(happened, door)
 
     asyncio.run(whole())

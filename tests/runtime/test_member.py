@@ -12,11 +12,11 @@ import pytest
 import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.embedded import Member, _milliseconds
-from holdfast.wire.values import from_stored
+from holdfast.runtime.embedded import Member
+from holdfast.runtime.map_api import milliseconds
+from holdfast.serialization import ChangeKind, EntryChange
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:
@@ -109,7 +109,7 @@ def test_entries_end_by_time_to_live_and_by_idleness() -> None:
 def test_listeners_hear_of_changes_on_every_member() -> None:
     async def story() -> None:
         async with cluster(2) as (first, second):
-            heard: list[EntryEvent] = []
+            heard: list[EntryChange] = []
             end = first.map("m").listen(heard.append)
             await asyncio.sleep(0.2)
             for key in range(20):
@@ -118,16 +118,12 @@ def test_listeners_hear_of_changes_on_every_member() -> None:
             await second.map("m").remove(1)
             await asyncio.sleep(0.3)
             kinds = [event.kind for event in heard]
-            assert kinds.count(EventKind.ADDED) == 20
-            assert kinds.count(EventKind.UPDATED) == 1
-            assert kinds.count(EventKind.REMOVED) == 1
-            changed = next(event for event in heard if event.kind is EventKind.UPDATED)
-            assert changed.key is not None and changed.value is not None and changed.old is not None
-            assert (from_stored(changed.key), from_stored(changed.value), from_stored(changed.old)) == (
-                0,
-                "x",
-                0,
-            )
+            assert kinds.count(ChangeKind.ADDED) == 20
+            assert kinds.count(ChangeKind.UPDATED) == 1
+            assert kinds.count(ChangeKind.REMOVED) == 1
+            changed = next(event for event in heard if event.kind is ChangeKind.UPDATED)
+            assert (changed.key, changed.value, changed.old, changed.count) == (0, "x", 0, 1)
+            assert {change.member for change in heard} == {first.uuid, second.uuid}
             end()
             await asyncio.sleep(0.2)
             await second.map("m").put("after", 1)
@@ -403,4 +399,4 @@ def test_maps_of_the_members_are_not_for_programs(name: str) -> None:
 @pytest.mark.parametrize("seconds", [-1.0, 1e300, float("nan"), float("inf")])
 def test_a_lifetime_has_an_end_that_fits(seconds: float) -> None:
     with pytest.raises(ValueError, match="a lifetime"):
-        _milliseconds(seconds)
+        milliseconds(seconds)

@@ -84,7 +84,7 @@ import json, os, random, resource, sys
 from holdfast.runtime.memory import Gauge, limit_of, prepare
 size, count = int(sys.argv[1]), int(sys.argv[2])
 MB = 1 << 20
-prepare(files=False)
+prepare(files=False, memory_bytes=100 * MB)
 limit = limit_of(100 * MB)
 gauge = Gauge(limit)
 told = {"limit": limit.size, "because": limit.because}

@@ -14,7 +14,8 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.link import HEADER, Link
 from holdfast.runtime import peers
-from holdfast.runtime.peers import FRAME, PACKET, WHISPER, Greeting, Incoming, Network, Outgoing, proof_of
+from holdfast.runtime.greetings import Greeting, framed, greeting_of
+from holdfast.runtime.peers import FRAME, PACKET, WHISPER, Incoming, Network, Outgoing
 
 PEER = Address("127.0.0.1", 5999)
 SETTINGS = Settings()
@@ -33,6 +34,9 @@ class Transport:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def get_extra_info(self, name: str) -> None:
+        return None
 
     def abort(self) -> None:
         self.aborted = True
@@ -74,9 +78,7 @@ class Side:
         self.network._outgoing[PEER] = outgoing
         self.incoming = Incoming(self.network)
         self.incoming._transport = cast("Any", self.back)
-        proof = proof_of(secret, self.incoming._challenge, "bee")
-        body = msgspec.msgpack.encode(Greeting("bee", PEER.host, PEER.port, proof))
-        self.greeting = len(body).to_bytes(4, "little") + body
+        self.greeting = framed(greeting_of([secret], self.incoming._opening, ("bee", PEER.host, PEER.port)))
 
     def feed(self, data: bytes, piece: int) -> None:
         """As an event loop does: into the room that the connection offers, at most `piece` bytes at a time."""
@@ -168,7 +170,7 @@ class Ear:
 
 
 def test_what_comes_before_the_member_is_there_is_lost_and_harms_nothing() -> None:
-    greeting = Greeting(MemberId("other"), PEER.host, PEER.port, b"")
+    greeting = Greeting(MemberId("other"), PEER.host, PEER.port, b"", [])
     made = Network(SETTINGS, "me", PEER)
     made.arrived(greeting, WHISPER, b"anyone?")
     ear = Ear()
@@ -181,7 +183,7 @@ def test_what_comes_before_the_member_is_there_is_lost_and_harms_nothing() -> No
 
 
 def greeting(uuid: str = "bee", host: str = PEER.host, port: int = PEER.port) -> bytes:
-    return msgspec.msgpack.encode(Greeting(uuid, host, port, b""))
+    return msgspec.msgpack.encode(Greeting(uuid, host, port, b"", []))
 
 
 BAD_GREETINGS = {
@@ -210,6 +212,17 @@ def test_a_bad_greeting_ends_its_connection_alone(
     assert not stopped
     assert side.network.strangers.counts.total() == 1
     assert all("\n" not in message for message in caplog.messages)
+
+
+def test_whoever_is_refused_is_not_heard_any_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many greetings at once would be many guesses; and the connection of the second is not known any more."""
+    side = Side(monkeypatch)
+    guess = framed(greeting_of(["a guess"], side.incoming._opening, ("bee", PEER.host, PEER.port)))
+    side.feed(guess + side.greeting + frame(b"said behind it", WHISPER), 1 << 20)
+    assert side.back.aborted
+    assert not side.incoming.member
+    assert not side.driver.heard
+    assert not side.network.shown
 
 
 BAD_FRAMES = [b"", b"\xc1", b"\x91" * 2000, b"\x93\x01\xa2\xff\xfe\x00", msgspec.msgpack.encode([1] * 9)]

@@ -256,6 +256,19 @@ def stored(desk: Desk) -> object:
 # -- the same bytes in the same order
 
 
+@pytest.mark.rule("server/D-4")
+def test_strangers_with_a_network_of_addresses_are_one_address() -> None:
+    """Who has one IPv6 address has 2**64: none of them makes a stranger from elsewhere go."""
+    desk = Desk(half_open_connections=4)
+    friend, *strangers = [ClientConnection(desk.door) for _ in range(9)]
+    for number, each in enumerate([friend, *strangers]):
+        net = "2001:db8:1:2:" if each is friend else "2001:db8:666:6:"
+        each.begin(Memory(each, desk.loop), f"{net}:{number}")
+    desk.loop.turn()
+    assert len(desk.door.connections) == 4
+    assert friend in desk.door.connections
+
+
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("settled", [True, False])
 @settings(max_examples=150, deadline=None)

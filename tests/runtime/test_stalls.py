@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import cast
 
 from tests.cluster.crew import until
+from tests.core.store.noted import deadlines
 
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.core.store.map_state import Expiry, MapState
+from holdfast.core.store.expiry import Expiry
+from holdfast.core.store.map_state import MapState
 from holdfast.runtime.clients import Connection
 from holdfast.runtime.embedded import Member
 from holdfast.runtime.stalls import LOOK_S, StallGauge
@@ -109,7 +111,7 @@ def test_nothing_of_an_entry_is_looked_at_by_the_collector() -> None:
     gc.collect()
     assert len(state.expiries) == 500
     assert not any(map(gc.is_tracked, (state.entries, state.expiries, state.hashes)))
-    assert not any(map(gc.is_tracked, [*state.expiries.values(), *state.deadlines]))
+    assert not any(map(gc.is_tracked, [*state.expiries.values(), *deadlines(state)]))
 
 
 def test_the_expiry_of_a_copy_goes_its_own_way() -> None:

@@ -127,6 +127,13 @@ def test_replicas_of_a_sound_zone_are_compared_and_a_zone_that_is_not_there_is_s
             assert nowhere.exit_code == 0
             assert "map nowhere lives in zone none, which does not exist" in nowhere.stdout
             assert (await command(members, "verify", "--map", "order")).exit_code == 2
+            assert {key: value async for key, value in members[1].map("orders").entries()} == ROWS
+            assert (
+                await members[2].map("orders").get_all(ROWS)
+                == await members[2].map("orders").entries()
+                == ROWS
+            )
+            assert await members[0].map("orders").remove_all(list(ROWS)[:3]) == 3
 
     run(story())
 

@@ -20,7 +20,8 @@ import msgspec
 
 from holdfast.config import parse_address
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
-from holdfast.runtime.peers import CHALLENGE_BYTES, GREETING_BYTES_MAX, LENGTH_BYTES, MAGIC, Greeting
+from holdfast.runtime.greetings import OPENING_BYTES, Greeting
+from holdfast.runtime.peers import GREETING_BYTES_MAX, LENGTH_BYTES
 
 PIECE_BYTES = 65_536
 OCTETS = range(20, 220)
@@ -126,7 +127,7 @@ class Links:
         back: asyncio.StreamWriter,
         public: str,
     ) -> None:
-        back.write(await answers.readexactly(len(MAGIC) + CHALLENGE_BYTES))
+        back.write(await answers.readexactly(OPENING_BYTES))
         length = await said.readexactly(LENGTH_BYTES)
         body = await said.readexactly(min(int.from_bytes(length, "little"), GREETING_BYTES_MAX))
         greeting = msgspec.msgpack.decode(body, type=Greeting)

@@ -36,6 +36,7 @@ from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.routing import parse_addresses
+from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.errors import HoldfastError
 
@@ -127,13 +128,16 @@ class LocalCluster:
         ready_timeout: float = 30.0,
         grace: float = 2.0,
         address_space: int = 0,
+        user: tuple[str, str] | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         """`config` is the text of a TOML file for every member; seeds and ports are chosen here.
 
         `log_dir` keeps the logs (a temporary folder otherwise). `data_dir`: each member's `persistence.directory` is
         the folder of its name in there. `grace` is how many seconds the members are given to end by themselves when
         the block ends, before they are killed. `address_space`: so many bytes each member may map (`RLIMIT_AS`); 0: as
-        many as it likes.
+        many as it likes. `user`: name and password of one who may see the status. `tls`: how members
+        are asked that speak TLS.
         """
         self.members: list[ManagedMember] = []
         """Every process ever started here, in order; see `alive`."""
@@ -143,6 +147,9 @@ class LocalCluster:
         self.ready_timeout = ready_timeout
         self.grace = grace
         self.address_space = address_space
+        self._user = user[0] if user else None
+        self._password = user[1] if user else None
+        self._tls = tls
         self._temporary = tempfile.TemporaryDirectory(prefix="holdfast-") if log_dir is None else None
         self.log_dir = Path(self._temporary.name if self._temporary else str(log_dir))
         self.data_dir = Path(data_dir) if data_dir is not None else None
@@ -348,7 +355,13 @@ class LocalCluster:
         """What a member (the oldest that runs, if none is named) knows of the cluster."""
         if member is None:
             member = self._oldest()
-        with Client(member.client_address, timeout_s=PATIENCE_S) as client:
+        with Client(
+            member.client_address,
+            username=self._user,
+            password=self._password,
+            timeout_s=PATIENCE_S,
+            tls=self._tls,
+        ) as client:
             return cast("Status", client.status())
 
     def wait_safe(self, timeout: float = 60.0) -> Status:

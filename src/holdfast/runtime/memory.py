@@ -30,8 +30,14 @@ for what the kernel counts beside what is resident."""
 UNLIMITED = 1 << 60
 """What cgroups of version 1 say when there is no limit is about this, or more."""
 
-M_ARENA_MAX = -8
-"""Of the C library's `mallopt`: how many heaps there may be."""
+M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1
+"""Of the C library's `mallopt`: how many heaps there may be; from which size on a block is a mapping of its own; how
+much may be free at the end of the heap."""
+MAPPED_BYTES, KEPT_BYTES = 32 * 1024 * 1024, 64 * 1024 * 1024
+"""What is set for the last two. By default both follow what was freed, and begin at 128 KB: then each turn that answers
+with large values gets its buffers from the kernel, page by page, and gives them back."""
+AMPLE = 4 * 1024**3
+"""Of a smaller limit what is kept free would be too large a part; there the defaults stay."""
 
 LITTLE_AT, LITTLE_UNTIL = 0.80, 0.75
 """Parts of the limit: there is little room from the one on, and plenty again below the other."""
@@ -88,22 +94,28 @@ def _space_limit() -> Limit | None:
     return Limit(max(1, int(left * OWN_SHARE)), "three quarters of what RLIMIT_AS leaves")
 
 
-def prepare(*, files: bool) -> None:
+def prepare(*, files: bool, memory_bytes: int = 0) -> None:
     """At the start of a process: see to it that what is taken can be known, and is little where addresses are limited.
 
     `files`: whether checkpoints will be written. What that needs is loaded now then, for later there may be no room.
+    `memory_bytes`: as for `limit_of`.
     """
     if files:
         # Arrow's own allocators keep what is freed, and reserve a gigabyte of addresses.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    if address_space() is None:
-        return
+    limited = address_space() is not None
     try:
-        # Else each thread that allocates reserves 64 MB for itself.
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+        mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
-        pass
-    if files:
+        pass  # Another C library.
+    else:
+        if limit_of(memory_bytes).size >= AMPLE:
+            mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+            mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        if limited:
+            # Else each thread that allocates reserves 64 MB for itself.
+            mallopt(M_ARENA_MAX, 1)
+    if files and limited:
         import pyarrow.parquet  # noqa: F401  (only here: it takes a second, and checkpoints load it anyway)
 
 

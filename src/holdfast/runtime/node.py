@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 import time
 import uuid as uuids
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.config import Settings
+from holdfast.config import Settings, is_loopback
+from holdfast.config.loading import missing_for_open_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -28,17 +30,22 @@ from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
 from holdfast.observe.status import status_of
+from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.memory import Gauge, limit_of
-from holdfast.runtime.peers import Incoming, Network
+from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
+from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound, sockets_way
 from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
+from holdfast.runtime.tls import MemberTls
+from holdfast.runtime.tls_wire import TlsDoor
+from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
-from holdfast.wire import own
+from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
 
@@ -106,6 +113,7 @@ class Node(MemberGrid):
         self.services = tuple(services)
         self.started = False
         """Whether it was started, however long ago: it is started once."""
+        self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
         self.broken: BaseException | None = None
@@ -124,11 +132,15 @@ class Node(MemberGrid):
         self._network: Network
         self._door: Door
         self._client_server: asyncio.Server | PolledDoor | None = None
+        self._tls: MemberTls | None = None
+        self._looking_at_files: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
         self._stalls: StallGauge | None = None
+        self._proving: Proving
+        self._audit_log: AuditLog | None = None
 
     # -- start and stop
 
@@ -136,18 +148,26 @@ class Node(MemberGrid):
         """Open both doors and look for the cluster. Raises ConfigError (a port is taken), Refused the second time."""
         if self.started:
             raise Refused("this member was started before; make another one")
+        if self._starting:
+            raise Refused("this member is being started; wait for that")
+        self._starting = True
+        try:
+            await self._start()
+        finally:
+            self._starting = False
+
+    async def _start(self) -> None:
         self.loop = asyncio.get_running_loop()
         settings = self.settings
         chosen = settings.member
-        self.sockets = sockets_way(chosen.sockets, chosen.lane)
-        network = self._network = Network(settings, self.member_uuid, Address(chosen.host, 0), self.strangers)
-        member_server, member_port = await _listen(
-            partial(_loop_server, lambda: Incoming(network)),
-            chosen.host,
-            chosen.member_port,
-            given=settings.is_given("member.member_port"),
-            key="member.member_port",
+        self._proving = Proving(self.loop)
+        self._open_audit_log()
+        self.sockets = sockets_way(chosen.sockets, chosen.lane, tls=settings.tls.enabled)
+        self._tls = MemberTls(settings.tls) if settings.tls.enabled else None
+        network = self._network = Network(
+            settings, self.member_uuid, Address(chosen.host, 0), self.strangers, self._tls
         )
+        member_server, member_port = await self._open_member_door()
         await network.listen(member_server)
         try:
             server, client_port = await self._open_client_door()
@@ -166,6 +186,9 @@ class Node(MemberGrid):
         log.info(
             "clients' sockets: %s", " because ".join(filter(None, (self.sockets.kind, self.sockets.why)))
         )
+        if settings.security.allow_insecure_bind and not is_loopback(chosen.host):
+            lacks = "; ".join(missing_for_open_address(settings)) or "nothing: it can be taken out"
+            log.warning("INSECURE (security.allow_insecure_bind), missing: %s", lacks)
         try:
             self.driver = await self._open(identity)
         except BaseException:
@@ -194,6 +217,9 @@ class Node(MemberGrid):
         if isinstance(server, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
             server.serve(self._door, self.sockets.module, self.data_lane.serve)
+        if self._tls is not None:
+            log.info("TLS %s and newer at both doors", settings.tls.minimum_version)
+            self._look_at_tls_later(self._tls)
         self.driver.callers.backpressure_changed = self._door.backlog_changed
         self.started = True
         await member_server.start_serving()
@@ -208,14 +234,66 @@ class Node(MemberGrid):
         self._measure_again()
         self._stalls = StallGauge(self.loop)
 
+    async def _open_member_door(self) -> tuple[asyncio.Server, int]:
+        """Take the port for members, and tell which it is. Raises ConfigError."""
+        chosen, network, tls = self.settings.member, self._network, self._tls
+        make: Callable[[], asyncio.BaseProtocol] = lambda: Incoming(network)  # noqa: E731
+        if tls is not None:
+            make = self._secured(
+                make, lambda: tls.contexts.members, doors.MEMBERS_PORT, round(GREETING_TIMEOUT_S * 1000)
+            )
+        return await _listen(
+            partial(_loop_server, make),
+            chosen.host,
+            chosen.member_port,
+            given=self.settings.is_given("member.member_port"),
+            key="member.member_port",
+        )
+
+    def _open_audit_log(self) -> None:
+        """Raises ConfigError when it cannot be written."""
+        security = self.settings.security
+        if security.audit_file:
+            name = self.settings.member.name or self.member_uuid
+            self._audit_log = AuditLog(Path(security.audit_file), security.audit_bytes, name)
+
     async def _open_client_door(self) -> tuple[asyncio.Server | PolledDoor, int]:
         """Take the port for clients, and tell which it is. Raises ConfigError."""
-        chosen = self.settings.member
+        chosen, tls = self.settings.member, self._tls
         given, key = self.settings.is_given("member.client_port"), "member.client_port"
         if self.sockets.kind == "poll":
             return await _listen(_polled_door, chosen.host, chosen.client_port, given=given, key=key)
-        make = partial(_loop_server, lambda: Connection(self._door))
-        return await _listen(make, chosen.host, chosen.client_port, given=given, key=key)
+        make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(self._door)  # noqa: E731
+        if tls is not None:
+            timeout_ms = self.settings.limits.greeting_timeout_ms
+            make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
+        return await _listen(
+            partial(_loop_server, make), chosen.host, chosen.client_port, given=given, key=key
+        )
+
+    def _secured(
+        self,
+        make: Callable[[], asyncio.BaseProtocol],
+        context: Callable[[], ssl.SSLContext],
+        name: str,
+        timeout_ms: int,
+    ) -> TlsDoor:
+        """The same connections, behind TLS."""
+        return TlsDoor(
+            make,
+            context,
+            self.strangers,
+            name=name,
+            handshakes=self.settings.limits.half_open_connections,
+            handshake_s=timeout_ms / 1000,
+        )
+
+    def _look_at_tls_later(self, tls: MemberTls) -> None:
+        def look() -> None:
+            tls.look()
+            self._look_at_tls_later(tls)
+
+        self._looking_at_files = self.loop.call_later(self.settings.tls.reload_s, look)
 
     async def _open(self, identity: Identity) -> Driver:
         """The member, with what its files hold; returns when it may act."""
@@ -275,7 +353,10 @@ class Node(MemberGrid):
         }
         if seeds and seeds <= self._network.denied_by and not self.joined:
             here = ", ".join(sorted(map(str, seeds)))
-            return f"security.member_secret is not the one that the members at {here} have"
+            return (
+                f"security.member_secret is not the one that the members at {here} have. Give this member the same; do "
+                "not start it with --bootstrap, which would form a second cluster"
+            )
         return self.member.picture.refusal
 
     @property
@@ -318,11 +399,12 @@ class Node(MemberGrid):
     async def stop(self) -> None:
         """Close every door, at once: to the cluster this is a crash unless the member has left before."""
         self.driver.stopped = True
-        for timer in (self._timer, self._measuring):
+        for timer in (self._timer, self._measuring, self._looking_at_files):
             if timer is not None:
                 timer.cancel()
         if self._stalls is not None:
             self._stalls.stop()
+        self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
         # The last that clients hear of this member is where its partitions are now.
@@ -339,6 +421,8 @@ class Node(MemberGrid):
         if self._disk is not None and self.driver.journal is not None:
             # What was acknowledged is durable; the rest is worth a moment.
             self.driver.journal.close()
+        if self._audit_log is not None:
+            self._audit_log.close()
 
     def failed(self, error: BaseException) -> None:
         """Something went wrong inside the member: it stops rather than guess. To the cluster this is a crash."""
@@ -375,6 +459,15 @@ class Node(MemberGrid):
             ) from self.broken
         if self.ended.is_set():
             raise Closing(f"this member has ended: {self.ended_because or 'it was stopped'}")
+
+    def check_here(self) -> None:
+        """The same for whoever asks something of it. Raises Refused on another event loop."""
+        self.check()
+        if asyncio.get_running_loop() is not self.loop:
+            raise Refused(
+                "this member runs on another event loop: call it there "
+                "(asyncio.run_coroutine_threadsafe), or use holdfast.aio.BlockingClient in other threads"
+            )
 
     def leave(self) -> None:
         """Drain: `ended` is set when every partition is safe elsewhere."""
@@ -491,6 +584,14 @@ class Node(MemberGrid):
     def knocked(self, kind: str, line: str, *said: object) -> None:
         self.strangers.tell(kind, line, *said)
 
+    @property
+    def prover(self) -> Proving:
+        return self._proving
+
+    def audit(self, event: AuditEvent) -> None:
+        if self._audit_log is not None:
+            self._audit_log.tell(event)
+
     def status(self) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
@@ -504,6 +605,8 @@ class Node(MemberGrid):
             "why_not_compiled": self.data_lane.why,
             "sockets": self.sockets.kind,
             "why_these_sockets": self.sockets.why,
+            "member_secret": self._network.secret_figures(),
+            "tls": self._tls.figures() if self._tls is not None else None,
         }
 
     @property

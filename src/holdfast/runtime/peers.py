@@ -1,34 +1,50 @@
 """TCP between members: one connection to each address for what this member sends, others for what it hears.
 
-Every connection begins with a greeting that proves knowledge of `security.member_secret` (a challenge and its
-HMAC), before which nothing else is parsed. Then come frames: packets of a link, or whispered messages.
+Every connection begins with a greeting by which both members prove that they know `security.member_secret`
+(`runtime/greetings.py`), before which nothing else is parsed. Then come frames: packets of a link, or whispered
+messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import os
 import socket
+import ssl
 import struct
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-import msgspec
-
 from holdfast.config import Settings
+from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
+from holdfast.runtime.greetings import (
+    NONCE_BYTES,
+    OPENING_BYTES,
+    WELCOME_BYTES,
+    Greeting,
+    channel_of,
+    framed,
+    greeting_of,
+    is_welcome,
+    opening_of,
+    read_greeting,
+    secrets_of,
+    shown_secrets,
+    welcome_of,
+)
 from holdfast.runtime.strangers import Strangers
+from holdfast.runtime.tls import MemberTls
+from holdfast.server.logins import net_of
 from holdfast.server.quota import Quota
 from holdfast.wire import doors
 from holdfast.wire.bounds import why_no_address, why_no_uuid
 
-MAGIC = doors.MEMBER
-CHALLENGE_BYTES = 16
 FRAME = struct.Struct("<IB")
 """Length of what follows the length word, kind."""
 PACKET, WHISPER = 0, 1
@@ -54,21 +70,19 @@ SILENT_TCP_MS = 10_000
 log = logging.getLogger("holdfast")
 
 
-class Greeting(msgspec.Struct, frozen=True, array_like=True):
-    """Who connects, where it can be reached, and the proof."""
+REFUSED = "members refused, because of their secret"
+REFUSED_KEPT = 16
+"""Addresses of members of another secret that are remembered for the status,"""
+REFUSED_S = 60.0
+"""for so long."""
+DENIED = (
+    "it does not let this member in: its security.member_secret is another one. Give this member the same; do not "
+    "start it with --bootstrap, which would form a second cluster"
+)
 
-    uuid: str
-    host: str
-    port: int
-    proof: bytes
 
-
-_greetings = msgspec.msgpack.Decoder(Greeting)
-
-
-def proof_of(secret: str, challenge: bytes, uuid: str) -> bytes:
-    """HMAC-SHA-256 over the challenge and the UUID, keyed by the secret."""
-    return hmac.new(secret.encode(), challenge + uuid.encode(), "sha256").digest()
+class SecretRefused(ProtocolError):
+    """The other member does not know the secret, or this one does not."""
 
 
 class Incoming(asyncio.BufferedProtocol):
@@ -82,7 +96,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._wanted = LENGTH_BYTES
         """How long the next frame is, as far as known."""
         self._greeting: Greeting | None = None
-        self._challenge = os.urandom(CHALLENGE_BYTES)
+        self._opening = opening_of(network.uuid, os.urandom(NONCE_BYTES))
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self.host = ""
@@ -93,7 +107,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._transport = transport
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
         self._network.knock(self)
-        transport.write(MAGIC + self._challenge)
+        transport.write(self._opening)
         loop = asyncio.get_running_loop()
         self._timeout = loop.call_later(GREETING_TIMEOUT_S, self._too_late)
 
@@ -139,6 +153,10 @@ class Incoming(asyncio.BufferedProtocol):
         length = int.from_bytes(self._room[start : start + LENGTH_BYTES], "little")
         if length > (FRAME_BYTES_MAX if self._greeting else GREETING_BYTES_MAX):
             stranger = "" if self._greeting else doors.who(bytes(self._room[start : start + LENGTH_BYTES]))
+            if stranger.endswith("TLS client"):
+                raise ProtocolError(
+                    f"{stranger} came to {doors.MEMBERS_PORT}, which speaks none (tls.certificate)"
+                )
             if stranger:
                 raise ProtocolError(f"{stranger} came to {doors.MEMBERS_PORT}; clients have another one")
             raise ProtocolError(f"a frame of {length} bytes is too long")
@@ -180,21 +198,27 @@ class Incoming(asyncio.BufferedProtocol):
         self._start, self._end = 0, here
 
     def _greet(self, body: memoryview) -> None:
-        greeting = _greetings.decode(body)
+        network, transport = self._network, self._transport
+        greeting = read_greeting(body)
         why = why_no_uuid(greeting.uuid) or why_no_address(greeting.host, greeting.port)
         if why:
             raise ProtocolError(f"a greeting of nobody: {why}")
-        expected = proof_of(self._network.secret, self._challenge, greeting.uuid)
-        if not hmac.compare_digest(expected, greeting.proof):
-            if self._transport is not None:
-                self._transport.write(doors.REFUSED_SECRET)
-                self._transport.close()  # Not aborted: it is to hear why.
+        channel = channel_of(transport.get_extra_info("ssl_object")) if transport is not None else b""
+        shown = shown_secrets(network.secrets, self._opening, greeting, channel)
+        if not any(shown):
+            if transport is not None:
+                transport.write(doors.REFUSED_SECRET)
+                transport.close()  # Not aborted: it is to hear why.
                 self._transport = None
-            raise ProtocolError(
-                f"security.member_secret of {greeting.host}:{greeting.port} differs from this member's"
-            )
+            network.refuses(greeting)
+            self._start = self._end  # A second greeting behind it would be a second guess, of no channel.
+            return
         self._greeting = greeting
-        self._network.greeted(self, greeting)
+        if transport is not None:
+            secret = network.secrets[shown.index(True)]
+            transport.write(welcome_of(secret, self._opening, greeting, channel))
+        network.shown[greeting.uuid] = shown
+        network.greeted(self, greeting)
 
     @property
     def member(self) -> str:
@@ -261,8 +285,14 @@ class Outgoing:
                 except TimeoutError:
                     silent = f"nobody greets there: a member that stands still, or not {doors.MEMBERS_PORT}"
                     self._network.trouble(self.address, silent)
+                except SecretRefused as error:
+                    self._network.trouble(self.address, str(error), final=True)
                 except ProtocolError as error:
                     self._network.trouble(self.address, str(error))
+                except ssl.SSLError as error:
+                    self._network.trouble(
+                        self.address, f"no TLS with the one there: {why_no_handshake(error)}"
+                    )
                 except Exception as error:  # noqa: BLE001  (also what a resolver says of a host that none can be)
                     self._network.strangers.tell(
                         "no connection to a member",
@@ -281,11 +311,12 @@ class Outgoing:
         loop = asyncio.get_running_loop()
         network = self._network
         async with asyncio.timeout(GREETING_TIMEOUT_S):
+            context = network.tls.contexts.outgoing if network.tls is not None else None
             transport, protocol = await loop.create_connection(
-                lambda: Handshake(self), self.address.host, self.address.port
+                lambda: Handshake(self), self.address.host, self.address.port, ssl=context
             )
             try:
-                challenge = await protocol.challenge
+                await self._greet(transport, protocol)
             except BaseException:
                 transport.abort()
                 raise
@@ -293,24 +324,24 @@ class Outgoing:
         sock = transport.get_extra_info("socket")
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_TCP_MS)
-        proof = proof_of(network.secret, challenge, network.uuid)
-        body = msgspec.msgpack.encode(
-            Greeting(network.uuid, network.address.host, network.address.port, proof)
-        )
-        transport.write(len(body).to_bytes(4, "little") + body)
         whispers, self._whispers = self._whispers, []
         for frame in whispers:
             transport.write(frame)
         self._transport, self._protocol = transport, protocol
         network.connected(self.address)
 
-    def denied(self) -> None:
-        """The member there does not believe that this one is of its cluster."""
-        self._network.trouble(
-            self.address,
-            "it does not let this member in: its security.member_secret is another one",
-            final=True,
-        )
+    async def _greet(self, transport: asyncio.Transport, protocol: Handshake) -> None:
+        """Prove to each other that both are of one cluster. Raises SecretRefused, ProtocolError, OSError."""
+        network = self._network
+        opening = await protocol.opening
+        channel = channel_of(transport.get_extra_info("ssl_object"))
+        who = (network.uuid, network.address.host, network.address.port)
+        greeting = greeting_of(network.secrets, opening, who, channel)
+        transport.write(framed(greeting))
+        if not is_welcome(await protocol.welcome, network.secrets, opening, greeting, channel):
+            raise SecretRefused(
+                "the one there does not know security.member_secret: it is none of this cluster"
+            )
 
     def lost(self, protocol: Handshake) -> None:
         """A connection broke; if it is the present one, make another."""
@@ -331,39 +362,71 @@ class Outgoing:
 
 
 class Handshake(asyncio.Protocol):
-    """The listening half of an outgoing connection: the challenge, and then only why it ends, and its end."""
+    """The listening half of an outgoing connection: the opening, the welcome, and then only its end."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self._buffer = b""
-        self.challenge: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.opening: asyncio.Future[bytes] = loop.create_future()
+        self.welcome: asyncio.Future[bytes] = loop.create_future()
 
     def data_received(self, data: bytes) -> None:
-        if self.challenge.done():
-            if data == doors.REFUSED_SECRET:
-                self._outgoing.denied()
+        if self.welcome.done():
             return
         self._buffer += data
-        if not MAGIC.startswith(self._buffer[: len(MAGIC)]):
+        if not self.opening.done():
+            self._open()
+        if self.opening.done() and not self.opening.cancelled() and self._buffer:
+            if self._buffer.startswith(doors.REFUSED_SECRET):
+                self._fails(SecretRefused(DENIED))
+            elif len(self._buffer) >= WELCOME_BYTES:
+                self.welcome.set_result(self._buffer[:WELCOME_BYTES])
+
+    def _open(self) -> None:
+        if not doors.MEMBER.startswith(self._buffer[: len(doors.MEMBER)]):
             there = doors.who(self._buffer) or "no Holdfast member"
-            self.challenge.set_exception(ProtocolError(f"there is {there}; give {doors.MEMBERS_PORT}"))
-        elif len(self._buffer) >= len(MAGIC) + CHALLENGE_BYTES:
-            self.challenge.set_result(self._buffer[len(MAGIC) :])
+            if there == doors.A_TLS_SERVER:
+                there += ", and this member speaks no TLS (tls.certificate); a member with the same settings is wanted"
+            self._fails(ProtocolError(f"there is {there}; give {doors.MEMBERS_PORT}"))
+        elif len(self._buffer) >= OPENING_BYTES:
+            self.opening.set_result(self._buffer[:OPENING_BYTES])
+            self._buffer = self._buffer[OPENING_BYTES:]
+
+    def _fails(self, error: Exception) -> None:
+        """Nothing comes of this connection."""
+        waiting = self.welcome if self.opening.done() else self.opening
+        if not waiting.done():
+            waiting.set_exception(error)
+            waiting.exception()  # Seen, also if nobody waits any more: what is never seen stops the member.
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.challenge.done():
-            self.challenge.set_exception(ConnectionResetError("closed before the greeting"))
-        else:
+        if self.welcome.done():
             self._outgoing.lost(self)
+        else:
+            self._fails(
+                exc if isinstance(exc, ssl.SSLError) else ConnectionResetError("closed before the greeting")
+            )
 
 
 class Network:
     """Everything that this member sends to other members and hears from them."""
 
     def __init__(
-        self, settings: Settings, uuid: str, address: Address, strangers: Strangers | None = None
+        self,
+        settings: Settings,
+        uuid: str,
+        address: Address,
+        strangers: Strangers | None = None,
+        tls: MemberTls | None = None,
     ) -> None:
-        self.secret = settings.security.member_secret
+        """`tls`: in which the members speak with each other; None: they speak without."""
+        self.tls = tls
+        self.secrets = secrets_of(settings.security)
+        self.shown: dict[str, list[bool]] = {}
+        """Which of the secrets each member has shown when it greeted last."""
+        self._refused: dict[Address, float] = {}
+        """Who was refused because of its secret, and when (monotonic seconds)."""
         self.strangers = strangers or Strangers()
         self.uuid = uuid
         self.address = address
@@ -458,7 +521,8 @@ class Network:
     def knock(self, incoming: Incoming) -> None:
         """Somebody has connected."""
         self.incoming.add(incoming)
-        self._make_way(self._half_open.add(incoming, incoming.host), "limits.half_open_connections")
+        oldest = self._half_open.add(incoming, net_of(incoming.host))
+        self._make_way(oldest, "limits.half_open_connections")
 
     def greeted(self, incoming: Incoming, greeting: Greeting) -> None:
         """It has shown that it is a member."""
@@ -468,6 +532,30 @@ class Network:
         mine.append(incoming)
         if len(mine) > SAME_MEMBER_MAX:
             self._make_way(mine[0], f"{SAME_MEMBER_MAX} connections of one member")
+
+    def refuses(self, greeting: Greeting) -> None:
+        """It has shown no secret that is known here."""
+        address = Address(greeting.host, greeting.port)
+        self.strangers.tell(
+            REFUSED,
+            "security.member_secret of %s differs from this member's: it is not let in",
+            address,
+        )
+        self._refused.pop(address, None)
+        self._refused[address] = time.monotonic()
+        if len(self._refused) > REFUSED_KEPT:
+            del self._refused[next(iter(self._refused))]
+
+    def secret_figures(self) -> dict[str, object]:
+        """How the members stand to the secrets, for the status; members by their UUIDs."""
+        now_s = time.monotonic()
+        return {
+            "set": bool(self.secrets[0]),
+            "second": len(self.secrets) > 1,
+            "not_the_first": sorted(uuid for uuid, shown in self.shown.items() if not shown[0]),
+            "not_the_second": sorted(uuid for uuid, shown in self.shown.items() if not shown[-1]),
+            "refused": [str(at) for at, when_s in self._refused.items() if now_s - when_s < REFUSED_S],
+        }
 
     def _make_way(self, oldest: Incoming | None, limit: str) -> None:
         if oldest is not None:
@@ -485,6 +573,7 @@ class Network:
             mine.remove(incoming)
             if not mine:
                 del self._of_member[incoming.member]
+                self.shown.pop(incoming.member, None)
         assert incoming not in self._half_open and incoming not in self._greeted, "who is gone takes no place"
 
     # -- what the connections tell
@@ -522,8 +611,8 @@ class Network:
 
     def connected(self, address: Address) -> None:
         """A new connection: what went into the old one may be lost."""
-        if address not in self.denied_by:
-            self.troubles.pop(address, None)
+        self.denied_by.discard(address)
+        self.troubles.pop(address, None)
         for member, home in list(self._peers.items()):
             if home == address:
                 self._tell(partial(self.driver.reconnected, member))

@@ -28,7 +28,7 @@ from holdfast.runtime.system_calls import READY_BYTES, ready_fd, ready_kinds, re
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.entries_cy import ServeEntries
+from holdfast.server.hazelcast.entries_cy import Served, ServeEntries
 from holdfast.server.hazelcast.uncompiled import cython
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
@@ -69,7 +69,7 @@ class Wire:
     end: cython.Py_ssize_t
     plain: cython.bint
     lane: EntryLane
-    names: dict[bytes, str]
+    names: dict[bytes, Served]
     longest: tuple[int, int]
     flow: Flow
     most: cython.Py_ssize_t
@@ -120,11 +120,11 @@ class Wire:
                     return
                 gone = 0
         if gone < size:
-            self.keep(data, gone)
+            self.keep(data[gone:])
 
-    def keep(self, data: bytes | bytearray, gone: int) -> None:
-        """Send what is left of this when there is room for it."""
-        self.unsent += data[gone:] if gone else data
+    def keep(self, data: bytes) -> None:
+        """Send this when there is room for it."""
+        self.unsent += data
         self.watch()
         if not self.told and self.get_write_buffer_size() > self.high:
             self.told = True
@@ -523,5 +523,5 @@ class Poll:
                 wire.lose(-gone)
                 return
             gone = 0
-        wire.keep(bytes(self._out[wire.begin : wire.end]), gone)
+        wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
         wire.connection.recount()

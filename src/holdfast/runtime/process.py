@@ -40,7 +40,8 @@ FILES = 256
 
 def main(settings: Settings) -> int:
     """Run one member until it has left; answers the exit status. Raises ConfigError when it cannot start."""
-    prepare(files=bool(settings.persistence.directory) and not settings.member.lite)
+    files = bool(settings.persistence.directory) and not settings.member.lite
+    prepare(files=files, memory_bytes=settings.limits.memory_bytes)
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     room_for_sockets(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -51,7 +52,7 @@ def room_for_sockets(settings: Settings) -> None:
     """Let the process have as many files and sockets as its limits promise, as far as the system allows."""
     limits = settings.limits
     needed = FILES + limits.connections + limits.operator_connections
-    needed += 2 * limits.half_open_connections + limits.member_connections
+    needed += (4 if settings.tls.enabled else 2) * limits.half_open_connections + limits.member_connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -44,8 +44,10 @@ class Sockets:
     """Why it is the loop, or why the poll is not compiled."""
 
 
-def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto") -> Sockets:
-    """The poll where it is compiled, or where it is wanted and there is epoll (`member.sockets`)."""
+def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tls: bool = False) -> Sockets:
+    """The poll where it is compiled, or where it is wanted and there is epoll (`member.sockets`), and no TLS."""
+    if tls:
+        return Sockets("loop", None, "connections with TLS are the loop's")
     if choice == "loop":
         return Sockets("loop", None, "member.sockets = 'loop'")
     if not sys.platform.startswith("linux"):

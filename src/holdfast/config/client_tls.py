@@ -1,0 +1,99 @@
+"""How a client speaks TLS with members: whom it trusts, and what it shows."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.errors import ConfigError
+
+TlsVersion = Literal["1.3", "1.2"]
+VERSIONS = {"1.3": ssl.TLSVersion.TLSv1_3, "1.2": ssl.TLSVersion.TLSv1_2}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS of a client. All paths are of PEM files, which are read again for each connection."""
+
+    ca: str | None = None
+    """Certificates of the authorities that sign for members; None: those that this system trusts."""
+    certificate: str | None = None
+    """The client's own certificate, for members that want one (mutual TLS)."""
+    key: str | None = None
+    """Its private key; None: it is in the same file."""
+    key_password: str | None = field(default=None, repr=False)
+    verify_host: bool = True
+    """Whether the certificate of a member must name the host to which the client connects."""
+    minimum_version: TlsVersion = "1.3"
+
+    def context(self) -> ssl.SSLContext:
+        """What `ssl` and `asyncio` want. Raises ConfigError when a file cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = VERSIONS[self.minimum_version]
+        context.check_hostname = self.verify_host
+        if self.key and not self.certificate:
+            raise ConfigError("TLS: a key was given, and no certificate")
+        trust(context, self.ca, "the CA of members")
+        if self.certificate:
+            show(context, self.certificate, self.key, self.key_password, "the certificate of this client")
+        return context
+
+
+def trust(context: ssl.SSLContext, ca: str | None, what: str) -> None:
+    """Trust these authorities; None: those of the system. Raises ConfigError, which calls the file `what`."""
+    try:
+        if ca:
+            context.load_verify_locations(cafile=ca)
+        else:
+            context.load_default_certs()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{what}, {ca}, cannot be used: {_why(error)}") from None
+
+
+def show(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None, what: str) -> None:
+    """Show this certificate. Raises ConfigError, which calls the file `what`."""
+    try:
+        # The password is a function, for without one OpenSSL asks at the terminal.
+        context.load_cert_chain(certificate, key or None, lambda: password or "")
+    except (OSError, ValueError) as error:
+        with_key = f" with the key {key}" if key else ""
+        raise ConfigError(f"{what}, {certificate}{with_key}, cannot be used: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "it is no PEM file with what is needed").replace("_", " ").lower()
+        return f"{reason} (no PEM file, another key than the certificate's, or another password)"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def why_no_handshake(error: Exception) -> str:
+    """Why TLS could not be agreed on, in words for whoever set it up; empty when that is not what went wrong."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if not isinstance(error, ssl.SSLError):
+        return ""
+    reason = (error.reason or "").upper()
+    for part, words in _REASONS.items():
+        if part in reason:
+            return words
+    return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+
+
+SPEAKS_NONE = "it speaks no TLS"
+
+_REASONS = {
+    "CERTIFICATE_REQUIRED": "it wants a certificate, and was shown none",
+    "UNKNOWN_CA": "it does not trust the authority of the certificate that it was shown",
+    "CERTIFICATE_EXPIRED": "the certificate that it was shown has expired",
+    "CERTIFICATE_UNKNOWN": "it does not take the certificate that it was shown",
+    "BAD_CERTIFICATE": "it does not take the certificate that it was shown",
+    "HANDSHAKE_FAILURE": "it wants a certificate and was shown none, or there is no cipher that both sides have",
+    "PROTOCOL_VERSION": "it does not speak this version of TLS",
+    "UNSUPPORTED_PROTOCOL": "it does not speak this version of TLS",
+    "WRONG_VERSION_NUMBER": SPEAKS_NONE,
+    "RECORD_LAYER_FAILURE": SPEAKS_NONE,
+    "HTTP_REQUEST": SPEAKS_NONE,
+}
+"""What OpenSSL calls it, and what that means to whoever connects."""

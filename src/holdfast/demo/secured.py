@@ -1,0 +1,37 @@
+"""Members of a job that speak TLS: what they are told, and how strangers and clients come to them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from holdfast.config.client_tls import ClientTls
+
+
+def config_of(tls: ClientTls | None) -> str:
+    """The part of a member's file: it shows what a client of these files shows. Empty without TLS."""
+    if tls is None:
+        return ""
+    told = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
+    return "[tls]\n" + "".join(f"{name} = '{path}'\n" for name, path in told.items())
+
+
+def connected(address: tuple[str, int], timeout_s: float, tls: ClientTls | None) -> socket.socket:
+    """A connection, with TLS if that is wanted. Raises OSError."""
+    plain = socket.create_connection(address, timeout_s)
+    if tls is None:
+        return plain
+    try:
+        return tls.context().wrap_socket(plain, server_hostname=address[0])
+    except BaseException:
+        plain.close()
+        raise
+
+
+def channel_of(connection: socket.socket) -> bytes:
+    """What only the two ends of its TLS channel know; empty without TLS (`runtime.greetings`)."""
+    return (
+        (connection.get_channel_binding("tls-unique") or b"")
+        if isinstance(connection, ssl.SSLSocket)
+        else b""
+    )

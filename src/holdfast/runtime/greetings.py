@@ -1,0 +1,128 @@
+"""How two members prove to each other that they know the secret of their cluster, before anything else is said.
+
+Who is connected to opens with its UUID and a nonce. Who has connected greets: who it is, where it is reached, a nonce
+of its own, and a proof for each secret that it knows. Who is connected to looks whether one of these is made with a
+secret that it knows too, and welcomes with a proof made with that same one. A proof is an HMAC-SHA-256 over all of it:
+the version of this greeting, both nonces, both UUIDs, the address, and what is unique to the TLS channel where there is
+one; so a greeting that is passed on proves nothing. The two sides sign different words: none can be answered with its
+own.
+
+A secret is rolled by knowing two for a while: `security.second_member_secret`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import ssl
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.config import SecuritySettings
+from holdfast.wire import doors
+
+MAGIC = doors.MEMBER
+"""Also the version of the greeting."""
+UUID_BYTES = 36
+NONCE_BYTES = 32
+OPENING_BYTES = len(MAGIC) + UUID_BYTES + NONCE_BYTES
+PROOF_BYTES = 32
+PROOFS_MAX = 2
+WELCOME = b"\x00"
+WELCOME_BYTES = len(WELCOME) + PROOF_BYTES
+CONNECTS, IS_CONNECTED_TO = b"connects", b"is connected to"
+
+
+class Greeting(msgspec.Struct, frozen=True, array_like=True):
+    """Who connects, where it can be reached, and the proofs."""
+
+    uuid: str
+    host: str
+    port: int
+    nonce: bytes
+    proofs: list[bytes]
+    """One for each secret that it knows, the one that it is to keep first."""
+
+
+_greetings = msgspec.msgpack.Decoder(Greeting)
+
+
+def secrets_of(security: SecuritySettings) -> tuple[str, ...]:
+    """Those that prove a member, the one to be kept first; at most two."""
+    return tuple(
+        dict.fromkeys((security.member_secret, security.second_member_secret or security.member_secret))
+    )
+
+
+def opening_of(uuid: str, nonce: bytes) -> bytes:
+    """What the member `uuid` says first to whoever connects."""
+    return MAGIC + uuid.encode()[:UUID_BYTES].ljust(UUID_BYTES, b"\0") + nonce
+
+
+def channel_of(tls: ssl.SSLObject | None) -> bytes:
+    """What both ends of this TLS connection know, and no other connection has; empty without TLS.
+
+    It is the client's `Finished`, which OpenSSL tells for every version of TLS: an HMAC over the whole handshake, with
+    both certificates.
+    """
+    if tls is None:
+        return b""
+    found = tls.get_channel_binding("tls-unique")
+    assert found, "the handshake has ended"
+    return found
+
+
+def proof_of(
+    secret: str, role: bytes, opening: bytes, who: tuple[str, str, int], nonce: bytes, channel: bytes = b""
+) -> bytes:
+    """That whoever has this `role` knows the secret. `who`: the UUID, host and port of whoever connects."""
+    said = msgspec.msgpack.encode([role, opening, *who, nonce, channel])
+    return hmac.new(secret.encode(), said, "sha256").digest()
+
+
+def greeting_of(
+    secrets: Sequence[str], opening: bytes, who: tuple[str, str, int], channel: bytes = b""
+) -> Greeting:
+    """What whoever connects answers to the opening."""
+    nonce = os.urandom(NONCE_BYTES)
+    proofs = [proof_of(secret, CONNECTS, opening, who, nonce, channel) for secret in secrets]
+    return Greeting(*who, nonce, proofs)
+
+
+def framed(greeting: Greeting) -> bytes:
+    """The greeting as it is sent."""
+    body = msgspec.msgpack.encode(greeting)
+    return len(body).to_bytes(4, "little") + body
+
+
+def read_greeting(body: bytes | memoryview) -> Greeting:
+    """Raises msgspec.DecodeError for what is none."""
+    return _greetings.decode(body)
+
+
+def shown_secrets(
+    secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
+) -> list[bool]:
+    """Which of these secrets the one who greets has proved to know."""
+    who = (greeting.uuid, greeting.host, greeting.port)
+    shown = []
+    for secret in secrets:
+        expected = proof_of(secret, CONNECTS, opening, who, greeting.nonce, channel)
+        shown.append(any(hmac.compare_digest(expected, proof) for proof in greeting.proofs[:PROOFS_MAX]))
+    return shown
+
+
+def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes = b"") -> bytes:
+    """What the one who is connected to answers, when it is let in."""
+    who = (greeting.uuid, greeting.host, greeting.port)
+    return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, greeting.nonce, channel)
+
+
+def is_welcome(
+    said: bytes, secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
+) -> bool:
+    """Whether it was said by somebody who knows one of the secrets."""
+    return any(
+        hmac.compare_digest(said, welcome_of(secret, opening, greeting, channel)) for secret in secrets
+    )

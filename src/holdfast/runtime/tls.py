@@ -1,0 +1,167 @@
+"""TLS of a member: its contexts, made anew when the files have changed.
+
+What is read from the files is tried before it is taken into use: in a handshake with itself, in memory, the member
+shows its certificate as both sides do and trusts it as both would. So a certificate that has expired, or that the
+authorities of the members did not sign, is found before another member finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.config import TlsSettings
+from holdfast.config.client_tls import VERSIONS, show, trust, why_no_handshake
+from holdfast.errors import ConfigError
+
+log = logging.getLogger("holdfast")
+
+ROUNDS_MAX = 8
+"""Messages each way of a handshake in memory; it takes three."""
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+_VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """What was made of the files as they were at one time."""
+
+    clients: ssl.SSLContext
+    """Of the door for clients."""
+    members: ssl.SSLContext
+    """Of the door for members."""
+    outgoing: ssl.SSLContext
+    """Of connections to other members."""
+    member_certificate_ends: str
+    """Until when the certificate for members is good, as OpenSSL writes it."""
+
+
+class MemberTls:
+    """The TLS of one member."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        """Raises ConfigError when the files cannot be used."""
+        assert settings.enabled, "made where there is TLS"
+        self._settings = settings
+        self._stamp = self._stamps()
+        self.contexts = _made(settings)
+        self.trouble = ""
+        """Why the files as they are now are not in use; empty: they are."""
+        self.loaded = 1
+        """How often files were taken into use."""
+
+    def look(self) -> None:
+        """Take the files into use if they have changed, and are good."""
+        stamp = self._stamps()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.contexts = _made(self._settings)
+        except ConfigError as error:
+            self.trouble = str(error)
+            log.error("TLS: the files have changed and the old ones stay in force: %s", error)
+            return
+        self.trouble = ""
+        self.loaded += 1
+        log.info("TLS: new connections use the files as they are now")
+
+    def _stamps(self) -> Stamp:
+        """What shows that a file is another one."""
+        settings = self._settings
+        files = (
+            settings.certificate,
+            settings.key,
+            settings.member_certificate,
+            settings.member_key,
+            settings.ca,
+            settings.client_ca,
+        )
+        return tuple(_stamp_of(file) for file in files)
+
+    def figures(self) -> dict[str, object]:
+        """For the status."""
+        settings = self._settings
+        return {
+            "certificate": settings.certificate,
+            "client_certificates": settings.client_certificates,
+            "minimum_version": settings.minimum_version,
+            "member_certificate_ends": self.contexts.member_certificate_ends,
+            "loaded": self.loaded,
+            "trouble": self.trouble,
+        }
+
+
+def _stamp_of(file: str) -> tuple[int, int, int] | None:
+    if not file:
+        return None
+    try:
+        found = Path(file).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _made(settings: TlsSettings) -> Contexts:
+    """Contexts of the files as they are. Raises ConfigError."""
+    clients = _server(settings)
+    show(clients, settings.certificate, settings.key, settings.key_password, "tls.certificate")
+    clients.verify_mode = _VERIFY[settings.client_certificates]
+    if settings.client_certificates != "none":
+        own = bool(settings.client_ca)
+        trust(clients, settings.client_ca or settings.ca, "tls.client_ca" if own else "tls.ca")
+    members = _server(settings)
+    members.verify_mode = ssl.CERT_REQUIRED
+    outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    outgoing.minimum_version = VERSIONS[settings.minimum_version]
+    outgoing.check_hostname = settings.verify_host
+    for context in (members, outgoing):
+        trust(context, settings.ca, "tls.ca")
+        if settings.member_certificate:
+            file, key, name = settings.member_certificate, settings.member_key, "tls.member_certificate"
+        else:
+            file, key, name = settings.certificate, settings.key, "tls.certificate"
+        show(context, file, key, settings.key_password, name)
+    return Contexts(clients, members, outgoing, _tried(members, outgoing, name, file))
+
+
+def _server(settings: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[settings.minimum_version]
+    # A session that goes on would rest on a certificate that may not be trusted any more.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _tried(members: ssl.SSLContext, outgoing: ssl.SSLContext, name: str, file: str) -> str:
+    """Let both sides of a member shake hands; answers until when its certificate is good. Raises ConfigError."""
+    forth, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    verifies = outgoing.check_hostname
+    outgoing.check_hostname = False  # Nobody connects to a host here.
+    try:
+        there = outgoing.wrap_bio(back, forth)
+        here = members.wrap_bio(forth, back, server_side=True)
+        for _ in range(ROUNDS_MAX):
+            if sum([_done(there), _done(here)]) == 2:
+                break
+        return str((there.getpeercert() or {}).get("notAfter", ""))
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{name}, {file}, is not good for members, which trust tls.ca: "
+            f"{why_no_handshake(error).removeprefix('its certificate is not trusted: ')}"
+        ) from None
+    finally:
+        outgoing.check_hostname = verifies
+
+
+def _done(side: ssl.SSLObject) -> bool:
+    """Whether this side has ended its handshake. Raises SSLError."""
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True

@@ -1,0 +1,188 @@
+"""Members prove to each other that they know the secret: what covers what, and what proves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.runtime.certificates import HOST, Authority, Shown
+from tests.runtime.test_member import cluster, member, run
+
+from holdfast.runtime.greetings import (
+    CONNECTS,
+    IS_CONNECTED_TO,
+    NONCE_BYTES,
+    OPENING_BYTES,
+    WELCOME_BYTES,
+    channel_of,
+    framed,
+    greeting_of,
+    is_welcome,
+    opening_of,
+    proof_of,
+    shown_secrets,
+    welcome_of,
+)
+from holdfast.wire import doors
+
+WHO = ("aa", "127.0.0.1", 5751)
+OPENING = opening_of("bb", bytes(NONCE_BYTES))
+
+
+def test_each_knows_that_the_other_knows() -> None:
+    greeting = greeting_of(["s"], OPENING, WHO, b"channel")
+    assert shown_secrets(["s"], OPENING, greeting, b"channel") == [True]
+    welcome = welcome_of("s", OPENING, greeting, b"channel")
+    assert len(welcome) == WELCOME_BYTES
+    assert is_welcome(welcome, ["s"], OPENING, greeting, b"channel")
+    assert not is_welcome(
+        welcome_of("t", OPENING, greeting, b"channel"), ["s"], OPENING, greeting, b"channel"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"opening": opening_of("cc", bytes(NONCE_BYTES))},
+        {"opening": opening_of("bb", b"\1" * NONCE_BYTES)},
+        {"opening": b"HFM3" + OPENING[4:]},
+        {"uuid": "ab"},
+        {"host": "127.0.0.2"},
+        {"port": 5752},
+        {"nonce": bytes(NONCE_BYTES)},
+        {"channel": b"another"},
+        {"channel": b""},
+    ],
+    ids=[
+        "who is connected to",
+        "its nonce",
+        "version",
+        "who connects",
+        "host",
+        "port",
+        "nonce",
+        "channel",
+        "no TLS",
+    ],
+)
+def test_a_proof_covers_the_whole_greeting(change: dict[str, object]) -> None:
+    said = greeting_of(["s"], OPENING, WHO, b"channel")
+    welcome = welcome_of("s", OPENING, said, b"channel")
+    opening = change.pop("opening", OPENING)
+    channel = change.pop("channel", b"channel")
+    assert isinstance(opening, bytes) and isinstance(channel, bytes)
+    heard = msgspec.structs.replace(said, **change)
+    assert shown_secrets(["s"], opening, heard, channel) == [False]
+    assert not is_welcome(welcome, ["s"], opening, heard, channel)
+
+
+def test_the_two_sides_sign_different_words() -> None:
+    nonce = bytes(NONCE_BYTES)
+    assert proof_of("s", CONNECTS, OPENING, WHO, nonce) != proof_of("s", IS_CONNECTED_TO, OPENING, WHO, nonce)
+
+
+def test_two_secrets_while_one_is_rolled() -> None:
+    old, both, new = ["old"], ["new", "old"], ["new"]
+    for knows, hears, shown in (
+        (old, both, [False, True]),
+        (both, old, [True]),
+        (both, new, [True]),
+        (new, both, [True, False]),
+        (both, both, [True, True]),
+        (old, new, [False]),
+        (new, old, [False]),
+    ):
+        greeting = greeting_of(knows, OPENING, WHO)
+        assert shown_secrets(hears, OPENING, greeting) == shown
+        if any(shown):
+            welcome = welcome_of(hears[shown.index(True)], OPENING, greeting)
+            assert is_welcome(welcome, knows, OPENING, greeting)
+
+
+def test_many_proofs_are_not_many_guesses() -> None:
+    greeting = greeting_of([f"guess {number}" for number in range(50)] + ["s"], OPENING, WHO)
+    assert shown_secrets(["s"], OPENING, greeting) == [False]
+
+
+def test_a_greeting_that_is_passed_on_or_said_again_proves_nothing() -> None:
+    """Real members: what one says to a stranger is of no use to him at another one, or a second time."""
+
+    async def story() -> None:
+        async with cluster(1, security__member_secret="geheim") as (first,):
+            address = first.member_address
+
+            async def knock(said: bytes) -> bytes:
+                host, _, port = address.rpartition(":")
+                reader, writer = await asyncio.open_connection(host, int(port))
+                opening = await reader.readexactly(OPENING_BYTES)
+                writer.write(said or framed(greeting_of(["geheim"], opening, WHO_THERE)))
+                heard = b""
+                with suppress(asyncio.IncompleteReadError):
+                    heard = await reader.readexactly(1)
+                writer.close()
+                return heard
+
+            assert await knock(b"") == b"\0"
+            replayed = framed(greeting_of(["geheim"], opening_of(first.uuid, bytes(NONCE_BYTES)), WHO_THERE))
+            assert await knock(replayed) == doors.REFUSED_SECRET
+
+    run(story())
+
+
+WHO_THERE = ("0f0f0f0f-0000-4000-8000-000000000000", "127.0.0.1", 1)
+
+
+def test_who_does_not_know_the_secret_is_not_joined() -> None:
+    """Somebody who lets everybody in without knowing the secret himself."""
+
+    async def story() -> None:
+        async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(opening_of(WHO_THERE[0], bytes(NONCE_BYTES)))
+            length = int.from_bytes(await reader.readexactly(4), "little")
+            await reader.readexactly(length)
+            writer.write(b"\0" + bytes(WELCOME_BYTES - 1))
+            with suppress(ConnectionError):
+                assert await reader.read() == b"", "nothing is said to him"
+            writer.close()
+
+        server = await asyncio.start_server(pretend, "127.0.0.1", 0, family=socket.AF_INET)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            lonely = member(f"{host}:{port}", security__member_secret="geheim", cluster__join_timeout_ms=800)
+            with pytest.raises(Exception, match=r"security\.member_secret"):
+                await lonely.start()
+
+    run(story())
+
+
+# -- the channel
+
+
+def handshake(authority: Authority, shown: Shown) -> tuple[bytes, bytes]:
+    """What both ends of a TLS connection say that it is: the one that connects, and the other."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.certificate, shown.key)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cafile=authority.file)
+    connects = trusting.wrap_bio(here, there, server_hostname=HOST)
+    connected = context.wrap_bio(there, here, server_side=True)
+    for _ in range(4):
+        for end in (connects, connected):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return channel_of(connects), channel_of(connected)
+
+
+def test_both_ends_of_a_tls_connection_know_it_and_no_other_is_the_same(tmp_path: Path) -> None:
+    """So a proof that is passed on over another connection is worth nothing."""
+    authority = Authority(tmp_path, "ours")
+    shown = authority.sign()
+    one, other = handshake(authority, shown), handshake(authority, shown)
+    assert one[0] == one[1] != b""
+    assert other[0] == other[1] != one[0]
+    assert channel_of(None) == b""

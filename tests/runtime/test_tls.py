@@ -1,0 +1,468 @@
+"""TLS at both doors: real members over real sockets, in processes of their own (uvloop) and in this one (asyncio)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uvloop
+from click.testing import CliRunner
+from hazelcast import HazelcastClient
+from tests.runtime.certificates import HOST, Authority, Shown
+from tests.runtime.test_member import cluster, member, run
+
+from holdfast import aio
+from holdfast.cli.main import holdfast as command
+from holdfast.client.blocking import Client
+from holdfast.config import TlsSettings
+from holdfast.config.client_tls import ClientTls
+from holdfast.demo.local_cluster import LocalCluster
+from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Refused
+from holdfast.runtime.tls import MemberTls
+from holdfast.wire import doors
+
+KEY = b"a key of the map"
+
+
+@dataclass
+class Keys:
+    """What tests show and trust."""
+
+    ours: Authority
+    other: Authority
+    member: Shown
+    client: Shown
+    stranger: Shown
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    where = tmp_path_factory.mktemp("keys")
+    ours, other = Authority(where, "ours"), Authority(where, "other")
+    return Keys(ours, other, ours.sign(), ours.sign("a.client"), other.sign(HOST, "stranger"))
+
+
+def settings(keys: Keys, **more: object) -> dict[str, object]:
+    """Of a member, for `member`."""
+    own = {
+        "certificate": keys.member.certificate,
+        "key": keys.member.key,
+        "ca": keys.ours.file,
+        **more,
+    }
+    return {f"tls__{name}": value for name, value in own.items()}
+
+
+@pytest.fixture(scope="module")
+def grid(keys: Keys) -> Iterator[LocalCluster]:
+    lines = [f"{name.removeprefix('tls__')} = {json.dumps(value)}" for name, value in settings(keys).items()]
+    config = "\n".join(
+        ["[tls]", *lines, 'client_certificates = "optional"', "[limits]", "half_open_connections = 8"]
+    )
+    with LocalCluster(2, config) as running:
+        yield running
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), 10)
+
+
+def secured(address: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+    return context.wrap_socket(connect(address), server_hostname=HOST)
+
+
+def rest(sock: socket.socket) -> bytes:
+    """All that comes until the other side hangs up."""
+    found = b""
+    with suppress(ConnectionError):
+        while more := sock.recv(4096):
+            found += more
+    return found
+
+
+# -- who may come in
+
+
+def test_own_client(grid: LocalCluster, keys: Keys) -> None:
+    with Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
+        client.set("m", KEY, b"v" * 100_000)
+        assert client.get("m", KEY) == b"v" * 100_000
+    mutual = ClientTls(keys.ours.file, keys.client.certificate, keys.client.key)
+    with Client(grid.client_addresses(), tls=mutual) as client:
+        assert client.get("m", KEY) == b"v" * 100_000
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_asyncio_client(
+    grid: LocalCluster, keys: Keys, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def story() -> None:
+        mutual = ClientTls(keys.ours.file, keys.client.certificate, keys.client.key)
+        async with aio.Client(grid.client_addresses(), tls=mutual) as client:
+            names = client.map("aio")
+            await names.put_all(dict.fromkeys(range(1000), "x" * 1000))
+            assert await names.size() == 1000
+        for wrong, why in (
+            (ClientTls(keys.other.file), "its certificate is not trusted"),
+            (
+                ClientTls(keys.ours.file, keys.stranger.certificate, keys.stranger.key),
+                "does not trust|ended|lost|closed",
+            ),
+        ):
+            with pytest.raises(Refused, match=why):
+                await aio.Client(grid.client_addresses(), tls=wrong, connect_timeout_s=1).connect()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(story())
+
+
+def test_blocking_client(grid: LocalCluster, keys: Keys) -> None:
+    context = ClientTls(keys.ours.file).context()
+    with aio.BlockingClient(grid.client_addresses(), tls=context) as client:
+        names = client.map("blocking")
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda number: names.put(number, "x" * 50_000), range(40)))
+            assert set(threads.map(names.get, range(40))) == {"x" * 50_000}
+        assert len(names.get_all(range(40))) == 40
+
+
+# The client names the versions that it does not speak, which Python calls deprecated.
+@pytest.mark.parametrize("mutual", [False, True])
+@pytest.mark.interop
+@pytest.mark.filterwarnings("ignore:ssl.:DeprecationWarning")
+def test_official_python_client(grid: LocalCluster, keys: Keys, mutual: bool) -> None:
+    shown = {"ssl_certfile": keys.client.certificate, "ssl_keyfile": keys.client.key} if mutual else {}
+    client = HazelcastClient(
+        cluster_members=grid.client_addresses(),
+        ssl_enabled=True,
+        ssl_protocol="TLSv1_3",  # It speaks exactly one, and 1.2 if it is not told which.
+        cluster_connect_timeout=5,
+        ssl_cafile=keys.ours.file,
+        ssl_check_hostname=True,
+        **shown,
+    )
+    try:
+        names = client.get_map("names").blocking()
+        names.put_all({number: "x" * number for number in range(300)})
+        assert names.get(299) == "x" * 299
+    finally:
+        client.shutdown()
+
+
+def test_status_on_the_command_line(grid: LocalCluster, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = grid.alive[0].client_address
+    asked = CliRunner().invoke(command, ["status", address, "--json", "--tls-ca", keys.ours.file])
+    assert asked.exit_code == 0, asked.output
+    shown = json.loads(asked.stdout)
+    assert len(shown["members"]) == 2
+    monkeypatch.setenv("HOLDFAST_TLS_CA", keys.ours.file)
+    assert CliRunner().invoke(command, ["status", address]).exit_code == 0
+
+
+def test_a_client_without_tls_is_told_so(grid: LocalCluster) -> None:
+    with pytest.raises(ProtocolError, match="speaks TLS, and this client was not told to"):
+        Client(grid.client_addresses(), timeout_s=5).status()
+
+
+def test_a_client_trusts_only_its_authorities(grid: LocalCluster, keys: Keys) -> None:
+    with pytest.raises(Denied, match="its certificate is not trusted"):
+        Client(grid.client_addresses(), timeout_s=5, tls=ClientTls(keys.other.file)).status()
+
+
+def test_a_certificate_names_its_host(grid: LocalCluster, keys: Keys) -> None:
+    address = grid.alive[0].client_address.replace(HOST, "localhost")
+    with pytest.raises(Denied, match="its certificate is not trusted: Hostname mismatch"):
+        Client(address, timeout_s=5, tls=ClientTls(keys.ours.file)).status()
+    with Client(address, timeout_s=5, tls=ClientTls(keys.ours.file, verify_host=False)) as client:
+        assert client.status()["safe"]
+
+
+def test_a_certificate_that_is_shown_is_good(grid: LocalCluster, keys: Keys) -> None:
+    wrong = ClientTls(keys.ours.file, keys.stranger.certificate, keys.stranger.key)
+    with pytest.raises(Denied, match="does not trust the authority of the certificate that it was shown"):
+        Client(grid.client_addresses(), timeout_s=5, tls=wrong).status()
+
+
+def test_old_versions_are_refused(grid: LocalCluster, keys: Keys) -> None:
+    context = ssl.create_default_context(cafile=keys.ours.file)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    for address in (grid.alive[0].client_address, grid.alive[0].member_address):
+        with connect(address) as plain, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+            context.wrap_socket(plain, server_hostname=HOST)
+
+
+def test_older_ones_by_option_and_required_certificates(keys: Keys) -> None:
+    async def story() -> None:
+        chosen = settings(keys, minimum_version="1.2", client_certificates="required")
+        async with cluster(2, **chosen) as (first, _):
+            context = ssl.create_default_context(cafile=keys.ours.file)
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(keys.client.certificate, keys.client.key)
+            host, _, port = first.client_address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+            assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+            writer.close()
+
+            def without() -> None:
+                with pytest.raises(Denied, match="it wants a certificate, and was shown none"):
+                    Client(first.client_address, timeout_s=5, tls=ClientTls(keys.ours.file)).status()
+
+            await asyncio.to_thread(without)
+
+    run(story())
+
+
+# -- strangers
+
+
+@pytest.mark.parametrize("door", ["client_address", "member_address"])
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", doors.NOT_HTTP),
+        (b"CP2" + bytes(30), doors.TLS_ALERT),
+        (b"HF1", doors.TLS_ALERT),
+        (b"\x00", doors.TLS_ALERT),
+    ],
+    ids=["HTTP", "Hazelcast", "own", "something"],
+)
+def test_who_speaks_no_tls_is_told_so(grid: LocalCluster, door: str, said: bytes, answer: bytes) -> None:
+    with connect(getattr(grid.alive[0], door)) as plain:
+        plain.sendall(said)
+        assert rest(plain) == answer
+    assert "without TLS" in grid.alive[0].log.read_text()
+
+
+def test_whatever_comes_in_a_handshake_ends_it_alone(grid: LocalCluster, keys: Keys) -> None:
+    said = [
+        b"\x16\x03\x01\xff\xff" + b"\xff" * 20_000,
+        b"\x16\x03\x01\x00\x04\x01\x00\x00\x00",
+        b"\x16\x03\x01\x00\x00" * 100,
+        b"\x16",
+    ]
+    for one_member in grid.alive:
+        for address in (one_member.client_address, one_member.member_address):
+            for one in said:
+                with connect(address) as plain:
+                    with suppress(ConnectionError):
+                        plain.sendall(one)
+                        plain.shutdown(socket.SHUT_WR)
+                    rest(plain)
+    with Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
+        assert client.status()["safe"]
+    assert len(grid.alive) == 2
+
+
+def test_records_that_are_none_end_their_connection_alone(grid: LocalCluster, keys: Keys) -> None:
+    context = ssl.create_default_context(cafile=keys.ours.file)
+    with secured(grid.alive[0].client_address, context) as there:
+        there.sendall(b"CP2")
+        raw = socket.socket(fileno=there.detach())
+        raw.settimeout(10)
+        with raw:
+            raw.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+            rest(raw)
+    with Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
+        assert client.status()["safe"]
+
+
+def test_handshakes_have_few_places(grid: LocalCluster, keys: Keys) -> None:
+    """Of which the oldest is given to who comes next: so nobody is kept out."""
+    address = grid.alive[0].client_address
+    waiting = [connect(address) for _ in range(12)]
+    for one in waiting:
+        one.sendall(b"\x16")
+    with Client(address, tls=ClientTls(keys.ours.file)) as client:
+        assert client.status()["safe"]
+        counts = client.status()["doors"]
+    assert counts["strangers disconnected, because too many had not ended the TLS handshake"] >= 4
+    waiting[0].settimeout(5)
+    assert rest(waiting[0]) == b""
+    for one in waiting:
+        one.close()
+
+
+def test_a_handshake_has_an_end(keys: Keys) -> None:
+    async def story() -> None:
+        async with cluster(1, limits__greeting_timeout_ms=300, **settings(keys)) as (only,):
+            host, _, port = only.client_address.rpartition(":")
+            for said in (b"", b"\x16\x03\x01\x01\x00"):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(said)
+                assert await asyncio.wait_for(reader.read(), 10) == (doors.TLS_ALERT if not said else b"")
+                writer.close()
+
+    run(story())
+
+
+def test_only_members_come_to_the_door_of_members(grid: LocalCluster, keys: Keys) -> None:
+    address = grid.alive[0].member_address
+    for shown in (None, keys.stranger):
+        context = ssl.create_default_context(cafile=keys.ours.file)
+        if shown is not None:
+            context.load_cert_chain(shown.certificate, shown.key)
+        # The client has ended its handshake when it hears of that.
+        with secured(address, context) as there, pytest.raises(ssl.SSLError):
+            there.recv(1)
+    context = ssl.create_default_context(cafile=keys.ours.file)
+    context.load_cert_chain(keys.member.certificate, keys.member.key)
+    with secured(address, context) as there:
+        assert there.recv(4) == doors.MEMBER
+
+
+def test_a_client_with_tls_at_a_door_without(keys: Keys) -> None:
+    async def story() -> None:
+        async with cluster(1) as (only,):
+
+            def come() -> None:
+                with pytest.raises(NotReady, match="hung up in the TLS handshake"):
+                    Client(only.client_address, timeout_s=2, tls=ClientTls(keys.ours.file)).status()
+
+            await asyncio.to_thread(come)
+
+    run(story())
+
+
+def test_members_with_and_without_tls_tell_each_other(keys: Keys) -> None:
+    async def story() -> None:
+        async with cluster(1, **settings(keys)) as (secured,):
+            plain = member(secured.member_address, cluster__join_timeout_ms=3000)
+            with pytest.raises(TimeoutError, match="a TLS server, and this member speaks no TLS"):
+                await plain.start()
+        async with cluster(1) as (plain,):
+            secured = member(plain.member_address, cluster__join_timeout_ms=800, **settings(keys))
+            with pytest.raises(TimeoutError, match="no TLS with the one there: it speaks no TLS"):
+                await secured.start()
+
+    run(story())
+
+
+def test_members_of_another_authority_do_not_join(keys: Keys) -> None:
+    async def story() -> None:
+        async with cluster(1, **settings(keys)) as (first,):
+            other = Keys(keys.other, keys.ours, keys.stranger, keys.client, keys.member)
+            stranger = member(first.member_address, cluster__join_timeout_ms=800, **settings(other))
+            with pytest.raises(TimeoutError, match="its certificate is not trusted"):
+                await stranger.start()
+            assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
+
+    run(story())
+
+
+# -- files
+
+
+def test_a_changed_certificate_is_used_without_a_restart(keys: Keys, tmp_path: Path) -> None:
+    files = Shown(str(tmp_path / "member.pem"), str(tmp_path / "member.key"))
+
+    def put(shown: Shown) -> None:
+        shutil.copy(shown.key, files.key)
+        shutil.copy(shown.certificate, files.certificate)
+
+    put(keys.member)
+
+    def spoil() -> None:
+        Path(files.certificate).write_text("no certificate")
+
+    chosen = settings(keys, certificate=files.certificate, key=files.key, reload_s=1)
+    context = ssl.create_default_context(cafile=keys.ours.file)
+
+    async def story() -> None:
+        async with cluster(2, **chosen) as (first, second):
+            host, _, port = first.client_address.rpartition(":")
+
+            async def serial() -> str:
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                found = str(writer.get_extra_info("peercert")["serialNumber"])
+                writer.close()
+                return found
+
+            async def until_loaded(times: int, *, trouble: bool) -> None:
+                while True:
+                    tls = first.status()["tls"]
+                    assert isinstance(tls, dict)
+                    if tls["loaded"] == times and bool(tls["trouble"]) == trouble:
+                        return
+                    await asyncio.sleep(0.1)
+
+            before = await serial()
+            spoil()
+            await until_loaded(1, trouble=True)
+            assert await serial() == before
+            put(keys.ours.sign(HOST, "renewed"))
+            await until_loaded(2, trouble=False)
+            assert await serial() != before
+            # What was open stays open.
+            await first.map("m").put("k", "v")
+            assert await second.map("m").get("k") == "v"
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"certificate": "/nowhere.pem"}, "tls.certificate, /nowhere.pem.*No such file"),
+        ({"ca": "/nowhere.pem"}, "tls.ca, /nowhere.pem, cannot be used: No such file"),
+        ({"ca": "other"}, "tls.certificate, .*, is not good for members, which trust tls.ca: unable to get"),
+        ({"certificate": "expired"}, "is not good for members, which trust tls.ca: certificate has expired"),
+        ({"key": "stranger"}, "cannot be used: key values mismatch"),
+    ],
+    ids=["no certificate", "no authority", "another authority", "expired", "another key"],
+)
+def test_what_cannot_be_used_is_found_at_the_start(keys: Keys, change: dict[str, str], why: str) -> None:
+    expired = keys.ours.sign(HOST, "expired", expired=True)
+    files = {
+        "other": keys.other.file,
+        "expired": expired.certificate,
+        "stranger": keys.stranger.key,
+    }
+    own = {"certificate": keys.member.certificate, "key": keys.member.key, "ca": keys.ours.file}
+    if "expired" in change.values():
+        own["key"] = expired.key
+    own |= {name: files.get(value, value) for name, value in change.items()}
+    with pytest.raises(ConfigError, match=why):
+        MemberTls(TlsSettings(**own))  # type: ignore[arg-type]
+
+
+def test_a_key_with_a_password(keys: Keys, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    read = serialization.load_pem_private_key(Path(keys.member.key).read_bytes(), None)
+    locked = tmp_path / "locked.key"
+    locked.write_bytes(
+        read.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"geheim"),
+        )
+    )
+    own = {"certificate": keys.member.certificate, "key": str(locked), "ca": keys.ours.file}
+    assert MemberTls(TlsSettings(**own, key_password="geheim")).figures()["member_certificate_ends"]
+    for password in ("", "falsch"):
+        with pytest.raises(ConfigError, match="cannot be used") as told:
+            MemberTls(TlsSettings(**own, key_password=password))
+        assert "falsch" not in str(told.value)
+    assert "geheim" not in repr(TlsSettings(**own, key_password="geheim"))
+
+
+def test_wrong_files_of_a_client(keys: Keys) -> None:
+    for tls in (ClientTls("/nowhere"), ClientTls(keys.ours.file, key="k"), ClientTls(None, keys.client.key)):
+        with pytest.raises(HoldfastError):
+            tls.context()
+
+
+def test_silence_at_a_tls_door_is_no_reason_to_wait(grid: LocalCluster) -> None:
+    """Whoever waits for the member to begin, as a member without TLS does, is told what is spoken."""
+    with connect(grid.alive[0].member_address) as plain:
+        assert rest(plain) == doors.TLS_ALERT
