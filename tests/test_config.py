@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +12,15 @@ from hypothesis import strategies as st
 
 from holdfast.config import BACKUPS_MAX, MapSettings, Settings, disagreement, is_loopback, load, parse_address
 from holdfast.config.describe import schema
+from holdfast.config.permissions import ACTIONS, Action, Kind, read_rule
+from holdfast.config.users import users_of
+from holdfast.config.verifiers import (
+    PasswordVerifier,
+    TokenVerifier,
+    password_verifier,
+    read_verifier,
+    token_verifier,
+)
 from holdfast.errors import ConfigError
 
 
@@ -153,30 +163,53 @@ OPEN = {"member.host": "0.0.0.0"}
 PASSWORD = {"security.username": "u", "security.password": "geheim"}
 TOKEN = {"security.token": "geheim"}
 SECRET = {"security.member_secret": "geheim"}
+TLS = {"tls.certificate": "c.pem", "tls.ca": "ca.pem"}
+MUTUAL = {**TLS, "tls.client_certificates": "required"}
+NEEDED = ("tls.certificate", "security.username", "security.token", "security.member_secret")
 
 
 @pytest.mark.parametrize(
     ("given_keys", "missing"),
     [
-        ({}, ["security.username", "security.token", "security.member_secret"]),
-        (PASSWORD, ["security.member_secret"]),
-        (TOKEN, ["security.member_secret"]),
-        (SECRET, ["security.username", "security.token"]),
+        ({}, NEEDED),
+        (TLS, NEEDED[1:]),
+        (MUTUAL, ["security.member_secret"]),
+        ({**TLS, **PASSWORD}, ["security.member_secret"]),
+        ({**TLS, **TOKEN}, ["security.member_secret"]),
+        ({**TLS, **SECRET}, ["security.username", "security.token"]),
+        ({**PASSWORD, **SECRET}, ["tls.certificate"]),
     ],
 )
-def test_an_open_address_without_credentials_is_refused(
+def test_an_open_address_without_tls_and_credentials_is_refused(
     given_keys: dict[str, str], missing: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as told:
         load(overrides={**OPEN, **given_keys})
-    assert "member.host = '0.0.0.0' is not allowed without credentials" in str(told.value)
-    for key in ("security.username", "security.token", "security.member_secret"):
+    assert "member.host = '0.0.0.0' is not allowed without TLS and credentials" in str(told.value)
+    for key in NEEDED:
         assert (key in str(told.value)) == (key in missing)
+    assert load(overrides={**OPEN, **given_keys, "security.allow_insecure_bind": True})
 
 
-@pytest.mark.parametrize("credentials", [PASSWORD, TOKEN])
-def test_an_open_address_with_credentials_is_allowed(credentials: dict[str, str]) -> None:
-    assert load(overrides={**OPEN, **credentials, **SECRET}).security.clients_authenticate
+@pytest.mark.parametrize("credentials", [PASSWORD, TOKEN, {"tls.client_certificates": "required"}])
+def test_an_open_address_with_tls_and_credentials_is_allowed(credentials: dict[str, str]) -> None:
+    assert load(overrides={**OPEN, **TLS, **credentials, **SECRET}).tls.enabled
+
+
+@pytest.mark.parametrize(
+    ("given_keys", "why"),
+    [
+        ({"tls.certificate": "c"}, "tls.ca must be set too"),
+        ({"tls.key": "k"}, "tls.certificate must be set too, because tls.key is"),
+        ({"tls.ca": "k"}, "tls.certificate must be set too, because tls.ca is"),
+        ({"tls.client_certificates": "required"}, "not allowed without tls.certificate"),
+        ({**TLS, "tls.member_key": "k"}, "tls.member_certificate must be set too"),
+        ({**TLS, "tls.minimum_version": "1.1"}, "it must be '1.2' or '1.3'|it must be '1.3' or '1.2'"),
+    ],
+)
+def test_settings_of_tls_fit_together(given_keys: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        load(overrides=given_keys)
 
 
 @pytest.mark.parametrize(
@@ -269,10 +302,11 @@ def test_the_printed_schema_is_valid_toml_and_changes_nothing() -> None:
     from holdfast.cli.configuration import as_toml
 
     assert load(as_toml()) == load()
-    live, count = re.subn(r"^# (\w+ = )", r"\1", as_toml(), flags=re.MULTILINE)
+    everybody = as_toml().replace("# [users.NAME]", "[users.NAME]").replace("# [roles.NAME]", "[roles.NAME]")
+    live, count = re.subn(r"^# (\w+ = )", r"\1", everybody, flags=re.MULTILINE)
     settings = load(live)
     assert count == len(schema()) == len(settings.given)
-    assert msgspec.structs.replace(settings, given=frozenset()) == load()
+    assert msgspec.structs.replace(settings, given=frozenset(), users={}, roles={}) == load()
 
 
 def test_maps_of_which_no_copy_is_left_are_those_that_do_not_ignore_it() -> None:
@@ -283,3 +317,129 @@ def test_maps_of_which_no_copy_is_left_are_those_that_do_not_ignore_it() -> None
     assert settings.guarded(2) == ("default",)
     assert settings.guarded() == settings.guarded(3) == ("default", "two")
     assert [settings.configured(name) for name in ("two", "other")] == ["two", "default"]
+
+
+# -- users, roles and rules
+
+USERS = """
+[users.ada]
+passwords = ["the old one", "the new one"]
+roles = ["writer"]
+
+[roles.writer]
+rules = ["map flights-* read put", "cluster * status"]
+"""
+
+
+def test_users_have_roles_and_these_have_rules() -> None:
+    settings = load(USERS)
+    assert settings.clients_authenticate
+    user = users_of(settings)["ada"]
+    assert [str(rule.kind) for rule in user.rules] == ["map", "cluster"]
+    assert user.rules[0].concerns(Kind.MAP, "flights-7")
+    assert not user.rules[0].concerns(Kind.MAP, "Flights-7")
+    assert not user.rules[0].concerns(Kind.SERVICE, "flights-7")
+    assert user.rules[0].actions == {Action.READ, Action.PUT}
+    assert not user.everything
+
+
+def test_a_rule_for_all_maps_is_not_one_for_those_that_holdfast_keeps() -> None:
+    every, own = read_rule("map * read", "x"), read_rule("map __schemas* any", "x")
+    assert every.concerns(Kind.MAP, "anything")
+    assert not every.concerns(Kind.MAP, "__transactions")
+    assert not read_rule("map ?_* read", "x").concerns(Kind.MAP, "__objects")
+    assert own.concerns(Kind.MAP, "__schemas.spark")
+    assert not own.concerns(Kind.MAP, "__transactions")
+    assert own.actions == set(ACTIONS[Kind.MAP])
+
+
+def test_a_prefix_needs_a_rule_for_all_that_begins_so() -> None:
+    rule = read_rule("metastore app/* read", "x")
+    assert rule.concerns_all(Kind.METASTORE, "app/")
+    assert rule.concerns_all(Kind.METASTORE, "app/one")
+    assert not rule.concerns_all(Kind.METASTORE, "app")
+    assert not read_rule("metastore app/one read", "x").concerns_all(Kind.METASTORE, "app/one")
+
+
+def test_secrets_of_users_are_shown_by_nothing() -> None:
+    settings = load(USERS)
+    assert "the old one" not in repr(settings)
+    assert "the old one" not in repr(users_of(settings))
+    with pytest.raises(ConfigError) as wrong:
+        load('[users.ada]\npasswords = ["mine", 7]')
+    assert "mine" not in str(wrong.value)
+
+
+def test_users_come_from_the_environment_too() -> None:
+    settings = load(
+        environ={
+            "HOLDFAST_USERS_ada_PASSWORDS": "old,new",
+            "HOLDFAST_USERS_ada_ROLES": "r",
+            "HOLDFAST_ROLES_r_RULES": "map * read, map own put",
+        }
+    )
+    assert settings.users["ada"].passwords == ["old", "new"]
+    assert settings.roles["r"].rules == ["map * read", "map own put"]
+
+
+def test_a_verifier_checks_a_password_and_does_not_tell_it() -> None:
+    made = password_verifier("correct horse", bytes(range(16)))
+    read = read_verifier(str(made), "x")
+    assert isinstance(read, PasswordVerifier)
+    assert read.matches("correct horse")
+    assert not read.matches("correct horse ")
+    assert "correct" not in str(made)
+    token = read_verifier(str(token_verifier(b"a token that is long enough")), "x")
+    assert isinstance(token, TokenVerifier)
+    assert token.matches(b"a token that is long enough")
+    assert not token.matches(b"")
+
+
+LONG_TOKEN = "a token of more than 24 characters"
+WRONG_USERS = {
+    "[users]": "[users] has nothing in it",
+    "[users.ada]": "[users.ada] has nothing in it",
+    "[users.ada]\nroles = ['r']": "users.ada.roles: there is no role 'r'; known are admin",
+    "[roles.r]\nrules = ['map * read']": "users must be set, because roles are",
+    "[users.a]\nroles = ['admin']\n[roles.admin]\nrules = []": "roles.admin is not allowed",
+    "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['map *']": "'map *' is no rule: write KIND NAME ACTION",
+    "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['mop * read']": "there is no kind 'mop'; known are map",
+    "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['map * drain']": "'drain' is nothing that is done with a map",
+    "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['cluster x drain']": "write 'cluster * drain'",
+    "[users.a]\npasswords = ['']": "users.a.passwords has an empty one",
+    "[users.a]\npasswords = ['1', '2', '3']": "users.a.passwords = *** is not allowed",
+    "[users.a]\ntokens = ['short']": "users.a.tokens has one of fewer than 24 characters",
+    f"[users.a]\ntokens = ['{LONG_TOKEN}']\n[users.b]\ntokens = ['{LONG_TOKEN}']": "users.a and users.b have the",
+    "[users.a]\nverifiers = ['scrypt:x']": "users.a.verifiers has something that is no verifier",
+    "[users.a]\nverifiers = ['sha256:AAAA']": "users.a.verifiers has something that is no verifier",
+    "[users.a]\nroles = ['admin']\n[security]\nusername = 'u'\npassword = 'p'": "contradict users",
+    "[users.a]\nrole = ['admin']": "unknown key users.a.role; did you mean roles?",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_USERS)
+def test_a_mistake_about_users_says_what_to_write_instead(text: str) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        load(text)
+    assert WRONG_USERS[text] in str(wrong.value)
+
+
+def test_a_verifier_that_takes_too_much_is_refused() -> None:
+    made = str(password_verifier("p", bytes(16)))
+    for cost in ("262144:8:5", "16384:8:99", "131072:16:1", "16383:8:5", "0:8:5", "16384:0:5"):
+        with pytest.raises(ConfigError):
+            read_verifier(made.replace("16384:8:5", cost), "x")
+
+
+def test_the_documentation_lists_every_action() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `([a-z-]+)` \| `([a-z-]+)` \| (.+) \|$", text, flags=re.MULTILINE))
+    assert listed == {
+        (kind, action, what) for kind, actions in ACTIONS.items() for action, what in actions.items()
+    }
+
+
+def test_the_roles_of_the_documentation_can_be_used() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    (roles,) = re.findall(r"### Roles to begin with\n\n```toml\n(.*?)```", text, flags=re.DOTALL)
+    assert len(load(f"[users.a]\nroles = ['operator']\n{roles}").roles) == 6

@@ -18,6 +18,10 @@
 The three answers of a request (done, refused, unknown) are never mixed up: rule 11 of the design.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 
 class HoldfastError(Exception):
     """The root of every error that Holdfast raises on purpose."""
@@ -133,3 +137,16 @@ class CounterBroken(InvariantBroken):
 
 class JournalBroken(HoldfastError):
     """The journal cannot be written (a failed write or fsync), or its files cannot be believed. The member stops."""
+
+
+def raise_worst(told: Sequence[object]) -> None:
+    """Of a change that was several requests, with what came of each: raises Refused if none was done, Unknown if some
+    may have been and others were not.
+    """
+    failed = [result for result in told if isinstance(result, BaseException)]
+    if not failed:
+        return
+    if len(failed) == len(told) and all(isinstance(error, Refused) for error in failed):
+        raise failed[0]
+    first = failed[0]
+    raise Unknown(f"{len(failed)} of {len(told)} requests were not carried out: {first}") from first

@@ -20,6 +20,7 @@ from holdfast.cli.demo import NEMESES
 from holdfast.cli.main import holdfast
 from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
+from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_verifier
 from holdfast.demo import nemeses
 from holdfast.errors import ConfigError
 from holdfast.runtime import process
@@ -187,7 +188,7 @@ def test_flags_that_are_left_out_change_nothing(monkeypatch: pytest.MonkeyPatch,
     ("arguments", "message"),
     [
         (["--client-port", "70000"], "member.client_port = 70000 is not allowed"),
-        (["--host", "0.0.0.0"], "is not allowed without credentials"),
+        (["--host", "0.0.0.0"], "is not allowed without TLS and credentials"),
         (["--set", "cluster.nmae=x"], "did you mean name?"),
         (["--set", "nothing"], "must be SECTION.KEY=VALUE"),
         (["--set", "security.password=geheim"], "HOLDFAST_SECURITY_PASSWORD"),
@@ -762,3 +763,33 @@ def test_orders_about_zones_fail_with_a_reason_and_a_status(
     told = run(*arguments, "-a", "127.0.0.1:1")
     assert told.exit_code == status
     assert why in told.output
+
+
+# -- credentials
+
+
+def test_a_password_is_piped_in_and_a_verifier_comes_out() -> None:
+    told = CliRunner().invoke(holdfast, ["credentials"], input="correct horse\n", catch_exceptions=False)
+    verifier = read_verifier(told.output.strip(), "x")
+    assert isinstance(verifier, PasswordVerifier)
+    assert verifier.matches("correct horse")
+    again = CliRunner().invoke(holdfast, ["credentials"], input="correct horse\n", catch_exceptions=False)
+    assert again.output != told.output, "each has a salt of its own"
+    nothing = CliRunner().invoke(holdfast, ["credentials"], input="", catch_exceptions=False)
+    assert nothing.exit_code == 2
+    assert "there is no password" in nothing.output
+
+
+def test_a_new_token_comes_with_its_verifier() -> None:
+    told = run("credentials", "--token").output.split()
+    token, verifier = told[1], read_verifier(told[3], "x")
+    assert isinstance(verifier, TokenVerifier)
+    assert verifier.matches(token.encode())
+    assert len(token) > 40
+
+
+def test_secrets_of_users_are_no_flags() -> None:
+    told = run("start", "--set", "users.ada.passwords=mine")
+    assert told.exit_code == 2
+    assert "--set users.ada.passwords is not allowed: others can see flags" in told.output
+    assert "mine" not in told.output

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-import msgspec
 from hazelcast.protocol.client_message import OutboundMessage
 from hazelcast.protocol.codec import client_authentication_codec
 from hazelcast.serialization.data import Data
@@ -20,7 +19,7 @@ from hazelcast.serialization.data import Data
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.demo.local_cluster import ManagedMember
-from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC, Greeting, proof_of
+from holdfast.runtime.greetings import OPENING_BYTES, framed, greeting_of, secrets_of
 
 FRAME = struct.Struct("<iH")
 PARTITIONS = 271
@@ -47,13 +46,11 @@ def connect_as_member(member: ManagedMember, greet: str = "") -> socket.socket:
     host, _, port = member.member_address.rpartition(":")
     opened = socket.create_connection((host, int(port)), 20)
     if greet:
-        challenge = b""
+        opening = b""
         with suppress(OSError):
-            while len(challenge) < len(MAGIC) + CHALLENGE_BYTES:
-                challenge += opened.recv(100)
-            proof = proof_of(Settings().security.member_secret, challenge[len(MAGIC) :], greet)
-            body = msgspec.msgpack.encode(Greeting(greet, host, 1, proof))
-            opened.sendall(len(body).to_bytes(4, "little") + body)
+            while len(opening) < OPENING_BYTES:
+                opening += opened.recv(100)
+            opened.sendall(framed(greeting_of(secrets_of(Settings().security), opening, (greet, host, 1))))
             time.sleep(0.02)
     return opened
 

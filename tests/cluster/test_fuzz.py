@@ -5,17 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.runtime.certificates import Authority
 from tests.sampled_cases import sampled
 
+from holdfast.config.client_tls import ClientTls
 from holdfast.demo.fuzz import Plan, fuzz
 from holdfast.demo.hostile import DOORS, Facts, talk
 
 FACTS = Facts("dev", 271, ("aa-01", "bb-02"), "secret")
 
 
-@pytest.mark.parametrize("secret", sampled([True, False], 2))
-def test_nothing_that_strangers_say_harms(tmp_path: Path, secret: bool) -> None:
-    verdict = fuzz(Plan(messages=3000, seed=20, rest_s=0.2, secret=secret), tmp_path)
+@pytest.mark.parametrize(("secret", "secured"), sampled([(True, False), (False, False), (True, True)], 3))
+def test_nothing_that_strangers_say_harms(tmp_path: Path, secret: bool, secured: bool) -> None:
+    authority = Authority(tmp_path / "files", "ours")
+    shown = authority.sign()
+    tls = ClientTls(authority.file, shown.certificate, shown.key) if secured else None
+    verdict = fuzz(Plan(messages=3000, seed=20, rest_s=0.2, secret=secret, tls=tls), tmp_path)
     assert not verdict.wrong, "\n".join(verdict.wrong)
     assert verdict.said >= 3000
     assert verdict.operations
@@ -30,6 +35,6 @@ def test_a_talk_can_be_had_again() -> None:
         one, again = talk(7, number, FACTS), talk(7, number, FACTS)
         assert (one.door, one.pieces, one.ends) == (again.door, again.pieces, again.ends)
         if one.challenged is not None and again.challenged is not None:
-            assert one.challenged(bytes(16)) == again.challenged(bytes(16))
+            assert one.challenged(bytes(16), b"") == again.challenged(bytes(16), b"")
         seen.add(one.door)
     assert seen == set(DOORS)

@@ -339,7 +339,8 @@ def test_messages_that_never_come_whole_take_no_memory_without_a_bound() -> None
             with Client(cluster.client_addresses()[0], timeout_s=20) as client:
                 assert client.get(MAP, to_stored("k")) is None
                 status = client.status()
-            assert status["memory"]["resident_bytes"] < 150 * MB
+            # It is looked at between two reads, so what one stranger has just sent may be above the limit.
+            assert status["memory"]["resident_bytes"] < (150 + 15) * MB
         assert "clients whose messages had not come whole were closed" in cluster.log_tails()
         wait(lambda: rooms(cluster) == ["plenty"])
 

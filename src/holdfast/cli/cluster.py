@@ -53,6 +53,7 @@ def _client(address: str, credentials: Credentials) -> Client:
         username=credentials.username,
         password=credentials.password,
         token=credentials.token,
+        tls=credentials.tls,
         timeout_s=ANSWER_S,
         operates=True,
     )

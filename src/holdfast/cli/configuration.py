@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.settings import settings_from
 from holdfast.config.describe import schema
+from holdfast.config.schema import SOMEBODY
 from holdfast.runtime.memory import limit_of
 
 
@@ -34,7 +35,8 @@ def as_toml() -> str:
         "# The end of a name is its unit: _ms milliseconds, _s seconds, _bytes bytes.",
     ]
     for section, keys in groupby(schema(), key=lambda key: key.section):
-        lines += ["", f"[{section}]"]
+        of_somebody = section.endswith(f".{SOMEBODY}")
+        lines += ["", f"{'# ' * of_somebody}[{section}]"]
         if section.startswith("maps."):
             lines.append("# [maps.NAME] has the same keys; those that it leaves out are taken from here.")
         for key in keys:

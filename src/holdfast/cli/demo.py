@@ -189,6 +189,18 @@ def resize(
     show_default=True,
     help="Whether members have a secret; strangers know it.",
 )
+@click.option("--users", is_flag=True, help="Say it as a user who may do little, and judge every answer.")
+@click.option(
+    "--tls-ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Through TLS: members show --tls-certificate, and trust this CA.",
+)
+@click.option(
+    "--tls-certificate",
+    type=click.Path(exists=True, dir_okay=False),
+    help="For 127.0.0.1; members and strangers show it.",
+)
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key.")
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
 def fuzz(
     messages: int,
@@ -197,17 +209,28 @@ def fuzz(
     rate: float,
     megabytes: int,
     logs: Path | None,
+    tls_ca: str | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
     *,
+    users: bool,
     secret: bool,
 ) -> None:
     """Say to the three doors of a real cluster what hostile strangers might, made from the layouts of the messages,
     while a client sets and gets a key.
 
     The exit status is 1 if a member ends, hangs or takes too much memory, or if the client is told something wrong or
-    waits more than 5 times as long as at rest.
+    waits more than 5 times as long as at rest. With --users the status is 1 if anything was let through that no rule
+    permits, or refused that one does.
     """
+    from holdfast.config.client_tls import ClientTls
     from holdfast.demo.fuzz import Plan, main
 
+    files = (tls_ca, tls_certificate, tls_key)
+    if any(files) and not all(files):
+        raise click.UsageError("TLS needs all of --tls-ca, --tls-certificate and --tls-key")
+
     seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - what is said is no secret
-    plan = Plan(messages, seed, only, rate, megabytes, secret=secret)
+    plan = Plan(messages, seed, only, rate, megabytes, users=users, secret=secret)
+    plan.tls = ClientTls(*files) if all(files) else None
     sys.exit(main(plan, logs))

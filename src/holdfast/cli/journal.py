@@ -29,6 +29,7 @@ from holdfast.core.model.journal_entries import (
     Seen,
     TableAssignments,
     Wrote,
+    WrotePuts,
 )
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
@@ -201,8 +202,8 @@ class Wanted:
 
 def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
     match entry:
-        case Wrote(partition, term, records):
-            for record in records:
+        case Wrote(partition, term) | WrotePuts(partition, term):
+            for record in entry.records:
                 yield {
                     "kind": record.change.name.lower(),
                     "partition": partition,

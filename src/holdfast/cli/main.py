@@ -15,6 +15,7 @@ from holdfast.cli.demo import chaos, demo, fuzz, resize
 from holdfast.cli.export import export, restore
 from holdfast.cli.journal import journal
 from holdfast.cli.load import load
+from holdfast.cli.making_verifiers import make_verifier
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.metastore import metastore
@@ -95,6 +96,7 @@ COMMANDS = (
     fuzz,
     resize,
     config,
+    make_verifier,
 )
 
 for command in COMMANDS:

@@ -231,6 +231,7 @@ def _ask(address: str, credentials: Credentials) -> Cluster:
         username=credentials.username,
         password=credentials.password,
         token=credentials.token,
+        tls=credentials.tls,
         timeout_s=ANSWER_S,
     ) as client:
         for _ in range(LOOKS):

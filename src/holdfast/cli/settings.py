@@ -11,6 +11,7 @@ import click
 
 from holdfast.config import Settings, load
 from holdfast.config.describe import Key, schema
+from holdfast.config.loading import find_key
 from holdfast.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -57,8 +58,8 @@ def pairs(texts: tuple[str, ...]) -> dict[str, object]:
         dotted, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"--set {text!r} is not allowed: it must be SECTION.KEY=VALUE")
-        key = KEYS.get(dotted)
-        if key is not None and key.secret:
+        key = find_key(dotted, "the command line")
+        if key.secret:
             raise ConfigError(
                 f"--set {dotted} is not allowed: others can see flags; put it into the file or {key.variable}"
             )

@@ -117,6 +117,7 @@ def ask(address: str, credentials: Credentials) -> Status:
         username=credentials.username,
         password=credentials.password,
         token=credentials.token,
+        tls=credentials.tls,
         timeout_s=ANSWER_S,
         operates=True,
     ) as client:
@@ -233,6 +234,8 @@ def _under_way(report: Report) -> Iterator[str]:
     for name, room in seen.get("short_of_memory", {}).items():
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
+    yield from of_secrets(report)
+    yield from of_certificates(report)
     yield from of_stalls(report)
     yield from of_ways(report)
     yield from _agreed(report)
@@ -242,6 +245,35 @@ def _under_way(report: Report) -> Iterator[str]:
         why = report.own.get(member["uuid"], {}).get("why_kept")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
+
+
+def of_secrets(report: Report) -> Iterator[str]:
+    """How far the rolling of `security.member_secret` is, and who is not let in because of another one."""
+    names = {member["uuid"]: member["name"] for member in report.seen["members"]}
+    told = {uuid: own["member_secret"] for uuid, own in report.own.items() if "member_secret" in own}
+    rolling = {uuid: secret for uuid, secret in told.items() if secret["second"] and uuid in names}
+    if rolling:
+        where = ", ".join(sorted(names[uuid] for uuid in rolling))
+        lacking = {uuid for secret in rolling.values() for uuid in secret["not_the_first"]}
+        late = ", ".join(sorted(name for uuid, name in names.items() if uuid in lacking))
+        if late:
+            yield f"the member secret is being rolled: that of {where} is not yet known to {late}"
+        else:
+            yield (
+                f"the member secret is being rolled: all members know that of {where}, where "
+                "security.second_member_secret can be taken out"
+            )
+    refused = sorted({address for secret in told.values() for address in secret["refused"]})
+    if refused:
+        yield f"not let in, for its security.member_secret is another one: {', '.join(refused)}"
+
+
+def of_certificates(report: Report) -> Iterator[str]:
+    """Whose files of TLS have changed, and are not good."""
+    for member in report.seen["members"]:
+        tls = report.own.get(member["uuid"], {}).get("tls")
+        if tls and tls["trouble"]:
+            yield f"TLS of {member['name']}: the old files stay in force: {tls['trouble']}"
 
 
 def of_stalls(report: Report) -> Iterator[str]:

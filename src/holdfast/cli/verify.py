@@ -169,6 +169,7 @@ def _client(address: str, credentials: Credentials) -> Client:
         username=credentials.username,
         password=credentials.password,
         token=credentials.token,
+        tls=credentials.tls,
         timeout_s=ANSWER_S,
     )
 

@@ -218,6 +218,7 @@ def _zone_client(address: str, known: Credentials) -> Client:
         username=known.username,
         password=known.password,
         token=known.token,
+        tls=known.tls,
         timeout_s=5,
         operates=True,
     )

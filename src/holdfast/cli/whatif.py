@@ -305,7 +305,11 @@ def live_sizes(size: str, cluster: Cluster, address: str, credentials: Credentia
         if row and row[0] is not None:
             wanted.setdefault(row[0], []).append(partition)
     with Client(
-        address, username=credentials.username, password=credentials.password, token=credentials.token
+        address,
+        username=credentials.username,
+        password=credentials.password,
+        token=credentials.token,
+        tls=credentials.tls,
     ) as client:
         held, silent = ask_digests(client, wanted)
     for uuid in sorted(silent):

@@ -25,6 +25,7 @@ from holdfast.config.schema import (
     SecuritySettings,
     ServiceSettings,
     Settings,
+    TlsSettings,
     TransactionSettings,
     disagreement,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "SecuritySettings",
     "ServiceSettings",
     "Settings",
+    "TlsSettings",
     "TransactionSettings",
     "disagreement",
     "is_loopback",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 import msgspec.inspect
 
-from holdfast.config.schema import DEFAULT_MAP, PREFIX, SECTIONS, MapSettings, Section
+from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY, Section
 
 
 class Key(NamedTuple):
@@ -52,8 +52,9 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
 
 
 def schema() -> list[Key]:
-    """Every key there is; those of a map stand under the section `maps.default`."""
-    tables = {**SECTIONS, f"maps.{DEFAULT_MAP}": MapSettings}
+    """Every key there is; those of a map stand under the section `maps.default`, those of others under `NAME`."""
+    named = {f"{kind}.{DEFAULT_MAP if kind == 'maps' else SOMEBODY}": table for kind, table in NAMED.items()}
+    tables = {**SECTIONS, **named}
     return [key for section, table in tables.items() for key in keys_of(section, table)]
 
 

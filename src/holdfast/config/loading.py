@@ -15,18 +15,22 @@ from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
     DEFAULT_MAP,
+    NAMED,
     OWN_ATTRIBUTES,
     PREFIX,
     SECTIONS,
     MapSettings,
     Settings,
 )
+from holdfast.config.users import check_users
 from holdfast.errors import ConfigError
 
 FRAME_OVERHEAD_BYTES: Final = 65_536
 """What a frame may hold besides one key and one value: names, headers, expiry."""
 CHANGES_BYTES_LEAST: Final = 16_384
 """Less than this is some dozens of changes."""
+NAME_MAX: Final = 250
+"""Characters of the name of a map, a user or a role."""
 
 
 def load(
@@ -35,12 +39,13 @@ def load(
     overrides: Mapping[str, object] | None = None,
     *,
     origin: str = "the configuration",
+    overrides_from: str = "the command line",
 ) -> Settings:
     """Settings from a TOML text, the environment and flags; the later one wins, key by key.
 
     `overrides` has dotted keys (`member.client_port`); one that is None is as good as absent, and a text is read as in
-    the environment. `origin` names the TOML text in messages. Raises ConfigError when anything is unknown, of a wrong
-    type, out of bounds, or at odds with another key.
+    the environment. `origin` names the TOML text in messages, `overrides_from` whoever has given these. Raises
+    ConfigError when anything is unknown, of a wrong type, out of bounds, or at odds with another key.
     """
     values: dict[str, Any] = {}
     for key, value in _from_text(text, origin):
@@ -49,12 +54,12 @@ def load(
         values[key.dotted] = _convert(key, _spread(key, raw, variable), variable, strict=False)
     for dotted, value in (overrides or {}).items():
         if value is not None:
-            key = _find(dotted, "the command line")
+            key = find_key(dotted, overrides_from)
             if isinstance(value, str):
-                values[dotted] = _convert(key, _spread(key, value, dotted), "the command line", strict=False)
+                values[dotted] = _convert(key, _spread(key, value, dotted), overrides_from, strict=False)
             else:
                 given = list(value) if isinstance(value, tuple) else value
-                values[dotted] = _convert(key, given, "the command line", strict=True)
+                values[dotted] = _convert(key, given, overrides_from, strict=True)
 
     tables = {
         section: table(
@@ -62,7 +67,12 @@ def load(
         )
         for section, table in SECTIONS.items()
     }
-    settings = Settings(**tables, maps=_maps(values), given=frozenset(values))  # type: ignore[arg-type]
+    named: dict[str, Any] = {
+        kind: {name: table(**own) for name, own in _tables(kind, values).items()}
+        for kind, table in NAMED.items()
+        if kind != "maps"
+    }
+    settings = Settings(**tables, **named, maps=_maps(values), given=frozenset(values))  # type: ignore[arg-type]
     for check in CHECKS:
         check(settings)
     return settings
@@ -75,16 +85,25 @@ def _from_text(text: str | None, origin: str) -> Iterator[tuple[Key, object]]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}") from None
     for section, content in document.items():
-        if section not in SECTIONS and section != "maps":
-            raise ConfigError(f"{origin}: unknown section [{section}]{_meant(section, [*SECTIONS, 'maps'])}")
-        tables = content if section == "maps" else {section: content}
+        if section not in SECTIONS and section not in NAMED:
+            raise ConfigError(f"{origin}: unknown section [{section}]{_meant(section, [*SECTIONS, *NAMED])}")
+        tables = content if section in NAMED else {section: content}
         if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
             raise ConfigError(
-                f"{origin}: {section} must be a section: write [{section}{'.NAME' * (section == 'maps')}]"
+                f"{origin}: {section} must be a section: write [{section}{'.NAME' * (section in NAMED)}]"
             )
+        _check_somebody(section, tables, origin)
         for name, table in tables.items():
             for key, value in table.items():
-                yield _find(f"maps.{name}.{key}" if section == "maps" else f"{section}.{key}", origin), value
+                dotted = f"{section}.{name}.{key}" if section in NAMED else f"{section}.{key}"
+                yield find_key(dotted, origin), value
+
+
+def _check_somebody(section: str, tables: Mapping[str, object], origin: str) -> None:
+    """Raises ConfigError for users or roles that are announced and not there: without users anybody may come in."""
+    if section in ("users", "roles") and not (tables and all(tables.values())):
+        empty = next((f"{section}.{name}" for name, table in tables.items() if not table), section)
+        raise ConfigError(f"{origin}: [{empty}] has nothing in it: fill it, or take it out")
 
 
 def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Key, str, str]]:
@@ -94,42 +113,45 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Key, str, str]]:
     their second word is a section or nearly one: then a mistake is likelier than an accident.
     """
     known = {key.variable: key for section, table in SECTIONS.items() for key in keys_of(section, table)}
-    words = [section.upper() for section in (*SECTIONS, "maps")]
+    words = [section.upper() for section in (*SECTIONS, *NAMED)]
     for variable, raw in sorted(environ.items()):
         if not variable.startswith(PREFIX):
             continue
         section, _, rest = variable.removeprefix(PREFIX).partition("_")
-        if section == "MAPS":
-            yield _map_key(variable, rest), variable, raw
+        if section.lower() in NAMED and section.isupper():
+            yield _named_key(section.lower(), variable, rest), variable, raw
         elif variable in known:
             yield known[variable], variable, raw
         elif rest and difflib.get_close_matches(section, words, n=1, cutoff=0.75):
             raise ConfigError(f"the environment: unknown variable {variable}{_meant(variable, list(known))}")
 
 
-def _map_key(variable: str, rest: str) -> Key:
+def _named_key(kind: str, variable: str, rest: str) -> Key:
     """The key that `HOLDFAST_MAPS_<rest>` sets; at the end, for names of maps may hold underscores too."""
-    fields = sorted(MapSettings.__struct_fields__, key=len, reverse=True)
+    fields = sorted(NAMED[kind].__struct_fields__, key=len, reverse=True)
     for field in fields:
         name = rest.removesuffix(f"_{field.upper()}")
         if name not in {rest, ""}:
-            return _find(f"maps.{DEFAULT_MAP if name == 'DEFAULT' else name}.{field}", "the environment")
+            name = DEFAULT_MAP if kind == "maps" and name == "DEFAULT" else name
+            return find_key(f"{kind}.{name}.{field}", "the environment")
     raise ConfigError(
-        f"the environment: {variable} must be {PREFIX}MAPS_<NAME>_<KEY> with one of the keys "
+        f"the environment: {variable} must be {PREFIX}{kind.upper()}_<NAME>_<KEY> with one of the keys "
         f"{', '.join(sorted(field.upper() for field in fields))}"
     )
 
 
-def _find(dotted: str, origin: str) -> Key:
+def find_key(dotted: str, origin: str) -> Key:
     """The key with this dotted name; a ConfigError with the nearest known one if there is none."""
     section, _, name = dotted.rpartition(".")
-    table = MapSettings if section.startswith("maps.") else SECTIONS.get(section)
+    kind, _, whose = section.partition(".")
+    table = NAMED.get(kind) if "." in section else SECTIONS.get(section)
     if table is None:
         everything = [key.dotted for key in schema()]
         raise ConfigError(f"{origin}: unknown key {dotted}{_meant(dotted, everything)}")
-    if table is MapSettings and not (0 < len(section.removeprefix("maps.")) <= 250):
+    if kind in NAMED and not 0 < len(whose) <= NAME_MAX:
         raise ConfigError(
-            f"{origin}: the name of a map has 1 to 250 characters, this one {len(section) - 5}: {section}"
+            f"{origin}: the name of a {kind.removesuffix('s')} has 1 to {NAME_MAX} characters, this one {len(whose)}: "
+            f"{section}"
         )
     for key in keys_of(section, table):
         if key.name == name:
@@ -167,13 +189,19 @@ def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
         ) from None
 
 
+def _tables(kind: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is set in the tables of this kind, by name."""
+    chosen: dict[str, dict[str, Any]] = {}
+    for dotted, value in values.items():
+        if dotted.startswith(f"{kind}."):
+            name, _, field = dotted.removeprefix(f"{kind}.").rpartition(".")
+            chosen.setdefault(name, {})[field] = value
+    return chosen
+
+
 def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
     """The settings of every map that is named, each over those of `default`."""
-    chosen: dict[str, dict[str, Any]] = {DEFAULT_MAP: {}}
-    for dotted, value in values.items():
-        if dotted.startswith("maps."):
-            name, _, field = dotted.removeprefix("maps.").rpartition(".")
-            chosen.setdefault(name, {})[field] = value
+    chosen = {DEFAULT_MAP: {}, **_tables("maps", values)}
     return {name: MapSettings(**{**chosen[DEFAULT_MAP], **own}) for name, own in chosen.items()}
 
 
@@ -260,18 +288,48 @@ def _check_credentials(settings: Settings) -> None:
     if bool(security.username) != bool(security.password):
         other = "password" if security.username else "username"
         raise ConfigError(f"security.{other} must be set too: username and password go together")
-    if is_loopback(host):
+    if security.second_member_secret and not security.member_secret:
+        raise ConfigError("security.member_secret must be set too, because security.second_member_secret is")
+    if is_loopback(host) or security.allow_insecure_bind:
         return
+    lacks = missing_for_open_address(settings)
+    if lacks:
+        raise ConfigError(
+            f"member.host = {host!r} is not allowed without TLS and credentials, for others could read and change "
+            f"everything. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network where nobody else is, "
+            "security.allow_insecure_bind = true does without"
+        )
+
+
+def missing_for_open_address(settings: Settings) -> list[str]:
+    """What is to be set before others may reach this member over a network, in words."""
+    security, tls = settings.security, settings.tls
     missing: list[str] = []
-    if not security.clients_authenticate:
-        missing.append("security.username and security.password, or security.token (for clients)")
+    if not tls.enabled:
+        missing.append("tls.certificate, tls.key and tls.ca (for TLS)")
+    if not (settings.clients_authenticate or tls.client_certificates == "required"):
+        missing.append("users, or security.username and security.password, or security.token (for clients)")
     if not security.member_secret:
         missing.append("security.member_secret (for members)")
-    if missing:
+    return missing
+
+
+def _check_tls(settings: Settings) -> None:
+    tls = settings.tls
+    if tls.enabled and not tls.ca:
         raise ConfigError(
-            f"member.host = {host!r} is not allowed without credentials, for others could read and change everything. "
-            f"Set {'; and '.join(missing)}; or listen on 127.0.0.1"
+            "tls.ca must be set too, because tls.certificate is: the authorities by which members trust each other"
         )
+    if not tls.enabled:
+        for field in ("key", "member_certificate", "member_key", "ca", "client_ca"):
+            if getattr(tls, field):
+                raise ConfigError(f"tls.certificate must be set too, because tls.{field} is: it turns TLS on")
+        if tls.client_certificates != "none":
+            raise ConfigError(
+                f"tls.client_certificates = {tls.client_certificates!r} is not allowed without tls.certificate"
+            )
+    if tls.member_key and not tls.member_certificate:
+        raise ConfigError("tls.member_certificate must be set too, because tls.member_key is")
 
 
 def _check_journal(settings: Settings) -> None:
@@ -325,7 +383,9 @@ CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
     _check_zones,
     _check_suspicion,
     _check_addresses,
+    check_users,
     _check_credentials,
+    _check_tls,
     _check_frames,
 )
 """What must hold between keys; each raises a ConfigError that names them."""

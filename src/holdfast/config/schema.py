@@ -115,7 +115,7 @@ class MemberSettings(Section, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=253,
-            description="Address on which both doors listen. Any but loopback needs credentials (see security).",
+            description="Address on which both doors listen. Any but loopback needs TLS and credentials.",
         ),
     ] = "127.0.0.1"
     public_host: Annotated[
@@ -496,14 +496,30 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
 
 
 Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
+Secrets = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=2, extra={"secret": True})]
+"""One, or two while it is being changed: the one that goes and the one that comes."""
+Names = Annotated[list[Text], Meta(max_length=256)]
 
 
 def _is_secret(kind: Any) -> bool:
     return any((meta.extra or {}).get("secret") for meta in get_args(kind) if isinstance(meta, Meta))
 
 
-class SecuritySettings(Section, frozen=True, kw_only=True):
-    """Who may come in. Without any of these only loopback addresses are bound."""
+class SecretiveSection(Section, frozen=True, kw_only=True):
+    """A table with secrets, which are never shown."""
+
+    def __repr__(self) -> str:
+        kinds = get_type_hints(type(self), include_extras=True)
+        values = {field: getattr(self, field) for field in self.__struct_fields__}
+        shown = [
+            f"{name}={'***' if value and _is_secret(kinds[name]) else repr(value)}"
+            for name, value in values.items()
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
+    """Who may come in. Without these, and TLS, only loopback addresses are bound."""
 
     username: Annotated[Text, Meta(description="Name that a client must give, with the password.")] = ""
     password: Annotated[
@@ -515,20 +531,151 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     member_secret: Annotated[
         Password, Meta(description="Secret that all members of the cluster share and prove to each other.")
     ] = ""
+    audit_file: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="File into which a line of JSON is written for each login, refusal and order of an operator; "
+            "empty: none is.",
+        ),
+    ] = ""
+    audit_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2; older "
+            "ones go.",
+        ),
+    ] = 67_108_864
+
+    second_member_secret: Annotated[
+        Password,
+        Meta(
+            description="A second secret that this member proves and believes as well, while the secret is rolled from "
+            "one member to the next."
+        ),
+    ] = ""
+    allow_insecure_bind: Annotated[
+        bool,
+        Meta(
+            description="INSECURE: listen on other addresses than loopback although TLS or credentials are missing. "
+            "Whoever reaches the ports can then read passwords and data on their way, or change everything."
+        ),
+    ] = False
 
     @property
     def clients_authenticate(self) -> bool:
         """Whether a client must show a username and password, or a token."""
         return bool(self.password or self.token)
 
-    def __repr__(self) -> str:
-        kinds = get_type_hints(SecuritySettings, include_extras=True)
-        values = {field: getattr(self, field) for field in self.__struct_fields__}
-        shown = [
-            f"{name}={'***' if value and _is_secret(kinds[name]) else repr(value)}"
-            for name, value in values.items()
-        ]
-        return f"SecuritySettings({', '.join(shown)})"
+
+File = Annotated[str, Meta(max_length=4096)]
+
+
+class TlsSettings(SecretiveSection, frozen=True, kw_only=True):
+    """TLS at both doors, as soon as `certificate` is set; plain connections are refused then. Files are PEM."""
+
+    certificate: Annotated[
+        File,
+        Meta(
+            description="This member's certificate for clients, followed by those of intermediate authorities. Empty: "
+            "no TLS."
+        ),
+    ] = ""
+    key: Annotated[
+        File, Meta(description="The private key of the certificate; empty: it is in the same file.")
+    ] = ""
+    key_password: Annotated[Password, Meta(description="Password of the private keys, if they have one.")] = (
+        ""
+    )
+    member_certificate: Annotated[
+        File,
+        Meta(
+            description="The certificate that this member shows to other members, as the one that connects and the one "
+            "that is connected to; empty: the same as for clients."
+        ),
+    ] = ""
+    member_key: Annotated[
+        File, Meta(description="The private key of member_certificate; empty: it is in the same file.")
+    ] = ""
+    ca: Annotated[
+        File,
+        Meta(
+            description="Certificates of the authorities that sign for members. Members always show each other "
+            "certificates. Use authorities of your own."
+        ),
+    ] = ""
+    client_ca: Annotated[
+        File,
+        Meta(
+            description="Certificates of the authorities that sign for clients; empty: the same as for members."
+        ),
+    ] = ""
+    client_certificates: Annotated[
+        Literal["none", "optional", "required"],
+        Meta(
+            description="Whether clients show a certificate (mutual TLS): never, if they have one, or always. One that "
+            "is shown must be good. Credentials are asked for all the same, where there are some."
+        ),
+    ] = "none"
+    minimum_version: Annotated[
+        Literal["1.3", "1.2"], Meta(description="The oldest version of TLS that is spoken.")
+    ] = "1.3"
+    verify_host: Annotated[
+        bool,
+        Meta(
+            description="Whether the certificate of a member must name the host, or the address, at which others reach "
+            "it."
+        ),
+    ] = True
+    reload_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How often it is looked whether the files have changed. New connections use the new ones; if "
+            "these are not good, the old ones stay in force, and log and status say so.",
+        ),
+    ] = 60
+
+    @property
+    def enabled(self) -> bool:
+        """Whether both doors speak TLS, and nothing else."""
+        return bool(self.certificate)
+
+
+class UserSettings(SecretiveSection, frozen=True, kw_only=True):
+    """A user: what it knows, and which roles it has. As soon as there is one, whoever comes must be one."""
+
+    passwords: Annotated[
+        Secrets, Meta(description="Passwords that the user may give with its name; two while one is changed.")
+    ] = []
+    tokens: Annotated[
+        Secrets, Meta(description="Tokens that the user may give instead; two while one is changed.")
+    ] = []
+    verifiers: Annotated[
+        Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=4, extra={"secret": True})],
+        Meta(
+            description="What `holdfast credentials` has made of passwords and tokens: these can be checked by it, and "
+            "not be read."
+        ),
+    ] = []
+    roles: Annotated[
+        Names, Meta(description="Roles of the user, each from [roles.NAME]; 'admin' may do everything.")
+    ] = []
+
+
+class RoleSettings(Section, frozen=True, kw_only=True):
+    """A role: what those may do who have it. Whatever no rule permits is refused."""
+
+    rules: Annotated[
+        list[Annotated[str, Meta(max_length=1024)]],
+        Meta(
+            max_length=1024,
+            description="Each says KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
+        ),
+    ] = []
 
 
 class LimitSettings(Section, frozen=True, kw_only=True):
@@ -577,8 +724,8 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=65_536,
-            description="Connections that have not proved who they are, for clients and for members each. One more, "
-            "and the oldest of the address with the most is closed.",
+            description="Connections that have not proved who they are, for clients and for members each, and as many "
+            "that have not ended the TLS handshake. One more, and the oldest of the address with the most is closed.",
         ),
     ] = 128
     member_connections: Annotated[
@@ -665,9 +812,19 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "replication": ReplicationSettings,
     "transactions": TransactionSettings,
     "security": SecuritySettings,
+    "tls": TlsSettings,
     "limits": LimitSettings,
 }
-"""Every table of the file but `maps`, which has one table of `MapSettings` for each map."""
+"""Every table of the file but those of which there are several, each with a name."""
+
+NAMED: Final[dict[str, type[Section]]] = {
+    "maps": MapSettings,
+    "users": UserSettings,
+    "roles": RoleSettings,
+}
+"""Sections that have a table for each name, as in `[maps.NAME]`."""
+SOMEBODY: Final = "NAME"
+"""Stands for a name where there is none that is always there."""
 
 SHARED: Final = (
     "cluster.name",
@@ -694,9 +851,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     replication: ReplicationSettings = ReplicationSettings()
     transactions: TransactionSettings = TransactionSettings()
     security: SecuritySettings = SecuritySettings()
+    tls: TlsSettings = TlsSettings()
     limits: LimitSettings = LimitSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `default` is always there after `load`."""
+    users: dict[str, UserSettings] = {}
+    """By name; with none everybody whom `security` lets in may do everything."""
+    roles: dict[str, RoleSettings] = {}
+    """By name."""
     services: dict[str, ServiceSettings] = {}
     """By name; of the services that this member was given, never from a configuration."""
     given: frozenset[str] = frozenset()
@@ -740,6 +902,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def journalled(self) -> bool:
         """Whether any map or service has a journal."""
         return any(entry.journal != "off" for entry in self._all())
+
+    @property
+    def clients_authenticate(self) -> bool:
+        """Whether a client must prove who it is."""
+        return bool(self.users) or self.security.clients_authenticate
 
     def is_given(self, key: str) -> bool:
         """Whether somebody set this key (`member.client_port`), rather than leaving it at its default."""

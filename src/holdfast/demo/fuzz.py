@@ -31,11 +31,14 @@ import click
 from rich.console import Console
 
 from holdfast.client.blocking import Client
+from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import SECOND
 from holdfast.demo.hostile import CLIENTS, MEMBERS, OWN, Facts, Talk, talk
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
+from holdfast.demo.rule_oracle import fuzz_rules
+from holdfast.demo.secured import channel_of, config_of, connected
 from holdfast.errors import HoldfastError
-from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC
+from holdfast.runtime.greetings import OPENING_BYTES
 from holdfast.runtime.strangers import FAULTY
 from holdfast.wire.values import to_stored
 
@@ -54,6 +57,7 @@ SLOWER_MAX = 5.0
 FLOOR_MS = 5.0
 """A client that waits less than this at rest is measured by this: below it the machine's own moods show."""
 MEGABYTE = 1 << 20
+SHOWN = 20
 
 
 @dataclass(slots=True)
@@ -69,6 +73,10 @@ class Plan:
     megabytes: int = 1024
     """What a member may take, above what it takes at rest."""
     rest_s: float = REST_S
+    users: bool = False
+    """Whether what is said comes from a user who may do little (`demo.rule_oracle`)."""
+    tls: ClientTls | None = None
+    """What members and strangers show, and whom they trust; None: no TLS."""
     secret: bool = True
     """Whether the members have a secret, which the strangers at the member port know; without, anyone is let in."""
 
@@ -101,7 +109,10 @@ class Verdict:
 
 @click.command()
 @click.argument("addresses", nargs=-1)
-def canary(addresses: tuple[str, ...]) -> None:
+@click.option("--ca")
+@click.option("--certificate")
+@click.option("--key")
+def canary(addresses: tuple[str, ...], ca: str | None, certificate: str | None, key: str | None) -> None:
     """Set and get a key until standard input ends; after each line there, tell how it went since the last."""
     waits: list[int] = []
     faults: list[str] = []
@@ -110,7 +121,8 @@ def canary(addresses: tuple[str, ...]) -> None:
 
     def live() -> None:
         number = 0
-        with Client(list(addresses), timeout_s=HANG_S) as client:
+        tls = ClientTls(ca, certificate, key) if ca else None
+        with Client(list(addresses), timeout_s=HANG_S, tls=tls) as client:
             while not over.is_set():
                 number += 1
                 began_ns = time.monotonic_ns()
@@ -141,9 +153,11 @@ def canary(addresses: tuple[str, ...]) -> None:
 class Canary:
     """The client's process, as the run sees it."""
 
-    def __init__(self, addresses: list[str]) -> None:
+    def __init__(self, addresses: list[str], tls: ClientTls | None) -> None:
+        shown = {"--ca": tls.ca, "--certificate": tls.certificate, "--key": tls.key} if tls else {}
+        options = [word for name, path in shown.items() if path for word in (name, path)]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from holdfast.demo.fuzz import canary; canary()", *addresses],
+            [sys.executable, "-c", "from holdfast.demo.fuzz import canary; canary()", *options, *addresses],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -193,10 +207,11 @@ class Stranger:
             half_open.close()
 
     def _say(self, said: Talk, address: tuple[str, int]) -> None:
-        connection = socket.create_connection(address, timeout=5)
+        connection = connected(address, 5, self._run.plan.tls)
         try:
             if said.challenged is not None:
-                connection.sendall(said.challenged(_receive(connection, len(MAGIC) + CHALLENGE_BYTES)[4:]))
+                opening = _receive(connection, OPENING_BYTES)
+                connection.sendall(said.challenged(opening, channel_of(connection)))
             for piece in said.pieces:
                 connection.sendall(piece)
                 if said.reads:
@@ -347,10 +362,11 @@ def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
     """Run it."""
     secret = secrets.token_hex(16) if plan.secret else ""
     config = f'[cluster]\nname = "fuzzed"\n[security]\nmember_secret = "{secret}"\n'
+    config += config_of(plan.tls)
     with ExitStack() as stack:
-        cluster = stack.enter_context(LocalCluster(3, config, log_dir=log_dir))
+        cluster = stack.enter_context(LocalCluster(3, config, log_dir=log_dir, tls=plan.tls))
         status = cluster.wait_settled()
-        client = Canary(cluster.client_addresses())
+        client = Canary(cluster.client_addresses(), plan.tls)
         stack.callback(client.close)
         uuids = tuple(row["uuid"] for row in status["members"])
         run = Run(plan, cluster, Facts("fuzzed", status["partitions"]["count"], uuids, secret))
@@ -376,6 +392,8 @@ def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
 def main(plan: Plan, logs: Path | None) -> int:
     """Run it and tell; the exit status."""
     console = Console(highlight=False, soft_wrap=True)
+    if plan.users:
+        return _main_of_users(plan, logs, console)
     console.print(f"fuzzing three members with {plan.messages:,} messages, seed {plan.seed}", markup=False)
     folder = logs or Path(tempfile.mkdtemp(prefix="holdfast-fuzz-"))
     verdict = fuzz(plan, folder)
@@ -401,6 +419,19 @@ def main(plan: Plan, logs: Path | None) -> int:
         console.print(f"the members' logs are in {folder}; again with --seed {plan.seed}", markup=False)
         return 1
     return int(verdict.slower > SLOWER_MAX)
+
+
+def _main_of_users(plan: Plan, logs: Path | None, console: Console) -> int:
+    console.print(f"{plan.messages:,} messages of a user who may do little, seed {plan.seed}", markup=False)
+    found = fuzz_rules(plan.messages, plan.seed, logs, only=plan.only, tls=plan.tls)
+    console.print(
+        f"{found.said:,} messages in {found.talks:,} talks, {found.seconds:.0f} s; of {found.answered:,} answers "
+        f"{found.refused:,} say that it is not permitted",
+        markup=False,
+    )
+    for wrong in found.wrong[:SHOWN]:
+        console.print(f"WRONG: {wrong}", markup=False)
+    return int(bool(found.wrong))
 
 
 __all__ = ["CLIENTS", "MEMBERS", "OWN", "Plan", "Verdict", "fuzz", "main"]

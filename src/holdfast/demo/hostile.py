@@ -28,7 +28,8 @@ from holdfast.core.model.operations import WHOLE, Op, Request
 from holdfast.core.model.views import ClusterState
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
-from holdfast.runtime.peers import FRAME, PACKET, WHISPER, proof_of
+from holdfast.runtime.greetings import CONNECTS, NONCE_BYTES, proof_of
+from holdfast.runtime.peers import FRAME, PACKET, WHISPER
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast.compact_schemas import schema_entry
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
@@ -130,8 +131,8 @@ class Talk:
     pieces: list[bytes]
     count: int
     """Messages, at about."""
-    challenged: Callable[[bytes], bytes] | None = None
-    """At the member port: the greeting, made of the challenge."""
+    challenged: Callable[[bytes, bytes], bytes] | None = None
+    """At the member port: the greeting, made of the opening and of what is unique to the TLS channel."""
     reads: bool = True
     ends: str = "closes"
     """`closes`, `resets`, or `stays` for a while, half open."""
@@ -304,9 +305,9 @@ class Liar:
 
     def question(self) -> bytes:
         """A question in its frame."""
-        kind = self.draw.choice(_questions())
+        kind = self.draw.choice(questions())
         if self.chance(0.4):
-            kind = _info(own.Execute)
+            kind = struct_of(own.Execute)
         tree = self.of(kind)
         if kind.cls is own.Execute and self.chance(0.9):
             tree = _plain(own.Execute(self.draw.randrange(1 << 16), self.request()))
@@ -381,8 +382,26 @@ class Liar:
             parts[at] = self.draw.choice(
                 (hz.NULL, hz.BEGIN, hz.END, hz.frame(self.blob()), self.reflag(parts[at]))
             )
-        whole = hz.message(parts)
+        whole = self.fragments(parts) if self.chance(0.03) else hz.message(parts)
         return self.bend(whole) if self.breaks(0.1) else whole
+
+    def fragments(self, parts: list[bytes]) -> bytes:
+        """The request of these frames in fragments, one for each or a few of them."""
+        if len(parts) < 2:
+            return hz.message(parts)
+        number = self.draw.randrange(1 << 40)
+        cut = self.draw.randrange(1, len(parts))
+        pieces = [parts[:cut], parts[cut:]] if self.chance(0.5) else [[part] for part in parts]
+        flags = [hz.BEGIN_FRAGMENT, *[0] * (len(pieces) - 2), hz.END_FRAGMENT]
+        if self.breaks(0.3):
+            self.draw.shuffle(flags)
+        sent = [
+            hz.message([hz.FRAME.pack(hz.FIRST_FRAGMENT_FRAME_BYTES, flag) + hz.LONG.pack(number), *piece])
+            for flag, piece in zip(flags, pieces, strict=True)
+        ]
+        if self.breaks(0.3):
+            del sent[self.draw.randrange(len(sent))]
+        return b"".join(sent)
 
     def reflag(self, part: bytes) -> bytes:
         """The frame with other flags, or another length."""
@@ -409,6 +428,10 @@ class Liar:
             count = self.draw.choice((0, 1, 2, 9, 300))
             pairs = [self.data_frame() for _ in range(count * (2 if name == "entries" else 1))]
             return [hz.BEGIN, *pairs, hz.END]
+        if name == "pointers":
+            return [
+                hz.frame(b"".join(struct.pack("<i", self.draw.choice((-1, 0, 7, 2**31 - 1))) for _ in "ab"))
+            ]
         if name == "proxies":
             texts = [
                 self.text_frame(self.draw.choice((self.text("name"), "hz:impl:mapService"))) for _ in range(4)
@@ -434,8 +457,8 @@ class Liar:
 
     # -- the member port
 
-    def greeting(self) -> Callable[[bytes], bytes]:
-        """What answers the challenge."""
+    def greeting(self) -> Callable[[bytes, bytes], bytes]:
+        """What answers the opening, on a TLS channel."""
         uuid = self.draw.choice((*self.facts.members, "aa-01", "bb-02"))
         host, port = "127.0.0.1", self.draw.choice((1, 9, 70_000, -1, 1 << 40))
         good = self.chance(0.8)
@@ -443,10 +466,12 @@ class Liar:
         spoiled = Liar(random.Random(self.draw.random()), self.facts, rough=True)  # noqa: S311  (a test)
         wild = self.draw.choice(HOSTS)
 
-        def made(challenge: bytes) -> bytes:
-            tree: Any = [uuid, host, 1 if good else port, proof_of(secret, challenge, uuid)]
+        nonce = self.draw.randbytes(NONCE_BYTES)
+
+        def made(opening: bytes, channel: bytes) -> bytes:
+            who = (uuid, host, 1) if good else (uuid, wild, port)
+            tree: Any = [*who, nonce, [proof_of(secret, CONNECTS, opening, who, nonce, channel)]]
             if not good:
-                tree[1] = wild
                 tree = spoiled.spoil(tree)
             body = pack(tree)
             return len(body).to_bytes(4, "little") + body
@@ -520,17 +545,19 @@ def _calls(rough: bool) -> list[int]:
 
 
 @cache
-def _questions() -> list[inspect.StructType]:
-    return [_info(kind) for kind in get_args(own.Question)]
+def questions() -> list[inspect.StructType]:
+    """The layouts of all questions of the own protocol."""
+    return [struct_of(kind) for kind in get_args(own.Question)]
 
 
 @cache
 def member_messages() -> list[inspect.StructType]:
     """The layouts of all messages between members."""
-    return [_info(kind) for kind in get_args(Message)]
+    return [struct_of(kind) for kind in get_args(Message)]
 
 
-def _info(kind: type) -> inspect.StructType:
+def struct_of(kind: type) -> inspect.StructType:
+    """The layout of this kind of message."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType), info
     return info
@@ -576,4 +603,4 @@ def talk(seed: int, number: int, facts: Facts) -> Talk:
     return Talk(door, pieces, count, challenged, liar.chance(0.9), ends)
 
 
-__all__ = ["CLIENTS", "MEMBERS", "OWN", "Facts", "Talk", "talk"]
+__all__ = ["CLIENTS", "MEMBERS", "OWN", "Facts", "Liar", "Talk", "pack", "questions", "struct_of", "talk"]

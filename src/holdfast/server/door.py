@@ -26,6 +26,7 @@ from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
+from holdfast.server.logins import net_of
 from holdfast.server.own_session import OwnSession
 from holdfast.server.plain import Plain
 from holdfast.server.quota import Quota
@@ -146,7 +147,8 @@ class Session(Protocol):
 
 LetIn = Callable[[bool], str]
 """Why a client that has proved who it is may not come in all the same; empty: it may. Takes whether it operates."""
-Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn], Session]
+Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn, str], Session]
+"""Makes the session of a connection; the last is the client's address."""
 
 
 class Door:
@@ -194,7 +196,7 @@ class Door:
         """Oldest first."""
         self._unwritten: list[ClientConnection] = []
         self.sessions: dict[bytes, Make] = {
-            doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in: HazelcastSession(
+            doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
                 grid,
                 send,
                 close,
@@ -203,8 +205,9 @@ class Door:
                 flow=flow,
                 let_in=let_in,
                 serve=serve,
+                peer=peer,
             ),
-            doors.OWN_CLIENT: lambda send, close, flow, let_in: OwnSession(
+            doors.OWN_CLIENT: lambda send, close, flow, let_in, peer: OwnSession(
                 grid,
                 send,
                 close,
@@ -213,6 +216,7 @@ class Door:
                 release=release,
                 flow=flow,
                 let_in=let_in,
+                peer=peer,
             ),
         }
         self._half_open: Quota[ClientConnection] = Quota(limits.half_open_connections)
@@ -304,7 +308,7 @@ class Door:
         """A stranger has connected."""
         assert connection not in self.connections, "a connection is made once"
         self.connections[connection] = None
-        oldest = self._half_open.add(connection, connection.peer)
+        oldest = self._half_open.add(connection, net_of(connection.peer))
         if oldest is not None:
             self.strangers.tell(
                 "strangers disconnected, because too many had not logged in",
@@ -555,7 +559,11 @@ class ClientConnection:
             self._turn_away()
             return
         self._session = make(
-            self.send, self.close, self._flow, lambda operates: self._door.let_in(self, operates=operates)
+            self.send,
+            self.close,
+            self._flow,
+            lambda operates: self._door.let_in(self, operates=operates),
+            self.peer,
         )
         self._receive = self._session.receive
         rest = self._first[PREAMBLE_BYTES:]
@@ -569,8 +577,9 @@ class ClientConnection:
         if stranger == doors.HTTP and self._transport is not None:
             self._transport.write(doors.NOT_HTTP)
         if stranger:
+            hint = "; it speaks no TLS without tls.certificate" if self._first.startswith(doors.TLS) else ""
             self._door.strangers.tell(
-                "wrong doors", "%s came to %s, and was turned away", stranger, doors.CLIENTS_PORT
+                "wrong doors", f"%s came to %s, and was turned away{hint}", stranger, doors.CLIENTS_PORT
             )
         self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
 

@@ -25,6 +25,8 @@ from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.engine.entry_lane import EntryLane
+from holdfast.server.audit_events import AuditEvent
+from holdfast.server.logins import Login, LoginDone
 from holdfast.wire import own
 
 
@@ -168,6 +170,9 @@ class Grid(Protocol):
         ends it. `invalidations`: also of what only near caches have to hear.
         """
 
+    def end_listeners(self, name: str) -> None:
+        """The map is being destroyed: nobody who listens to it now, on any member, hears of what comes."""
+
     def gather(self, tell: Callable[[], None]) -> Gathered:
         """`tell` is called once in the next turn of the loop after it was asked for, however often that was."""
 
@@ -176,8 +181,13 @@ class Grid(Protocol):
         given the correlation id of each. Answers the function that ends it.
         """
 
-    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
-        """Whether these credentials open this member's client door."""
+    def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        """Whether these credentials open this member's client door, and what for; `done` is told, perhaps later.
+        `needed`: whether anybody still waits for that.
+        """
+
+    def audit(self, event: AuditEvent) -> None:
+        """This has happened, for whoever asks later."""
 
     def zone_of(self, name: str) -> str:
         """The zone in which this map lives; empty: it has a primary and backups."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Container, Sequence
 
 from holdfast.config import Settings
@@ -22,8 +21,10 @@ from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
+from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
+from holdfast.server.logins import Login, LoginAnswer, LoginDone, Logins, Prover
 
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
@@ -73,9 +74,20 @@ class MemberGrid:
         self.member_uuid = member_uuid
         self.cluster_name = settings.cluster.name
         self.partition_count = settings.partitions.count
+        self.logins = Logins(
+            settings, self.now_ns, lambda: self.prover, lambda: self.clients_loop, member_uuid.encode()
+        )
         self._watchers: dict[Sparing, None] = {}
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
+
+    def now_ns(self) -> int:
+        """This member's monotonic clock."""
+        raise NotImplementedError
+
+    def knocked(self, kind: str, line: str, *said: object) -> None:
+        """Count something that a client did, and tell it in the log."""
+        raise NotImplementedError
 
     @property
     def clients_loop(self) -> Loop:
@@ -194,22 +206,41 @@ class MemberGrid:
             name, key=key, local_only=local_only, heard=heard, invalidations=invalidations
         )
 
+    def end_listeners(self, name: str) -> None:
+        self.driver.callers.destroyed(name)
+
     def gather(self, tell: Callable[[], None]) -> Gathered:
         return Sparing(tell, 0.0, self.clients_loop)
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
         return self.driver.callers.collect(client, heard)
 
-    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
-        security = self.settings.security
-        if not security.clients_authenticate:
-            return True
-        if security.token and token is not None and hmac.compare_digest(security.token.encode(), token):
-            return True
-        if not security.username or username is None or password is None:
-            return False
-        same_name = hmac.compare_digest(security.username.encode(), username.encode())
-        return hmac.compare_digest(security.password.encode(), password.encode()) and same_name
+    def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        def answered(answer: LoginAnswer) -> None:
+            if answer.rights is None:
+                self.knocked(
+                    "logins refused",
+                    "login as %s from %s refused: %s",
+                    login.named,
+                    login.address,
+                    answer.again or "the credentials are missing or wrong",
+                )
+                self.audit(
+                    AuditEvent(AuditKind.LOGIN_FAILED, login.named, login.address, detail=answer.again)
+                )
+            else:
+                self.audit(AuditEvent(AuditKind.LOGIN, answer.rights.user, login.address))
+            done(answer)
+
+        self.logins.ask(login, needed, answered)
+
+    @property
+    def prover(self) -> Prover:
+        """Who checks passwords of which only verifiers are kept."""
+        raise NotImplementedError
+
+    def audit(self, event: AuditEvent) -> None:
+        """Nobody keeps it, unless there is a log."""
 
     def zone_of(self, name: str) -> str:
         return self.settings.map(name).zone

@@ -47,9 +47,13 @@ from holdfast.server import agreed_questions as agreed
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
 from holdfast.server import replica_digests as replicas
+from holdfast.server.access import why_not_question
+from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
 from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
+from holdfast.server.logins import Login, LoginAnswer
 from holdfast.server.reserved import why_no_request, why_no_rows
+from holdfast.server.rights import EVERYTHING
 from holdfast.server.scanning import FIELDS_MAX, Scanned
 from holdfast.server.storing import Stored, as_request
 from holdfast.wire import own
@@ -99,11 +103,18 @@ class OwnSession:
         release: str = "",
         flow: Flow | None = None,
         let_in: Callable[[bool], str] = lambda operates: "",
+        peer: str = "",
     ) -> None:
         """`close` ends the connection once what was sent is written, and takes the reason for the log. `request_ids`:
         how many requests a partition remembers. `release`: the version of Holdfast that clients are told. `flow`: how
-        much may be under way. `let_in` says why there is no place for a client that has said hello.
+        much may be under way. `let_in` says why there is no place for a client that has said hello. `peer`: the
+        client's address.
         """
+        self._peer = peer
+        self._rights = EVERYTHING
+        """What the client may do, once it is known."""
+        self._proving = False
+        """Whether it is being found out who the client is: nothing of it is looked at meanwhile."""
         self._let_in = let_in
         self._operates = False
         """Whether the client is there only to look and to give orders."""
@@ -148,6 +159,9 @@ class OwnSession:
             return
         self._buffers += 1
         self._frames.feed(data)
+        if self._proving and self._frames.held > self._limits.greeting_bytes:
+            self._end(own.FaultKind.DENIED, "wait for the answer to hello")
+            return
         if not self._flow.halted:
             self._take_all()
         self._flow.coming = self._frames.held
@@ -172,7 +186,7 @@ class OwnSession:
         """The same, up to one that is stepped over. Whether there may be more behind it."""
         flow = self._flow
         try:
-            while not self._gone and (body := self._frames.take()) is not None:
+            while not self._gone and not self._proving and (body := self._frames.take()) is not None:
                 question = own.read_question(body)
                 try:
                     self._answer(question)
@@ -277,12 +291,7 @@ class OwnSession:
         if not self._admitted:
             self._end(own.FaultKind.DENIED, "say hello first")
             return
-        if self._operates and not isinstance(question, OPERATING):
-            detail = "this connection is an operator's: it may look and give orders, and not work with data"
-            self._fault(question.id, own.FaultKind.DENIED, detail)
-            return
-        if why := self._why_not_in_zone(question):
-            self._fault(question.id, own.FaultKind.UNSUPPORTED, why)
+        if not self._permits(question):
             return
         match question:
             case own.AskStatus():
@@ -320,6 +329,25 @@ class OwnSession:
             case _:
                 assert_never(question)
 
+    def _permits(self, question: own.Question) -> bool:
+        """Whether the client may ask this; else it is told why not."""
+        if self._operates and not isinstance(question, OPERATING):
+            detail = "this connection is an operator's: it may look and give orders, and not work with data"
+            self._fault(question.id, own.FaultKind.DENIED, detail)
+            return False
+        rights, audit = self._rights, self._grid.audit
+        why = why_not_question(rights, question, self._begun)
+        if why:
+            self._fault(question.id, own.FaultKind.DENIED, why)
+            audit(AuditEvent(AuditKind.REFUSED, rights.user, self._peer, type(question).__name__, why))
+            return False
+        if why := self._why_not_in_zone(question):
+            self._fault(question.id, own.FaultKind.UNSUPPORTED, why)
+            return False
+        if order := order_of(question, self._begun):
+            audit(AuditEvent(AuditKind.ORDER, rights.user, self._peer, type(question).__name__, order))
+        return True
+
     def _why_not_in_zone(self, question: own.Question) -> str:
         """What is not done with a map that lives in a zone; empty when this is, or is about none."""
         if isinstance(question, own.Cut):
@@ -342,8 +370,35 @@ class OwnSession:
             detail = f"this member speaks version {own.VERSION} of the protocol, not {hello.version}"
             self._end(own.FaultKind.UNSUPPORTED, detail, hello.id)
             return
-        if not grid.admit(hello.username, hello.password, hello.token):
-            self._end(own.FaultKind.DENIED, "the credentials are missing or wrong", hello.id)
+        login = Login(hello.username, hello.password, hello.token, self._peer)
+        self._proving = True
+        at_once = True
+
+        def proven(answer: LoginAnswer) -> None:
+            if at_once:
+                self._welcome(hello, answer)
+            elif not self._gone:
+                self._flow.begin(later(answer))
+
+        def later(answer: LoginAnswer) -> Work:
+            yield
+            self._welcome(hello, answer)
+            self._flow.rest = not self._gone
+
+        grid.log_in(login, lambda: not self._gone, proven)
+        at_once = False
+
+    def _welcome(self, hello: own.Hello, answer: LoginAnswer) -> None:
+        """It is known who the client is, or that it is nobody."""
+        grid = self._grid
+        self._proving = False
+        rights = answer.rights
+        if rights is None:
+            kind = own.FaultKind.NOT_READY if answer.again else own.FaultKind.DENIED
+            self._end(kind, answer.again or "the credentials are missing or wrong", hello.id)
+            return
+        if self._admitted and rights is not self._rights:
+            self._end(own.FaultKind.DENIED, "a connection is of one user: open another one", hello.id)
             return
         if hello.cluster is not None and hello.cluster != grid.cluster_name:
             detail = f"this member belongs to cluster {grid.cluster_name!r}, not {hello.cluster!r}"
@@ -354,6 +409,7 @@ class OwnSession:
             self._end(own.FaultKind.NOT_READY, full, hello.id)
             return
         self._admitted = True
+        self._rights = rights
         self._operates = hello.operates
         self._frames.limit = self._limits.frame_bytes
         self._frames.skips = True

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
+from holdfast.server.hazelcast.entries_cy import Served
 
 
 class Plain(NamedTuple):
@@ -15,7 +16,7 @@ class Plain(NamedTuple):
     """
 
     lane: EntryLane
-    names: dict[bytes, str]
+    names: dict[bytes, Served]
     longest: tuple[int, int]
     flow: Flow
     losses: LostPartitions

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.store.digest import range_of
-from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.replica import MapReplica
 from holdfast.wire import own
 from holdfast.wire.values import JSON
@@ -73,7 +73,7 @@ class Scanned:
                 self._looks_in = True
                 self.rows_max = min(self.rows_max, PROJECTED_ROWS_MAX)
         self.term = 0
-        expiries: dict[bytes, Expiry] = {}
+        expiries: Mapping[bytes, Expiry] = {}
         hashes: dict[bytes, int] = {}
         if pin is not None:
             self.counter, self.term = pin.counter, pin.term

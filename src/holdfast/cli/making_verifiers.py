@@ -1,0 +1,35 @@
+"""`holdfast credentials`: what is written into the settings instead of a password or a token."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+
+import click
+
+from holdfast.config.verifiers import SALT_BYTES, password_verifier, token_verifier
+from holdfast.errors import ConfigError
+
+TOKEN_BYTES = 32
+
+
+@click.command("credentials", short_help="Make a verifier of a password, or a new token.")
+@click.option("--token", is_flag=True, help="Make a new token, and print it with its verifier.")
+def make_verifier(*, token: bool) -> None:
+    """Make what is written into users.NAME.verifiers, so that no password stands in the settings.
+
+    The password is asked for twice, or is the first line of what is piped in; it is never an argument, for others could
+    see it. With --token a new token is made: give the token to the client, and the verifier to the members.
+    """
+    if token:
+        made = secrets.token_urlsafe(TOKEN_BYTES)
+        click.echo(f"token:    {made}")
+        click.echo(f"verifier: {token_verifier(made.encode())}")
+        return
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ConfigError("there is no password: type it, or pipe it in as one line")
+    click.echo(password_verifier(password, secrets.token_bytes(SALT_BYTES)))

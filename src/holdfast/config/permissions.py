@@ -1,0 +1,184 @@
+"""What may be permitted: kinds of things, what is done with them, and rules as people write them.
+
+A rule is a line of words: what kind of thing, which of them by name, and what may be done with these, as in
+`map flights-* read put`. In names `*` stands for any characters, `?` for one, `[ab]` for one of these; upper and lower
+case differ.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from fnmatch import translate
+from functools import cached_property
+from typing import Final
+
+from holdfast.errors import ConfigError
+
+ANY: Final = "any"
+"""Stands for every action of a kind."""
+RESERVED: Final = "__"
+"""Names of maps that Holdfast keeps for itself begin so: a rule speaks of them only if its pattern does, too."""
+
+
+@unique
+class Kind(StrEnum):
+    """Kinds of things, as rules name them."""
+
+    MAP = "map"
+    SERVICE = "service"
+    TRANSACTION = "transaction"
+    ZONE = "zone"
+    METASTORE = "metastore"
+    CLUSTER = "cluster"
+
+
+@unique
+class Action(StrEnum):
+    """What is done with them."""
+
+    READ = "read"
+    PUT = "put"
+    REMOVE = "remove"
+    DESTROY = "destroy"
+    LISTEN = "listen"
+    LOCK = "lock"
+    CUT = "cut"
+    CHANGES = "changes"
+    CALL = "call"
+    ASK = "ask"
+    USE = "use"
+    LIST = "list"
+    ROLL_BACK = "roll-back"
+    HOLD = "hold"
+    CREATE = "create"
+    ALTER = "alter"
+    RENAME = "rename"
+    DROP = "drop"
+    RESET = "reset"
+    SHOW = "show"
+    STATUS = "status"
+    WATCH = "watch"
+    VERIFY = "verify"
+    REPAIR = "repair"
+    STATE = "state"
+    SHUTDOWN = "shutdown"
+    DRAIN = "drain"
+    LITE = "lite"
+    DATA = "data"
+    ACCEPT_LOSS = "accept-loss"
+    RESET_LOST = "reset-lost"
+    BASELINE = "baseline"
+
+
+ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
+    Kind.MAP: {
+        Action.READ: "read entries, one by one or all of them, also by near caches and Spark",
+        Action.PUT: "store entries, and change how long they live",
+        Action.REMOVE: "remove entries, one by one or all of them",
+        Action.DESTROY: "destroy the map",
+        Action.LISTEN: "hear of changes: entry listeners (values: `read`, too), and what near caches have to forget",
+        Action.LOCK: "lock entries that are read in a transaction (`getForUpdate`)",
+        Action.CUT: "keep the map as it is at one moment, for an export",
+        Action.CHANGES: "follow the change stream, with values that were there before (`read`, too)",
+    },
+    Kind.SERVICE: {
+        Action.CALL: "call a service, which may change what it keeps",
+        Action.ASK: "ask a service",
+    },
+    Kind.TRANSACTION: {
+        Action.USE: "begin transactions, commit them and roll them back",
+        Action.LIST: "see which transactions run",
+        Action.ROLL_BACK: "roll back transactions of others",
+        Action.HOLD: "hold commits for a moment, for a cut that shows each transaction whole",
+    },
+    Kind.ZONE: {
+        Action.SHOW: "see the zone, and how its partitions stand",
+        Action.CREATE: "create it",
+        Action.ALTER: "alter its settings",
+        Action.RENAME: "rename it; the new name must be permitted, too",
+        Action.DROP: "drop it, with everything in it",
+        Action.RESET: "let partitions without a majority go on with what is left",
+    },
+    Kind.METASTORE: {
+        Action.READ: "read a key, its history and its changes",
+        Action.PUT: "give a key a value (on a condition: `read`, too)",
+        Action.REMOVE: "remove a key (on a condition: `read`, too)",
+        Action.RESET: "let one replica be the metastore from here on",
+    },
+    Kind.CLUSTER: {
+        Action.STATUS: "see the status of members and of the cluster",
+        Action.WATCH: "hear of migrations and of lost partitions",
+        Action.VERIFY: "compare copies: digests, and marks in the logs of zones",
+        Action.REPAIR: "fill a backup anew from its primary",
+        Action.STATE: "make the cluster active, no-migration, frozen or passive",
+        Action.SHUTDOWN: "shut the whole cluster down",
+        Action.DRAIN: "let a member leave when its data is safe elsewhere",
+        Action.LITE: "take a member's partitions from it",
+        Action.DATA: "give partitions to a lite member",
+        Action.ACCEPT_LOSS: "go on without members or files that are missing",
+        Action.RESET_LOST: "let lost partitions be used again",
+        Action.BASELINE: "change which members own data",
+    },
+}
+"""What may be done with things of each kind, and what that is."""
+
+UNNAMED: Final = frozenset({Kind.TRANSACTION, Kind.CLUSTER})
+"""Kinds of which there is one thing, without a name: rules write `*`."""
+
+ADMIN: Final = "admin"
+"""A role that is always there: everything."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule."""
+
+    kind: Kind
+    pattern: str
+    actions: frozenset[Action]
+
+    @cached_property
+    def _matches(self) -> re.Pattern[str]:
+        return re.compile(translate(self.pattern))
+
+    def concerns(self, kind: Kind, name: str) -> bool:
+        """Whether it speaks of this thing. Of maps that Holdfast keeps for itself only a rule does that names them."""
+        if kind is not self.kind:
+            return False
+        if kind is Kind.MAP and name.startswith(RESERVED) and not self.pattern.startswith(RESERVED):
+            return False
+        return self._matches.match(name) is not None
+
+    def concerns_all(self, kind: Kind, prefix: str) -> bool:
+        """Whether it speaks of all things whose names begin like this."""
+        return self.pattern.endswith("*") and self.concerns(kind, prefix)
+
+
+def read_rule(text: str, where: str) -> Rule:
+    """The rule in this line. Raises ConfigError, which says what could be there instead; `where`: the key of it."""
+    words = text.split()
+    if len(words) < 3:
+        raise ConfigError(
+            f"{where}: {text!r} is no rule: write KIND NAME ACTION ..., as in 'map flights-* read put'"
+        )
+    kinds = {kind.value: kind for kind in Kind}
+    kind = kinds.get(words[0])
+    if kind is None:
+        raise ConfigError(f"{where}: {text!r}: there is no kind {words[0]!r}; known are {', '.join(kinds)}")
+    if kind in UNNAMED and words[1] != "*":
+        raise ConfigError(f"{where}: {text!r}: of {kind} there are no names; write '{kind} * {words[2]}'")
+    known = {action.value: action for action in ACTIONS[kind]}
+    actions: set[Action] = set()
+    for word in words[2:]:
+        if word == ANY:
+            actions.update(known.values())
+        elif word in known:
+            actions.add(known[word])
+        else:
+            raise ConfigError(
+                f"{where}: {text!r}: {word!r} is nothing that is done with a {kind}; known are "
+                f"{', '.join(known)} and {ANY}"
+            )
+    return Rule(kind, words[1], frozenset(actions))

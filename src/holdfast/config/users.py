@@ -1,0 +1,89 @@
+"""Who may do what: users with what they know, roles, and the rules of these, checked and ready to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.config.permissions import ADMIN, Rule, read_rule
+from holdfast.config.schema import RoleSettings, Settings, UserSettings
+from holdfast.config.verifiers import (
+    TOKEN_CHARACTERS,
+    PasswordVerifier,
+    TokenVerifier,
+    read_verifier,
+    token_verifier,
+)
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class User:
+    """One user."""
+
+    name: str
+    passwords: tuple[str, ...] = field(repr=False)
+    verifiers: tuple[PasswordVerifier, ...] = field(repr=False)
+    """Of further passwords."""
+    tokens: tuple[TokenVerifier, ...] = field(repr=False)
+    rules: tuple[Rule, ...]
+    everything: bool
+    """Whether no rule is needed: the role `admin`."""
+
+
+def users_of(settings: Settings) -> dict[str, User]:
+    """All users, by name. Raises ConfigError."""
+    roles = _rules(settings.roles)
+    return {name: _user(name, chosen, roles) for name, chosen in settings.users.items()}
+
+
+def _rules(roles: Mapping[str, RoleSettings]) -> dict[str, tuple[Rule, ...]]:
+    if ADMIN in roles:
+        raise ConfigError(f"roles.{ADMIN} is not allowed: that role is always there, and may do everything")
+    return {
+        name: tuple(read_rule(text, f"roles.{name}.rules") for text in role.rules)
+        for name, role in roles.items()
+    }
+
+
+def _user(name: str, chosen: UserSettings, roles: Mapping[str, tuple[Rule, ...]]) -> User:
+    for role in chosen.roles:
+        if role != ADMIN and role not in roles:
+            known = ", ".join([*sorted(roles), ADMIN])
+            raise ConfigError(f"users.{name}.roles: there is no role {role!r}; known are {known}")
+    if not all(chosen.passwords):
+        raise ConfigError(f"users.{name}.passwords has an empty one")
+    if any(len(token) < TOKEN_CHARACTERS for token in chosen.tokens):
+        raise ConfigError(
+            f"users.{name}.tokens has one of fewer than {TOKEN_CHARACTERS} characters: make it with "
+            "`holdfast credentials --token`"
+        )
+    read = [read_verifier(text, f"users.{name}.verifiers") for text in chosen.verifiers]
+    passwords = tuple(one for one in read if isinstance(one, PasswordVerifier))
+    tokens = [one for one in read if isinstance(one, TokenVerifier)]
+    tokens += [token_verifier(token.encode()) for token in chosen.tokens]
+    if len(chosen.passwords) + len(passwords) > 2 or len(tokens) > 2:
+        raise ConfigError(
+            f"users.{name} has more than two passwords or tokens: the one that goes and the one that comes"
+        )
+    rules = dict.fromkeys(rule for role in chosen.roles if role != ADMIN for rule in roles[role])
+    return User(name, tuple(chosen.passwords), passwords, tuple(tokens), tuple(rules), ADMIN in chosen.roles)
+
+
+def check_users(settings: Settings) -> None:
+    """Raises ConfigError when users or roles cannot be as they are written."""
+    security = settings.security
+    if settings.users and security.clients_authenticate:
+        raise ConfigError(
+            "security.username, security.password and security.token contradict users: with users each is named under "
+            f"[users.NAME]. Give the one that you have the role '{ADMIN}' there, to let it do what it did"
+        )
+    if any(role.rules for role in settings.roles.values()) and not settings.users:
+        raise ConfigError("users must be set, because roles are: without users everybody may do everything")
+    found = users_of(settings)
+    tokens: dict[bytes, str] = {}
+    for name, user in found.items():
+        for token in user.tokens:
+            if token.hashed in tokens:
+                raise ConfigError(f"users.{tokens[token.hashed]} and users.{name} have the same token")
+            tokens[token.hashed] = name

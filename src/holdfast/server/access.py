@@ -1,0 +1,397 @@
+"""The one place that decides what a client may do: it says of every request of both protocols what has to be permitted.
+
+What it does not know it refuses. Each session asks here, once for each request, before the request is looked at any
+further. The data lane asks for each map that it meets on a connection (`Rights.reads_only`).
+
+- server/P-1: A kind of request without an entry here is refused to everybody who may not do everything.
+- server/P-2: Whoever is told a value needs `read`, also where the request stores or removes something.
+- server/P-3: A transaction is used by the connection that has begun it, and by no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Literal, NamedTuple, Protocol, assert_never
+
+from holdfast.config.permissions import Action, Kind
+from holdfast.core.model import metastore_questions as metastore
+from holdfast.core.model import zone_questions as zones
+from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.transaction_orders import (
+    BeginTransaction,
+    CommitTransaction,
+    HoldCommits,
+    ListTransactions,
+    OperateIn,
+    ResumeCommits,
+    RollBackTransaction,
+    StoreTogether,
+    TransactionOrder,
+)
+from holdfast.core.model.transactions import TransactionId
+from holdfast.server.hazelcast.names import NAMES, name_of
+from holdfast.server.rights import Rights
+from holdfast.wire import own
+
+READ, PUT, REMOVE = Action.READ, Action.PUT, Action.REMOVE
+SHOWN_MAX = 256
+"""Characters that are shown of a name."""
+
+
+class Needed(NamedTuple):
+    """Something that has to be permitted."""
+
+    kind: Kind
+    name: str
+    action: Action
+    reach: Literal["this", "all", "some"] = "this"
+    """Whether that thing is meant; or all whose names begin so; or any one of this kind, whichever."""
+
+
+# -- what an operation needs
+
+OPERATIONS: dict[Op, frozenset[Action]] = {
+    **dict.fromkeys(
+        (
+            Op.GET,
+            Op.CONTAINS_KEY,
+            Op.ENTRY_VIEW,
+            Op.GET_ALL,
+            Op.SIZE,
+            Op.CONTAINS_VALUE,
+            Op.KEYS,
+            Op.VALUES,
+            Op.ENTRIES,
+            Op.IS_EMPTY,
+        ),
+        frozenset({READ}),
+    ),
+    **dict.fromkeys((Op.SET, Op.TRY_PUT, Op.PUT_ALL, Op.SET_TTL), frozenset({PUT})),
+    **dict.fromkeys((Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME), frozenset({READ, PUT})),
+    **dict.fromkeys((Op.DELETE, Op.TRY_REMOVE, Op.EVICT, Op.EVICT_ALL, Op.CLEAR), frozenset({REMOVE})),
+    **dict.fromkeys((Op.REMOVE, Op.REMOVE_IF_SAME), frozenset({READ, REMOVE})),
+    Op.CALL: frozenset({Action.CALL}),
+    Op.ASK: frozenset({Action.ASK}),
+}
+"""What has to be permitted for each operation. Those that are missing are what members say to each other."""
+
+
+def of_request(request: Request) -> Iterator[Needed | None]:
+    """What an operation needs; None: nobody may."""
+    actions = OPERATIONS.get(request.op)
+    if actions is None:
+        yield None
+        return
+    kind = Kind.SERVICE if request.op in (Op.CALL, Op.ASK) else Kind.MAP
+    for action in sorted(actions):
+        yield Needed(kind, request.map, action)
+
+
+# -- the Hazelcast protocol
+
+_TABLE = """
+open
+    Client.authentication Client.authenticationCustom Client.addClusterViewListener Client.ping Client.statistics
+    Client.localBackupListener Client.fetchSchema Client.getDistributedObjects Client.addDistributedObjectListener
+    Client.removeDistributedObjectListener Client.removePartitionLostListener Client.removeMigrationListener
+    Map.removeEntryListener Map.removePartitionLostListener
+somewhere map put
+    Client.sendSchema Client.sendAllSchemas
+object known
+    Client.createProxy Client.createProxies
+object destroy
+    Client.destroyProxy
+cluster watch
+    Client.addPartitionLostListener Client.addMigrationListener
+map read
+    Map.get Map.containsKey Map.containsValue Map.isLocked Map.getEntryView Map.keySet Map.getAll Map.values
+    Map.entrySet Map.keySetWithPredicate Map.valuesWithPredicate Map.entriesWithPredicate Map.size Map.isEmpty
+    Map.loadAll Map.loadGivenKeys Map.fetchKeys Map.fetchEntries
+map put
+    Map.set Map.tryPut Map.putTransient Map.putAll Map.setTtl Map.putTransientWithMaxIdle Map.setWithMaxIdle Map.flush
+map read put
+    Map.put Map.putIfAbsent Map.replace Map.replaceIfSame Map.putWithMaxIdle Map.putIfAbsentWithMaxIdle
+map remove
+    Map.delete Map.tryRemove Map.evict Map.evictAll Map.clear Map.removeAll
+map read remove
+    Map.remove Map.removeIfSame
+map listen
+    Map.addEntryListenerToKeyWithPredicate Map.addEntryListenerWithPredicate Map.addEntryListenerToKey
+    Map.addEntryListener Map.addPartitionLostListener Map.addNearCacheInvalidationListener
+maps listen
+    Map.fetchNearCacheInvalidationMetadata
+transaction use
+    Transaction.create Transaction.commit Transaction.rollback
+map read
+    TransactionalMap.containsKey TransactionalMap.get TransactionalMap.size TransactionalMap.isEmpty
+    TransactionalMap.keySet TransactionalMap.keySetWithPredicate TransactionalMap.values
+    TransactionalMap.valuesWithPredicate TransactionalMap.containsValue
+map read lock
+    TransactionalMap.getForUpdate
+map put
+    TransactionalMap.set
+map read put
+    TransactionalMap.put TransactionalMap.putIfAbsent TransactionalMap.replace TransactionalMap.replaceIfSame
+map remove
+    TransactionalMap.delete
+map read remove
+    TransactionalMap.remove TransactionalMap.removeIfSame
+"""
+"""What has to be permitted, and the requests for which that is so. `open`: nothing, for whoever is logged in; lists of
+objects show only those that the user knows. `object`, `maps`: of each that the request names. `somewhere`: of any one.
+"""
+
+
+def _read_table() -> dict[int, tuple[str, ...]]:
+    numbers = {name: kind for kind, name in NAMES.items()}
+    found: dict[int, tuple[str, ...]] = {}
+    needed: tuple[str, ...] = ()
+    for line in _TABLE.strip().splitlines():
+        words = line.split()
+        if not line.startswith(" "):
+            needed = tuple(words)
+            continue
+        for name in words:
+            assert numbers[name] not in found, f"{name} is here twice"
+            found[numbers[name]] = needed
+    return found
+
+
+HAZELCAST: dict[int, tuple[str, ...]] = _read_table()
+"""Kind of request -> what it needs, as words of the table."""
+
+SERVICES: dict[str, Kind] = {"hz:impl:mapService": Kind.MAP}
+"""Services of the Hazelcast protocol, and what kind of thing their objects are."""
+
+
+class AnyCall(Protocol):
+    """What of a request of the Hazelcast protocol is looked at (`server.hazelcast.layouts.Call`)."""
+
+    kind: int
+    name: str
+    names: list[str]
+    service: str
+    proxies: list[tuple[str, str]]
+    include_value: bool
+
+
+def why_not_call(rights: Rights, call: AnyCall) -> str:
+    """Why this request of the Hazelcast protocol is refused, in words; empty: it is permitted."""
+    if rights.everything:
+        return ""
+    needed = HAZELCAST.get(call.kind)
+    what = name_of(call.kind)
+    if needed is None:
+        return _refused(rights, f"{what} is permitted to those who may do everything only")
+    match needed:
+        case ("open",):
+            return ""
+        case ("somewhere", kind, action):
+            return _why_not(rights, Needed(Kind(kind), "", Action(action), "some"), what)
+        case ("object", action):
+            objects = call.proxies or [(call.name, call.service)]
+            return next(filter(None, (_why_not_object(rights, what, action, *one) for one in objects)), "")
+        case (kind, *actions):
+            if call.include_value:
+                actions = [*actions, READ]  # Of a listener: its events tell values (server/P-2).
+            names = call.names if kind == "maps" else [call.name]
+            needs = (
+                Needed(Kind(kind.removesuffix("s")), _name_of(kind, name), Action(action))
+                for name in names
+                for action in actions
+            )
+            return next(filter(None, (_why_not(rights, need, what) for need in needs)), "")
+        case _:  # pragma: no cover - the table is not empty
+            return _refused(rights, what)
+
+
+def _name_of(kind: str, name: str) -> str:
+    """The name of a thing; of those of which there is one it is empty, whatever a request says."""
+    return name if kind in ("map", "maps") else ""
+
+
+def _why_not_object(rights: Rights, what: str, action: str, name: str, service: str) -> str:
+    kind = SERVICES.get(service)
+    if kind is None:
+        return _refused(rights, f"{what}: no rule can permit objects of {service[:SHOWN_MAX]}")
+    if action != "known":
+        return _why_not(rights, Needed(kind, name, Action(action)), what)
+    if rights.knows(kind, name):
+        return ""
+    return _refused(rights, f"no rule permits anything for {kind} {name[:SHOWN_MAX]!r}")
+
+
+# -- the own protocol
+
+
+def why_not_question(rights: Rights, question: own.Question, begun: Container[TransactionId]) -> str:
+    """The same of a question of the own protocol. `begun`: the transactions of this connection."""
+    if rights.everything:
+        return ""
+    what = type(question).__name__
+    for need in needs_of(question, begun):
+        if need is None:
+            return _refused(rights, f"{what} is permitted to those who may do everything only")
+        if why := _why_not(rights, need, what):
+            return why
+    return ""
+
+
+def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterator[Needed | None]:
+    """Everything that has to be permitted; None: what nobody may who may not do everything."""
+    match question:
+        case own.Hello() | own.AskTable() | own.NextPage():
+            return  # A page is of a scan of this connection, which was permitted.
+        case own.AskStatus():
+            yield _cluster(Action.STATUS)
+        case own.Watch():
+            yield _cluster(Action.WATCH)
+        case own.AskDigests() | own.AskRanges() | own.AskZoneDigests():
+            yield _cluster(Action.VERIFY)
+        case own.Execute():
+            yield from of_request(question.request)
+        case own.Scan():
+            yield Needed(Kind.MAP, question.map, READ)
+        case own.PutColumns():
+            kinds = set(question.kinds) or {own.PutKind.SET}
+            yield Needed(Kind.MAP, question.map, REMOVE if kinds == {own.PutKind.REMOVE} else PUT)
+            if own.PutKind.REMOVE in kinds:
+                yield Needed(Kind.MAP, question.map, REMOVE)
+        case own.Cut():
+            for name in question.maps:
+                yield Needed(Kind.MAP, name, Action.CUT)
+        case own.HoldCut():
+            # It names no maps: its id is 16 random bytes, which those know who have made it.
+            yield Needed(Kind.MAP, "", Action.CUT, "some")
+        case own.AskHeads():
+            yield Needed(Kind.MAP, question.map, Action.CHANGES)
+        case own.AskChanges():
+            yield Needed(Kind.MAP, question.map, Action.CHANGES)
+            yield Needed(Kind.MAP, question.map, READ)  # Changes tell values (server/P-2).
+        case own.Order():
+            yield _cluster(WANTS[question.want])
+        case own.AskMetastore():
+            yield from _of_metastore(question.question)
+        case own.OrderZone():
+            yield from _of_zone(question.order)
+        case own.OrderTransaction():
+            yield from _of_transaction(question.order, begun)
+        case _:
+            assert_never(question)
+
+
+WANTS: dict[own.Want, Action] = {
+    own.Want.STATE: Action.STATE,
+    own.Want.END: Action.SHUTDOWN,
+    own.Want.LEAVE: Action.DRAIN,
+    own.Want.LITE: Action.LITE,
+    own.Want.DATA: Action.DATA,
+    own.Want.ACCEPT_LOSS: Action.ACCEPT_LOSS,
+    own.Want.REFILL: Action.REPAIR,
+    own.Want.RESET_LOST: Action.RESET_LOST,
+    own.Want.BASELINE: Action.BASELINE,
+}
+"""Each order of an operator is a permission of its own."""
+
+
+def _cluster(action: Action) -> Needed:
+    return Needed(Kind.CLUSTER, "", action)
+
+
+def _of_metastore(asked: metastore.MetastoreQuestion) -> Iterator[Needed]:
+    kind = Kind.METASTORE
+    match asked:
+        case metastore.KeyAsked(key=key) | metastore.KeyHistoryAsked(key=key):
+            yield Needed(kind, _text(key), READ)
+        case metastore.PrefixAsked(prefix=prefix) | metastore.KeyChangesAsked(prefix=prefix):
+            yield Needed(kind, _text(prefix), READ, "all")
+        case metastore.PutAsked(key=key) | metastore.RemoveAsked(key=key):
+            yield Needed(kind, _text(key), PUT if isinstance(asked, metastore.PutAsked) else REMOVE)
+            if asked.if_revision is not None:
+                # Where the condition does not hold, the answer is what the key has instead (server/P-2).
+                yield Needed(kind, _text(key), READ)
+        case metastore.ResetAsked():
+            yield Needed(kind, "", Action.RESET, "all")
+        case _:
+            assert_never(asked)
+
+
+def _text(key: bytes) -> str:
+    """A key as rules name it. Bytes that are no text match no letter."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _of_zone(order: zones.ZoneOrder) -> Iterator[Needed]:
+    kind = Kind.ZONE
+    match order:
+        case zones.CreateZone():
+            yield Needed(kind, order.name, Action.CREATE)
+        case zones.AlterZone():
+            yield Needed(kind, order.name, Action.ALTER)
+        case zones.RenameZone():
+            yield Needed(kind, order.name, Action.RENAME)
+            yield Needed(kind, order.wanted, Action.RENAME)
+        case zones.DropZone():
+            yield Needed(kind, order.name, Action.DROP)
+        case zones.ResetZone():
+            yield Needed(kind, order.name, Action.RESET)
+        case zones.ListZones():
+            yield Needed(kind, "", Action.SHOW, "all")
+        case zones.ShowZone():
+            yield Needed(kind, order.name, Action.SHOW)
+        case zones.MarkPartitions() | zones.WhoLeads():
+            yield _cluster(Action.VERIFY)
+        case _:
+            assert_never(order)
+
+
+def _of_transaction(order: TransactionOrder, begun: Container[TransactionId]) -> Iterator[Needed | None]:
+    use = Needed(Kind.TRANSACTION, "", Action.USE)
+    match order:
+        case BeginTransaction():
+            yield use
+        case OperateIn():
+            yield use if order.transaction in begun else None
+            yield from of_request(order.request)
+            if order.for_update:
+                yield Needed(Kind.MAP, order.request.map, Action.LOCK)
+        case CommitTransaction():
+            yield use if order.transaction in begun else None
+        case RollBackTransaction():
+            yield use if order.transaction in begun else Needed(Kind.TRANSACTION, "", Action.ROLL_BACK)
+        case StoreTogether():
+            yield Needed(Kind.MAP, order.map, PUT)
+        case ListTransactions():
+            yield Needed(Kind.TRANSACTION, "", Action.LIST)
+        case HoldCommits() | ResumeCommits():
+            yield Needed(Kind.TRANSACTION, "", Action.HOLD)
+        case _:
+            assert_never(order)
+
+
+# -- saying no
+
+
+def _why_not(rights: Rights, need: Needed, what: str) -> str:
+    """Why not, in words that say what to do about it."""
+    kind, name, action, reach = need
+    shown = f" {name[:SHOWN_MAX]!r}" if name else ""
+    match reach:
+        case "this":
+            permitted, which = rights.may(action, kind, name), f"{kind}{shown}"
+        case "all":
+            permitted, which = (
+                rights.may_with_all(action, kind, name),
+                f"every {kind} that begins with{shown or ' anything'}",
+            )
+        case "some":
+            permitted, which = rights.may_somewhere(action, kind), f"some {kind}"
+        case _:
+            assert_never(reach)
+    return (
+        "" if permitted else _refused(rights, f"{what} needs '{action}' for {which}, which no rule permits")
+    )
+
+
+def _refused(rights: Rights, why: str) -> str:
+    return f"user {rights.user!r} may not do this: {why}. An operator can add a rule to a role of the user"

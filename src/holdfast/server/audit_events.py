@@ -1,0 +1,74 @@
+"""What is told to the audit log: who came, who was refused what, who ordered what."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from enum import StrEnum, unique
+
+import msgspec
+
+from holdfast.core.model import metastore_questions as metastore
+from holdfast.core.model import zone_questions as zones
+from holdfast.core.model.transaction_orders import RollBackTransaction
+from holdfast.core.model.transactions import TransactionId
+from holdfast.wire import own
+
+SHOWN_MAX = 500
+"""Characters of one field: clients have a say in them."""
+
+
+@unique
+class AuditKind(StrEnum):
+    """What has happened."""
+
+    LOGIN = "login"
+    LOGIN_FAILED = "login failed"
+    REFUSED = "refused"
+    ORDER = "order"
+
+
+class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of the log."""
+
+    event: AuditKind
+    user: str
+    address: str
+    what: str = ""
+    detail: str = ""
+
+    def shortened(self) -> AuditEvent:
+        """With fields that have an end."""
+        cut = {
+            name: text[:SHOWN_MAX] + "..."
+            for name in ("user", "address", "what", "detail")
+            if len(text := getattr(self, name)) > SHOWN_MAX
+        }
+        return msgspec.structs.replace(self, **cut) if cut else self
+
+
+def order_of(question: own.Question, begun: Container[TransactionId]) -> str:
+    """What an operator orders by this, in words; empty: it changes nothing but entries, or looks. `begun`: the
+    transactions of the connection, which ends them as it likes.
+    """
+    match question:
+        case own.Order():
+            told = {
+                name: value
+                for name in ("state", "partition", "member", "partitions", "maps", "members", "adjust_ms")
+                if (value := getattr(question, name)) not in ("", -1, [])
+            }
+            return " ".join([question.want.name, *(f"{name}={value}" for name, value in told.items())])
+        case own.OrderZone(order=zones.ListZones() | zones.ShowZone() | zones.WhoLeads()):
+            return ""
+        case own.OrderZone(order=order):
+            return repr(order)
+        case own.AskMetastore(question=metastore.PutAsked(key=key) | metastore.RemoveAsked(key=key) as asked):
+            return f"{type(asked).__name__}(key={key!r})"
+        case own.AskMetastore(question=metastore.ResetAsked()):
+            return "ResetAsked()"
+        case own.OrderTransaction(order=RollBackTransaction(transaction=transaction, why=why)) if (
+            transaction not in begun
+        ):
+            return f"RollBackTransaction({transaction.hex()}, {why!r})"
+        case _:
+            return ""
