@@ -38,7 +38,10 @@ from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
+from holdfast.server.audit_events import AuditEvent
 from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.server.logins import Login, LoginAnswer, LoginDone
+from holdfast.server.rights import EVERYTHING
 from holdfast.wire import own
 
 ME = "0000000a-0000-000b-0000-00000000000c"
@@ -58,7 +61,7 @@ class OneLane:
         self.resting: list[tuple[int, str]] = []
         self.confirms_reads = False
         self.locks_entries = False
-        self.open_records: None = None
+        self.open_puts: None = None
         self.settled = False
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
@@ -104,9 +107,15 @@ class OneLane:
     ) -> None:
         held.updates.next()
 
-    def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> None:
-        for key in held.state.due(self.grid.now, limit):
+    @property
+    def now_ns(self) -> int:
+        return self.grid.now
+
+    def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
+        ended, looked = held.state.endings.due(self.grid.now, limit)
+        for key in ended:
             self.grid.take_out(held, key, EventKind.EXPIRED)
+        return looked
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         self.resting.append((copy.partition, name))
@@ -171,6 +180,11 @@ class OneMemberGrid:
         self.refuse_with: Outcome | None = None
         self.requests: list[Request] = []
         self.logins: list[tuple[str | None, str | None, bytes | None]] = []
+        self.rights = EVERYTHING
+        """Of whoever is let in."""
+        self.proving: list[LoginDone] | None = None
+        """With a list, nobody is let in before the test says so."""
+        self.audited: list[AuditEvent] = []
         self.user: tuple[str | None, str | None, bytes | None] | None = None
         self.listeners: list[tuple[str, bytes | None, Callable[[EntryEvent], None]]] = []
         self.watchers: list[Callable[[], None]] = []
@@ -284,11 +298,21 @@ class OneMemberGrid:
     ) -> Callable[[], None]:
         entry = (name, key, heard)
         self.listeners.append(entry)
-        return lambda: self.listeners.remove(entry)
+        return lambda: entry in self.listeners and self.listeners.remove(entry)
 
-    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
-        self.logins.append((username, password, token))
-        return self.user is None or self.user == (username, password, token)
+    def end_listeners(self, name: str) -> None:
+        self.listeners = [entry for entry in self.listeners if entry[0] != name]
+
+    def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        given = (login.username, login.password, login.token)
+        self.logins.append(given)
+        if self.proving is not None:
+            self.proving.append(done)
+            return
+        done(LoginAnswer(self.rights if self.user is None or self.user == given else None))
+
+    def audit(self, event: AuditEvent) -> None:
+        self.audited.append(event)
 
     def zone_of(self, name: str) -> str:
         return "z" if name in self.zoned else ""

@@ -23,6 +23,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Puts, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.entry_mapping import NewEntries
@@ -37,11 +38,12 @@ MAPS = {
     "default": MapSettings(backups=1),
     "alone": MapSettings(backups=0),
     "mortal": MapSettings(backups=1, ttl_ms=5000),
+    "idle": MapSettings(backups=1, max_idle_ms=3),
     "told": MapSettings(backups=1, changes_bytes=1 << 16),
     "sure": MapSettings(backups=1, reads="confirmed"),
 }
-NAMES = ["m", "alone", "mortal", "told", "sure", "", "nobody's"]
-KNOWN = {name.encode(): name for name in NAMES[:5]}
+NAMES = ["m", "alone", "mortal", "told", "sure", "idle", "", "nobody's"]
+KNOWN = {name.encode(): name for name in NAMES[:6]}
 KEYS = [text_data("k"), text_data("another"), int_data(1), int_data(2)]
 VALUES = [int_data(3), text_data("v" * 30), text_data("w" * 700)]
 LONGEST = (40, 760)
@@ -71,7 +73,7 @@ REQUESTS = st.builds(
     st.sampled_from(KEYS),
     st.sampled_from(VALUES),
     partition=st.sampled_from([0] * 12 + [1, 2, 3, -1]),
-    ttl_ms=st.sampled_from([-1] * 8 + [0, 1, 60_000, -2, 1 << 50]),
+    ttl_ms=st.sampled_from([-1] * 8 + [0, 1, 1, 3, 60_000, -2, 1 << 41, 1 << 50]),
     word=st.sampled_from([0, 0, 0, 0, 7, -7]),
     number=st.integers(-(1 << 63), (1 << 63) - 1),
 )
@@ -140,8 +142,10 @@ class Primary:
                 name,
                 dict(held.state.entries.items()),
                 held.state.hashes,
-                {key: (one.ttl_ms, one.stored_ns) for key, one in held.state.expiries.items()},
-                held.state.deadlines,
+                {
+                    key: (one.ttl_ms, one.max_idle_ms, one.stored_ns, one.deadline_ns())
+                    for key, one in held.state.expiries.items()
+                },
                 held.state.touched,
                 (held.updates.lwm, held.updates.hwm),
                 held.recorded,
@@ -149,10 +153,27 @@ class Primary:
             for copy in self.copies
             for name, held in copy.maps.items()
         ] + [
-            [(partition, held.name, record) for partition, held, record in self.lane.open_records],
+            self.queued(),
             sorted(self.lane._resting),
             self.heard,
         ]
+
+    def queued(self) -> dict[tuple[int, str], list[Record]]:
+        """The records of each map and partition that its backup will get."""
+        found: dict[tuple[int, str], list[Record]] = {}
+        for partition, held, update in [*self.lane.batches.unsent, *self.lane.open_records]:
+            found.setdefault((partition, held.name), []).extend(one_by_one((update,)))
+        for opened in self.lane.open_puts:
+            assert opened.unsent is not None
+            assert opened.unsent.opened
+        for copy in self.copies:
+            for held in copy.maps.values():
+                each = held.unsent
+                if each is not None and each.sizes:
+                    assert held in self.lane.open_puts
+                    last = Puts(held.name, held.counter - each.count, bytes(each.sizes), bytes(each.data))
+                    found.setdefault((copy.partition, held.name), []).extend(last.records())
+        return found
 
 
 @dataclass(frozen=True)
@@ -283,9 +304,40 @@ def test_ordinary_entries_do_not_take_the_lanes_methods(way: Way, monkeypatch: p
         request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
         for kind in (SET, PUT, REMOVE, SET, DELETE)
     )
-    before = len(primary.lane.open_records)
+    before = sum(map(len, primary.queued().values()))
     assert primary.serve(way.serve, whole, 1 << 30)[0] == len(whole)  # type: ignore[index]
-    assert len(primary.lane.open_records) == before + 5
+    assert sum(map(len, primary.queued().values())) == before + 5
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["m", "alone", "mortal", "idle"])
+def test_entries_that_end_do_not_take_the_lanes_methods_either(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a table, as long as they live. What has ended is found there, and goes the general way."""
+    primary = Primary(TABLE, observed=False, locks=False, listening=False)
+    primary.lane.open(primary.copies[0], name)
+    called: list[str] = []
+    for method in ("set", "remove", "read"):
+        monkeypatch.setattr(primary.lane, method, lambda *_, method=method: called.append(method))
+    writes, reads = (
+        b"".join(
+            request(kind, name, KEYS[3], VALUES[1], partition=0, ttl_ms=ttl_ms, word=0, number=1)
+            for kind, ttl_ms in kinds
+        )
+        for kinds in (
+            ((SET, 2), (PUT, 4), (GET, 0), (CONTAINS_KEY, 0), (DELETE, 0), (SET, 2)),
+            ((GET, 0), (CONTAINS_KEY, 0), (SET, 2), (REMOVE, 0)),
+        )
+    )
+    assert primary.serve(compiled, writes, 1 << 30)[0] == len(writes)  # type: ignore[index]
+    primary.out.now_ns += 1_999_999
+    assert primary.serve(compiled, reads[: len(reads) // 4], 1 << 30)[0]  # type: ignore[index]
+    assert called == []
+    assert primary.copies[0].maps[name].state.expiries.keys() == {KEYS[3]}
+    primary.out.now_ns += 60_000_000
+    assert primary.serve(compiled, reads, 1 << 30)[0] == len(reads)  # type: ignore[index]
+    assert called == ["read", "read", "set", "remove"]
 
 
 def test_a_lane_whose_calls_are_written_down_is_called() -> None:

@@ -21,6 +21,7 @@ from hazelcast.protocol.codec import (
     map_key_set_codec,
     map_key_set_with_predicate_codec,
     map_load_all_codec,
+    map_load_given_keys_codec,
     map_put_all_codec,
     map_put_codec,
     map_put_if_absent_with_max_idle_codec,
@@ -135,7 +136,7 @@ def test_entry_view(wire: Wire, grid: OneMemberGrid) -> None:
     assert answer["max_idle"] == NO_END
     view = answer["response"]
     assert (stored(view.key), stored(view.value)) == (KEY, ONE)
-    assert (view.ttl, view.expiration_time, view.hits) == (NO_END, NO_END, 0)
+    assert (view.ttl, view.expiration_time, view.hits) == (NO_END, NO_END, -1)
     wire.ask(map_set_with_max_idle_codec, "m", data(KEY), data(TWO), THREAD, 60_000, 10_000)
     grid.now = 4 * SECOND
     answer = wire.ask(map_get_entry_view_codec, "m", data(KEY), THREAD)
@@ -214,11 +215,10 @@ def test_predicates(wire: Wire) -> None:
     assert wire.ask(map_size_codec, "m") == 0
 
 
-def test_loading_is_refused(wire: Wire) -> None:
-    with pytest.raises(
-        AnsweredError, match=r"Map\.loadAll is not supported by Holdfast: there is no map store"
-    ):
-        wire.ask(map_load_all_codec, "m", True)
+def test_loading_without_a_map_store_loads_nothing(wire: Wire) -> None:
+    wire.ask(map_load_all_codec, "m", True)
+    wire.ask(map_load_given_keys_codec, "m", [data(KEY)], True)
+    assert wire.ask(map_size_codec, "m") == 0
 
 
 @pytest.mark.parametrize("name", ["__schemas", "__objects"])

@@ -49,6 +49,7 @@ def test_an_admitted_client_learns_the_cluster(grid: OneMemberGrid) -> None:
     assert str(answer["member_uuid"]) == ME
     assert str(answer["cluster_id"]) == CLUSTER
     assert answer["partition_count"] == 7
+    assert answer["failover_supported"] is True, "or clients with several clusters to go to take none"
     assert (answer["address"].host, answer["address"].port) == ("127.0.0.1", 5701)
     assert not wire.closed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
@@ -9,6 +10,8 @@ from holdfast.server.hazelcast.cluster_views import address, member_list, owner_
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.refusals import AGAIN
+from holdfast.server.logins import Login, LoginAnswer
+from holdfast.server.rights import EVERYTHING, Rights
 from holdfast.wire.hazelcast_frames import BEGIN, END, NULL, message, response, text, uuid
 
 AUTHENTICATE = 0x000100
@@ -32,7 +35,29 @@ _REASONS = {
 
 
 def _authenticate(talk: Conversation, call: Call) -> None:
-    status = _judge(talk, call)
+    if call.serialization_version != SERIALIZATION_VERSION:
+        _conclude(talk, call, SERIALIZATION_VERSION_WRONG)
+    elif call.cluster_name != talk.grid.cluster_name:
+        _conclude(talk, call, CREDENTIALS_WRONG)
+    else:
+        token = call.credentials if call.kind == AUTHENTICATE_CUSTOM else None
+        login = Login(call.username, call.password, token, talk.peer)
+        talk.log_in(login, lambda answer: _proven(talk, call, answer))
+
+
+def _proven(talk: Conversation, call: Call, answer: LoginAnswer) -> None:
+    if answer.again:
+        talk.refuse(call.correlation, AGAIN, answer.again)
+        talk.hang_up(answer.again)
+    elif answer.rights is None:
+        _conclude(talk, call, CREDENTIALS_WRONG)
+    elif talk.client and answer.rights is not talk.rights:
+        talk.hang_up("a client came as somebody else on the same connection")
+    else:
+        _conclude(talk, call, ADMITTED, answer.rights)
+
+
+def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVERYTHING) -> None:
     card = talk.grid.cluster()
     me = next((member for member in card.members if member.uuid == talk.grid.member_uuid), None)
     full = talk.let_in() if status == ADMITTED and me is not None else ""
@@ -41,7 +66,8 @@ def _authenticate(talk: Conversation, call: Call) -> None:
         talk.hang_up(full)
     elif status == ADMITTED and me is not None:
         talk.known = True
-        talk.client = call.client
+        talk.rights = rights
+        talk.client = call.client if rights.everything else _bound(call.client, rights.user)
         talk.say(_welcome(talk, call, card, me))
     elif status == ADMITTED:
         # Clients hear of a new member from the others, perhaps before it knows its own cluster.
@@ -52,13 +78,9 @@ def _authenticate(talk: Conversation, call: Call) -> None:
         talk.hang_up(f"client not admitted: {_REASONS[status]}")
 
 
-def _judge(talk: Conversation, call: Call) -> int:
-    if call.serialization_version != SERIALIZATION_VERSION:
-        return SERIALIZATION_VERSION_WRONG
-    if call.cluster_name != talk.grid.cluster_name:
-        return CREDENTIALS_WRONG
-    token = call.credentials if call.kind == AUTHENTICATE_CUSTOM else None
-    return ADMITTED if talk.grid.admit(call.username, call.password, token) else CREDENTIALS_WRONG
+def _bound(client: bytes, user: str) -> bytes:
+    """The UUID by which a client names itself, as one that no other user can have: the same on every member."""
+    return client[:1] + blake2b(client + user.encode(), digest_size=16).digest()
 
 
 def _welcome(talk: Conversation, call: Call, card: ClusterCard, me: MemberCard) -> bytes:
@@ -69,7 +91,7 @@ def _welcome(talk: Conversation, call: Call, card: ClusterCard, me: MemberCard) 
         SERIALIZATION_VERSION,
         grid.partition_count,
         uuid(grid.cluster_id),
-        False,  # failover between clusters
+        True,  # a client may have several clusters to go to
         card.members_version,
         card.owners_version,
     )

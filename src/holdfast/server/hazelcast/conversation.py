@@ -24,6 +24,8 @@ from holdfast.server.hazelcast.refusals import (
     error,
     refusal,
 )
+from holdfast.server.logins import Login, LoginAnswer, LoginDone
+from holdfast.server.rights import EVERYTHING
 from holdfast.wire.hazelcast_frames import UUID
 
 LISTENERS_MAX = 1000
@@ -42,8 +44,8 @@ _EXPECTED = {
 }
 """Operations that answer values, and for which part of `limits.unread_bytes` the answer is taken until it is known."""
 
-Made = bytes | Generator[None, None, bytes]
-"""An answer, or how a long one is made slice by slice."""
+Made = bytes | Generator[None, None, bytes] | Generator[None, None, None]
+"""An answer, or how a long one is made slice by slice; None in the end: another request was made for it."""
 
 
 class Conversation:
@@ -59,8 +61,16 @@ class Conversation:
         flow: Flow,
         answer_bytes: int,
         let_in: Callable[[], str],
+        peer: str = "",
     ) -> None:
-        """`answer_bytes`: the most that one answer may have. `let_in` says why there is no place for this client."""
+        """`answer_bytes`: the most that one answer may have. `let_in` says why there is no place for this client.
+        `peer`: its address.
+        """
+        self.peer = peer
+        self.rights = EVERYTHING
+        """What the client may do, once it is known."""
+        self.proving = False
+        """Whether it is being found out who the client is: nothing of it is looked at meanwhile."""
         self.let_in = let_in
         self.grid = grid
         self.flow = flow
@@ -163,6 +173,28 @@ class Conversation:
         for forget in undo.values():
             forget()
 
+    def log_in(self, login: Login, done: LoginDone) -> None:
+        """Find out whether this client may come in: `done` is told, at once or in a turn of this connection."""
+        self.proving = True
+        at_once = True
+
+        def proven(answer: LoginAnswer) -> None:
+            if at_once:
+                self.proving = False
+                done(answer)
+            elif not self.gone:
+                self.flow.begin(later(answer))
+
+        def later(answer: LoginAnswer) -> Work:
+            yield
+            self.proving = False
+            done(answer)
+
+        self.grid.log_in(login, lambda: not self.gone, proven)
+        at_once = False
+        if self.proving:
+            self.known = False
+
     # -- listeners
 
     def register(self, listen: Callable[[], Callable[[], object]]) -> bytes:
@@ -188,6 +220,10 @@ class Conversation:
     def called_off(self, name: bytes) -> None:
         """It need not be done when the connection ends."""
         self._undo.pop(name, None)
+
+    def has_at_end(self, name: bytes) -> bool:
+        """Whether something is to be done under this name when the connection ends."""
+        return name in self._undo
 
     def unregister(self, registration: bytes) -> bool:
         """End a registration; False when there is none of this id."""
@@ -365,11 +401,13 @@ class Conversation:
         else:
             self.flow.begin(self._saying(call, made, size))
 
-    def _saying(self, call: Call, made: Generator[None, None, bytes], size: int) -> Work:
+    def _saying(self, call: Call, made: Generator[None, None, bytes | None], size: int) -> Work:
         what = f"the answer to {name_of(call.kind)}"
         self._expect(0, size)
         try:
-            self.say((yield from made))
+            answer = yield from made
+            if answer is not None:
+                self.say(answer)
         except CallRefused as refused:
             self.refuse(call.correlation, refused.code, str(refused))
         except Exception as error:  # noqa: BLE001  (see `telling`)

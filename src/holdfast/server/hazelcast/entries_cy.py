@@ -16,9 +16,9 @@ from struct import Struct
 from typing import Any
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.ack_batch import Written
+from holdfast.core.model.records import PACKED_MOST, Change, Record
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.uncompiled import (
     EntryTable,
@@ -29,8 +29,10 @@ from holdfast.server.hazelcast.uncompiled import (
     resize,
 )
 
+Served = str | tuple[str]
+"""A map as the lane finds it: its name; as the only one of a tuple, while nothing but reads is permitted."""
 ServeEntries = Callable[
-    [bytes, int, EntryLane, dict[bytes, str], bytearray, bytearray, tuple[int, int], int], int
+    [bytes, int, EntryLane, dict[bytes, Served], bytearray, bytearray, tuple[int, int], int], int
 ]
 """What `serve_entries` is, plain or compiled."""
 
@@ -49,7 +51,7 @@ saves most of their cost; plain Python gains little, and the methods are the ref
 LOCKS = TRANSACTIONS_MAP
 _GENERAL: Any = object()
 """What `_put` answers when it has done nothing."""
-_NO_RECORDS: list[Written] = []
+_NO_PUTS: list[MapReplica] = []
 _SET_CHANGE, _REMOVE_CHANGE = Change.SET, Change.REMOVE
 SHORTEST = cython.declare(cython.int, 36)
 """Bytes that a look at a message's head needs: the first frame of a get, and the header of the name."""
@@ -61,8 +63,12 @@ DATA_AT = cython.declare(cython.int, 10)
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
 SHORTEST_DATA = cython.declare(cython.int, 14)
 """A frame of `Data` with a type id and no payload."""
+PAIR_BYTES = cython.declare(cython.int, 8)
+"""Bytes that say of a store how long its key and its value are (`UnsentPuts`)."""
 SMALL = cython.declare(cython.int, 512)
 """Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
+LONG_VALUE = cython.declare(cython.Py_ssize_t, PACKED_MOST)
+"""Values that are not packed."""
 LONGEST_TTL_MS = cython.declare(cython.longlong, 1 << 41)
 """Longer ones (70 years) are for the general way, which knows that they mean "for ever"."""
 
@@ -135,6 +141,16 @@ def _word(raw: cython.p_uchar, at: cython.Py_ssize_t) -> cython.uint:
 
 @cython.cfunc
 @cython.inline
+def _put_word(to: cython.p_uchar, number: cython.uint) -> cython.void:
+    """Write four bytes, the lowest first."""
+    to[0] = number & 0xFF
+    to[1] = (number >> 8) & 0xFF
+    to[2] = (number >> 16) & 0xFF
+    to[3] = (number >> 24) & 0xFF
+
+
+@cython.cfunc
+@cython.inline
 def _room(out: bytearray, size: cython.Py_ssize_t) -> cython.p_uchar:
     """Make the bytes longer by so many; answers where these begin."""
     end: cython.Py_ssize_t = len(out)
@@ -180,10 +196,7 @@ def _answer_from(
     to: cython.p_uchar = _room(out, VALUE_AT + count)
     memcpy(to, form, VALUE_AT)
     memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
-    to[SIZE_AT] = size & 0xFF
-    to[SIZE_AT + 1] = (size >> 8) & 0xFF
-    to[SIZE_AT + 2] = (size >> 16) & 0xFF
-    to[SIZE_AT + 3] = (size >> 24) & 0xFF
+    _put_word(cython.address(to[SIZE_AT]), size)
     memcpy(cython.address(to[VALUE_AT]), content, count)
 
 
@@ -207,6 +220,7 @@ def _answer_read(
     name: str,
     held: Any,
     confirms_reads: cython.bint,
+    uses: cython.bint,
     out: bytearray,
     unsealed: bytearray,
     kind: cython.int,
@@ -215,15 +229,24 @@ def _answer_read(
     key_at: cython.Py_ssize_t,
     key_size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Add the answer to the read at `at`, straight from a table whose entries end only when they are told to; answers
-    what its value counts for, 0 without one. -1: nothing was done, for it is no such map.
+    """Add the answer to the read at `at`, straight from a table; answers what its value counts for, 0 without one. -1:
+    nothing was done, for it is no table, or the entry has ended. `uses`: whether an entry that ends may be read here,
+    which counts as a use of it.
     """
     if held is None:
         return -1
-    state = held.state
-    kept = state.entries
-    if type(kept) is not EntryTable or state.expiries:
+    kept = held.state.entries
+    if type(kept) is not EntryTable:
         return -1
+    ends: cython.bint = False
+    if cython.cast(EntryTable, kept).some_end():
+        now_ns: cython.longlong = lane.now_ns
+        if cython.cast(EntryTable, kept).has_ended(
+            cython.address(raw[key_at]), key_size, now_ns, uses, cython.address(ends)
+        ) or (ends and not uses):
+            return -1
+        if ends:
+            out = unsealed
     if confirms_reads and lane.confirmed(name):
         lane.rest_on(copy, name)
         out = unsealed
@@ -257,9 +280,7 @@ def _answer_to_write(
 
 @cython.cfunc
 @cython.inline
-def _store(
-    lane: EntryLane, written: list[Written], copy: PartitionCopy, name: str, key: bytes, value: bytes
-) -> bytes | None:
+def _store(lane: EntryLane, copy: PartitionCopy, name: str, key: bytes, value: bytes) -> bytes | None:
     """What `Lane.set` does, of an entry without expiry or hash word, while nobody listens."""
     held = copy.maps.get(name)
     if held is None or held.changes:
@@ -277,25 +298,29 @@ def _store(
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
     if held.recorded:
-        written.append((copy.partition, held, Record(name, number, _SET_CHANGE, key, value)))
+        lane.record(copy, held, Record(name, number, _SET_CHANGE, key, value))
     return old
 
 
 @cython.cfunc
 @cython.inline
 def _put(
-    written: list[Written],
+    lane: EntryLane,
+    puts: list[MapReplica],
     copy: PartitionCopy,
     name: str,
     wants_old: cython.bint,
+    ttl_ms: cython.longlong,
+    max_idle_ms: cython.longlong,
     raw: cython.p_uchar,
     key_at: cython.Py_ssize_t,
     key_size: cython.Py_ssize_t,
     value_at: cython.Py_ssize_t,
     value_size: cython.Py_ssize_t,
 ) -> Any:
-    """`_store` straight from the read buffer into a table, with objects of only what others want to have. Answers the
-    old value, if it is wanted; `_GENERAL`: nothing was done.
+    """`_store` straight from the read buffer into a table, and packed to where it waits for the backups, with objects
+    of only what others want to have; of an entry that ends a record is made. Answers the old value, if it is wanted;
+    `_GENERAL`: nothing was done.
     """
     held = copy.maps.get(name)
     if held is None or held.changes:
@@ -303,36 +328,63 @@ def _put(
     state = held.state
     updates = held.updates
     kept = state.entries
-    if type(kept) is not EntryTable or state.expiries or updates.hwm != updates.lwm:
+    if type(kept) is not EntryTable or updates.hwm != updates.lwm:
         return _GENERAL
+    ending: cython.bint = ttl_ms != 0 or max_idle_ms != 0
     recorded: cython.bint = held.recorded
+    unsent: UnsentPuts | None = held.unsent if recorded and not ending else None
+    if not ending and ((unsent is None and recorded) or (unsent is not None and value_size >= LONG_VALUE)):
+        return _GENERAL
+    ends: cython.bint = False
+    now_ns: cython.longlong = 0
+    if ending or cython.cast(EntryTable, kept).some_end():
+        now_ns = lane.now_ns
+        if cython.cast(EntryTable, kept).has_ended(
+            cython.address(raw[key_at]), key_size, now_ns, False, cython.address(ends)
+        ):
+            return _GENERAL
     touched: dict[bytes, bytes | None] | None = state.touched
-    key: Any = None
-    value: Any = None
     old: Any = None
-    if recorded or wants_old or touched is not None:
+    if wants_old or touched is not None:
         key = raw[key_at : key_at + key_size]
-        if wants_old or touched is not None:
-            old = kept.get(key)
+        old = kept.get(key)
         if touched is not None and key not in touched:
             touched[key] = old
-        if recorded:
-            value = raw[value_at : value_at + value_size]
-    cython.cast(EntryTable, kept).put(
-        cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, value
-    )
+    if ending or ends:
+        cython.cast(EntryTable, kept).put_ending(
+            cython.address(raw[key_at]),
+            key_size,
+            cython.address(raw[value_at]),
+            value_size,
+            ttl_ms,
+            max_idle_ms,
+            now_ns,
+        )
+    else:
+        cython.cast(EntryTable, kept).put(
+            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, None
+        )
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
-    if recorded:
-        written.append((copy.partition, held, Record(name, number, _SET_CHANGE, key, value)))
+    if ending and recorded:
+        key, value = raw[key_at : key_at + key_size], raw[value_at : value_at + value_size]
+        lane.record(copy, held, Record(name, number, _SET_CHANGE, key, value, ttl_ms, max_idle_ms))
+    if unsent is not None:
+        to: cython.p_uchar = _room(unsent.sizes, PAIR_BYTES)
+        _put_word(to, key_size)
+        _put_word(cython.address(to[4]), value_size)
+        to = _room(unsent.data, key_size + value_size)
+        memcpy(to, cython.address(raw[key_at]), key_size)
+        memcpy(cython.address(to[key_size]), cython.address(raw[value_at]), value_size)
+        if not unsent.opened:
+            unsent.opened = True
+            puts.append(held)
     return old
 
 
 @cython.cfunc
 @cython.inline
-def _take_out(
-    lane: EntryLane, written: list[Written], copy: PartitionCopy, name: str, key: bytes
-) -> bytes | None:
+def _take_out(lane: EntryLane, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
     """What `Lane.remove` does, of such an entry; of any other it is called."""
     held = copy.maps.get(name)
     if held is None or held.changes:
@@ -340,8 +392,12 @@ def _take_out(
     state = held.state
     updates = held.updates
     entries = state.entries
-    if state.expiries or state.hashes or key not in entries or updates.hwm != updates.lwm:
+    if state.hashes or key not in entries or updates.hwm != updates.lwm:
         return lane.remove(copy, name, key)
+    if state.expiries:
+        if state.endings.ended(key, lane.now_ns, False):
+            return lane.remove(copy, name, key)
+        state.endings.drop(key)
     old = entries.pop(key)
     touched: dict[bytes, bytes | None] | None = state.touched
     if touched is not None and key not in touched:
@@ -349,7 +405,7 @@ def _take_out(
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
     if held.recorded:
-        written.append((copy.partition, held, Record(name, number, _REMOVE_CHANGE, key)))
+        lane.record(copy, held, Record(name, number, _REMOVE_CHANGE, key))
     return old
 
 
@@ -357,7 +413,7 @@ def serve_entries(
     data: bytes,
     at: cython.Py_ssize_t,
     lane: EntryLane,
-    names: dict[bytes, str],
+    names: dict[bytes, Served],
     out: bytearray,
     unsealed: bytearray,
     longest: tuple[int, int],
@@ -401,14 +457,19 @@ def serve_entries(
     confirms_reads: cython.bint = lane.confirms_reads
     locks_entries: cython.bint = lane.locks_entries
     name = ""
+    known: Any = None
+    reads_only: cython.bint = False
+    """Whether the client may do nothing else with this map."""
     named_at: cython.Py_ssize_t = 0
     named_length: cython.Py_ssize_t = -1
     judged = ""
+    default_ttl_ms: cython.longlong = 0
+    max_idle_ms: cython.longlong = 0
     lasting: cython.bint = False
     """Whether writes are made here, and entries of the map `judged` end only when they are told to."""
-    records = lane.open_records if FLAT else None
-    flat: cython.bint = records is not None and not lane.listening
-    written: list[Written] = _NO_RECORDS if records is None else records
+    opened = lane.open_puts if FLAT else None
+    flat: cython.bint = opened is not None and not lane.listening
+    puts: list[MapReplica] = _NO_PUTS if opened is None else opened
     while end - at >= SHORTEST:
         if compiled:
             length = cython.cast(cython.int, _word(raw, at))
@@ -461,7 +522,8 @@ def serve_entries(
             known = names.get(raw[name_at:key_at])
             if known is None:
                 return at
-            name = known
+            reads_only = type(known) is tuple
+            name = known[0] if reads_only else known
             named_at = name_at
             named_length = name_length
         copy = serving[partition]
@@ -488,6 +550,7 @@ def serve_entries(
                         name,
                         held,
                         confirms_reads,
+                        opened is not None,
                         out,
                         unsealed,
                         kind,
@@ -531,12 +594,14 @@ def serve_entries(
                 else:
                     answers += truth_answer(CONTAINED, correlation, found is not None)
             elif kind == REMOVE or kind == DELETE:
+                if reads_only:
+                    return at
                 if compiled:
                     key = raw[key_at + DATA_AT : key_end]
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     return at
                 if flat:
-                    old = _take_out(lane, written, copy, name, key)
+                    old = _take_out(lane, copy, name, key)
                 else:
                     old = lane.remove(copy, name, key)
                 if compiled:
@@ -557,7 +622,7 @@ def serve_entries(
             at = key_end
             continue
 
-        if key_length > longest[0]:
+        if reads_only or key_length > longest[0]:
             return at
         if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
             return at
@@ -580,15 +645,19 @@ def serve_entries(
             return at
         if flat and name is not judged:
             judged = name
-            lasting = lane.lifetimes(name) == (0, 0)
+            default_ttl_ms, max_idle_ms = lane.lifetimes(name)
+            lasting = not default_ttl_ms and not max_idle_ms
         old = _GENERAL
         if compiled:
-            if lasting and ttl_ms <= 0 and not key_hash:
+            if flat and not key_hash:
                 old = _put(
-                    written,
+                    lane,
+                    puts,
                     copy,
                     name,
                     kind == PUT,
+                    default_ttl_ms if ttl_ms < 0 else ttl_ms,
+                    max_idle_ms,
                     raw,
                     key_at + DATA_AT,
                     key_length - DATA_AT,
@@ -603,7 +672,7 @@ def serve_entries(
                 hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
                 old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
             elif lasting and ttl_ms <= 0:
-                old = _store(lane, written, copy, name, key, value)
+                old = _store(lane, copy, name, key, value)
             else:
                 old = lane.set(copy, name, key, value, ttl_ms, -1, 0)
         if compiled:

@@ -13,10 +13,13 @@ from holdfast.config import INTERNAL, LimitSettings
 from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
+from holdfast.server.access import why_not_call
+from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import (
     authentication,
+    iteration,
     maps,
     near_caches,
     objects,
@@ -31,13 +34,16 @@ from holdfast.server.hazelcast.entries_cy import (
     CONTAINS_KEY,
     DATA_AT,
     GET,
+    Served,
     ServeEntries,
     found_nothing,
     serve_entries,
 )
+from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
+    ACCESS_CONTROL,
     AGAIN,
     BAD_ARGUMENT,
     INDETERMINATE,
@@ -50,8 +56,10 @@ from holdfast.server.hazelcast.refusals import (
 from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
 from holdfast.server.plain import Plain
 from holdfast.wire.hazelcast_frames import (
+    FRAME,
     REQUEST,
     RESPONSE,
+    UNFRAGMENTED,
     Scan,
     Skip,
     backup_event,
@@ -63,6 +71,8 @@ from holdfast.wire.hazelcast_frames import (
 
 _MOST_NAMES = 1000
 """Map names of one connection that the data lane remembers."""
+_TRICKLE = 4096
+"""Shorter pieces of a message that has not arrived whole are put together at once: each takes more than its bytes."""
 _GATHERED_MAX = 8 * 1024
 """Bytes of answers that are kept together while the next request of a buffer is looked at."""
 _LONG_BYTES = SLICE_BYTES // 16
@@ -108,6 +118,7 @@ MESSAGES: dict[int, RequestKind] = {
     **objects.MESSAGES,
     **schemas.MESSAGES,
     **maps.MESSAGES,
+    **iteration.MESSAGES,
     **listeners.MESSAGES,
     **near_caches.MESSAGES,
     **partitions.MESSAGES,
@@ -137,9 +148,11 @@ class HazelcastSession:
         flow: Flow | None = None,
         let_in: Callable[[bool], str] = lambda operates: "",
         serve: ServeEntries = serve_entries,
+        peer: str = "",
     ) -> None:
         """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
-        says why there is no place for a client that has authenticated. `serve`: the loop of the data lane.
+        says why there is no place for a client that has authenticated. `serve`: the loop of the data lane. `peer`: the
+        client's address.
         """
         self._send = send
         self._grid = grid
@@ -159,19 +172,23 @@ class HazelcastSession:
             flow=self._flow,
             answer_bytes=self._limits.answer_bytes,
             let_in=lambda: let_in(False),
+            peer=peer,
         )
-        self._names: dict[bytes, str] = {}
+        self._names: dict[bytes, Served] = {}
         self._losses = grid.losses
         self._losses_seen = self._losses.changes
         """`_names` has no map of which partitions are lost, as of so many changes of these."""
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps that live in zones, which the data lane remembers."""
         self._unsealed = bytearray()
-        self._held = bytearray()
-        """The beginning of a message that has not arrived whole."""
+        self._held = b""
+        """The beginning of a message that has not arrived whole,"""
+        self._more: list[bytes] = []
+        """and what came after that, until the next look at it."""
         self._rest = (b"", 0)
         """What has arrived and was not looked at, because the session had to stop (`flow`), and where it begins."""
         self._scan = Scan()
+        self._fragments = Fragments(self._limits.frame_bytes)
         self._skip: Skip | None = None
         """While a message that is too large is stepped over."""
         self._buffers = 0
@@ -235,12 +252,15 @@ class HazelcastSession:
         if talk.gone:
             return
         if flow.works:
+            proving = talk.proving
             talk.busy = True
             try:
                 flow.step()
             finally:
                 talk.busy = False
             talk.flush()
+            if proving and not talk.proving and not talk.gone:
+                flow.rest = bool(self._rest[0])
         elif flow.rest:
             (data, at), self._rest, flow.rest = self._rest, (b"", 0), False
             self.receive(data[at:])
@@ -259,6 +279,9 @@ class HazelcastSession:
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
+        if talk.proving:
+            self._wait(data)
+            return
         if flow.halted:
             rest, at = self._rest
             self._rest, flow.rest = (rest[at:] + data, 0), True
@@ -274,17 +297,35 @@ class HazelcastSession:
                 return
             self._skip = None
         if self._held:
-            self._held += data
-            flow.coming = len(self._held)
-            if len(self._held) < self._scan.need or not self._is_whole():
+            flow.coming += len(data)
+            more = self._more
+            if more and len(more[-1]) < _TRICKLE:
+                more[-1] += data
+            else:
+                more.append(data)
+            if flow.coming - self._fragments.held < self._scan.need:
                 return
-            data = bytes(self._held)
+            self._held = b"".join((self._held, *more))
+            more.clear()
+            if not self._is_whole():
+                return
+            data = self._held
+            if talk.known:
+                self._let_go()
+                self.receive(data)
+                return
         talk.busy = True
         try:
             self._serve(data, at)
         finally:
             talk.busy = False
         talk.flush()
+
+    def _let_go(self) -> None:
+        """Nothing of a message is held any more."""
+        self._held = b""
+        self._more.clear()
+        self._flow.coming = self._fragments.held
 
     def _is_whole(self) -> bool:
         """Whether the message that is held has an end, or one that cannot be."""
@@ -297,7 +338,8 @@ class HazelcastSession:
     def closed(self) -> None:
         """The connection is gone: listeners end, and answers that come later are dropped."""
         self._talk.end()
-        self._held = bytearray()
+        self._fragments = Fragments(self._limits.frame_bytes)
+        self._let_go()
         self._rest = (b"", 0)
 
     @property
@@ -308,7 +350,7 @@ class HazelcastSession:
     @property
     def coming(self) -> int:
         """Bytes of a message that has not arrived whole."""
-        return len(self._held)
+        return self._flow.coming
 
     def silent_ns(self) -> int:
         """For how long nothing has come from the client, as far as is known: to be asked again and again.
@@ -440,12 +482,15 @@ class HazelcastSession:
                 if talk.gone:
                     return
                 at = end
+                if talk.proving:
+                    self._let_go()
+                    self._wait(data[at:])
+                    return
                 if talk.known and not self._flow.must_halt:
                     at = self._serve_entries(data, end)
                 scan.begin(at)
                 if at < len(data) and self._halts(data, at):
-                    self._held = bytearray()
-                    self._flow.coming = 0
+                    self._let_go()
                     return
         except TooLarge as broken:
             self._refuse_large(data, at, str(broken))
@@ -455,9 +500,26 @@ class HazelcastSession:
             return
         self._hold(data, at)
 
+    def _wait(self, data: bytes) -> None:
+        """Keep this until it is known who the client is, if it is as little as a stranger may send."""
+        rest = self._rest[0] + data
+        if len(rest) > self._limits.greeting_bytes:
+            self._talk.hang_up("the client sent much before it was known who it is")
+            return
+        self._rest = (rest, 0)
+
+    def _permit(self, call: Call) -> None:
+        """Raises CallRefused when the client may not do this."""
+        talk = self._talk
+        why = why_not_call(talk.rights, call)
+        if why:
+            what = name_of(call.kind)
+            talk.grid.audit(AuditEvent(AuditKind.REFUSED, talk.rights.user, talk.peer, what, why))
+            raise CallRefused(ACCESS_CONTROL, why)
+
     def _hold(self, data: bytes, at: int) -> None:
-        self._held = bytearray(data[at:])
-        self._flow.coming = len(self._held)
+        self._held = data[at:]
+        self._flow.coming = len(self._held) + self._fragments.held
         scan = self._scan
         if self._held:
             scan.at -= at
@@ -467,6 +529,9 @@ class HazelcastSession:
     def _answer(self, data: bytes, start: int, end: int) -> None:
         """One complete message."""
         talk = self._talk
+        if FRAME.unpack_from(data, start)[1] & UNFRAGMENTED != UNFRAGMENTED:
+            self._take_fragment(data, start, end)
+            return
         kind, correlation = REQUEST.unpack_from(data, start)[2:4]
         known_kind = MESSAGES.get(kind)
         if not talk.known and kind not in authentication.MESSAGES:
@@ -481,6 +546,7 @@ class HazelcastSession:
                 self._flow.begin(self._answer_slowly(known_kind, data, start, end))
                 return
             call = known_kind.layout.decode(data, start, end)
+            self._permit(call)
             self._remember(call)
             known_kind.handler(talk, call)
         except CallRefused as refused:
@@ -492,12 +558,28 @@ class HazelcastSession:
         except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
             talk.meet(name_of(kind), correlation, error)
 
+    def _take_fragment(self, data: bytes, start: int, end: int) -> None:
+        """A fragment of a request; the last one has it answered (server/N-4)."""
+        if not self._talk.known:
+            raise ProtocolError("a fragment before authentication")
+        try:
+            whole = self._fragments.take(data, start, end)
+        except RequestTooLarge as broken:
+            _, _, kind, correlation, _ = REQUEST.unpack_from(broken.head)
+            self._say_too_large(kind, correlation, str(broken))
+            return
+        if whole is not None:
+            end = Scan().look(whole, len(whole))
+            assert end == len(whole), "only its last frame is final"
+            self._answer(whole, 0, len(whole))
+
     def _answer_slowly(self, message: RequestKind, data: bytes, start: int, end: int) -> Work:
         """The same for a long message, whose parameters take a while to be read."""
         talk = self._talk
         kind, correlation = REQUEST.unpack_from(data, start)[2:4]
         try:
             call = yield from message.layout.decoding(data, start, end)
+            self._permit(call)
             self._remember(call)
             message.handler(talk, call)
         except CallRefused as refused:
@@ -514,26 +596,21 @@ class HazelcastSession:
         name, grid = call.name, self._talk.grid
         if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
             return
+        reads_only = self._talk.rights.reads_only(name)
+        if reads_only is None:
+            return
         if not grid.zone_of(name):
             if len(self._names) < _MOST_NAMES and not self._losses.concern(name):
-                self._names[name.encode()] = name
+                self._names[name.encode()] = (name,) if reads_only else name
         elif len(self._zone_maps) < _MOST_NAMES:
             entries = grid.zone_entries(name)
             if entries is not None:
                 local, ttl_ms = grid.zone_map(name)
-                self._zone_maps[name.encode()] = ZoneMap(name, entries, local, ttl_ms)
+                self._zone_maps[name.encode()] = ZoneMap(name, entries, local, ttl_ms, reads_only)
 
-    def _refuse_large(self, data: bytes, at: int, reason: str) -> None:
-        """Answer a message that is too large, and step over the rest of it: others wait on this connection. A
-        stranger is hung up on.
-        """
-        talk = self._talk
-        _, _, kind, correlation, _ = REQUEST.unpack_from(data, at)
-        if not talk.known:
-            talk.refuse(correlation, NOT_AUTHENTICATED, reason)
-            talk.hang_up(reason)
-            return
+    def _say_too_large(self, kind: int, correlation: int, reason: str) -> None:
         limit = f"limits.frame_bytes = {self._limits.frame_bytes}"
+        talk = self._talk
         talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {reason} ({limit})")
         talk.grid.knocked(
             "requests refused, because they were too large",
@@ -541,8 +618,22 @@ class HazelcastSession:
             name_of(kind),
             limit,
         )
-        self._held = bytearray()
-        self._flow.coming = 0
+
+    def _refuse_large(self, data: bytes, at: int, reason: str) -> None:
+        """Answer a message that is too large, and step over the rest of it: others wait on this connection. A
+        stranger is hung up on.
+        """
+        talk = self._talk
+        _, flags, kind, correlation, _ = REQUEST.unpack_from(data, at)
+        if flags & UNFRAGMENTED != UNFRAGMENTED:
+            talk.hang_up(f"a fragment of a request: {reason}")
+            return
+        if not talk.known:
+            talk.refuse(correlation, NOT_AUTHENTICATED, reason)
+            talk.hang_up(reason)
+            return
+        self._say_too_large(kind, correlation, reason)
+        self._let_go()
         skip = Skip()
         end = skip.over(data, at)
         if end < 0:

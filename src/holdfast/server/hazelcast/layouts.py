@@ -71,6 +71,9 @@ class Call:
     proxies: list[tuple[str, str]] = field(default_factory=list)
     """Name and service of each."""
     names: list[str] = field(default_factory=list)
+    pointers: list[tuple[int, int]] = field(default_factory=list)
+    """How far a walk through a map is."""
+    batch: int = 0
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
@@ -97,6 +100,7 @@ FIXED: dict[str, str] = {
     "local_only": "?",
     "registration": "17s",
     "schema_id": "q",
+    "batch": "i",
 }
 """Fixed-size parameters: name and the code of `struct`. Those coded `x` are stepped over: nothing here needs
 them.
@@ -195,6 +199,18 @@ def _proxies(frames: FrameReader, call: Call) -> Sliced:
     return found
 
 
+_PAIR = Struct("<ii")
+_PAIRS_MAX = 1000
+
+
+def _pointers(frames: FrameReader, _: Call) -> list[tuple[int, int]]:
+    """Clients hand on one pair as a rule: those that a member has given them."""
+    _flags, payload = frames.next()
+    if len(payload) % _PAIR.size or len(payload) > _PAIRS_MAX * _PAIR.size:
+        raise ProtocolError("the pointers of a walk are pairs of numbers")
+    return list(_PAIR.iter_unpack(payload))
+
+
 def read_schema(frames: FrameReader) -> Schema:
     """The schema in the next frames. Raises ProtocolError, CallRefused."""
     fields = []
@@ -243,6 +259,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "schema": ("schemas", _one_schema),
     "schemas": ("schemas", _all_schemas),
     "names": ("names", _names),
+    "pointers": ("pointers", _pointers),
 }
 """Variable-size parameters: name, the attribute of `Call` it lands in, and its reader."""
 

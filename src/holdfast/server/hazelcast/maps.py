@@ -34,7 +34,7 @@ TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
 NO_END = (1 << 63) - 1
 """How the protocol writes "never" where it wants a time or duration in milliseconds."""
 NOT_KEPT = -1
-"""For the statistics of an entry view that no entry here pays for."""
+"""For the statistics of an entry view that no entry here pays for: how the protocol says that they are unknown."""
 
 Answering = Callable[[Call, Value], Made]
 
@@ -71,11 +71,12 @@ def number(call: Call, value: Value) -> bytes:
 
 def many(call: Call, value: Value) -> Made:
     """A list of `Data`, or of pairs of them."""
-    return _listing(call, cast("list[bytes]", value or []))
+    return listed(call, cast("list[bytes]", value or []))
 
 
-def _listing(call: Call, values: list[bytes]) -> Generator[None, None, bytes]:
-    pieces = [response(call.kind + 1, call.correlation), BEGIN]
+def listed(call: Call, values: list[bytes], before: bytes = b"") -> Generator[None, None, bytes]:
+    """The same, slice by slice; `before`: frames that come first."""
+    pieces = [response(call.kind + 1, call.correlation), before, BEGIN]
     for slices, begin in enumerate(range(0, len(values), SLICE_ITEMS)):
         if slices:
             yield
@@ -99,7 +100,7 @@ def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
         len(call.key) + len(stored),  # cost
         NOT_KEPT,  # creation time
         NO_END if remaining_ms < 0 else wall_ms + remaining_ms,
-        0,  # hits
+        NOT_KEPT,  # hits
         NOT_KEPT,  # last access
         NOT_KEPT,  # last store
         NOT_KEPT,  # last update
@@ -240,10 +241,9 @@ def _flush(talk: Conversation, call: Call) -> None:
     talk.say(nothing(call, None))
 
 
-def _load(_: Conversation, call: Call) -> None:
-    raise CallRefused(
-        UNSUPPORTED, f"{name_of(call.kind)} is not supported by Holdfast: there is no map store to load from"
-    )
+def _load(talk: Conversation, call: Call) -> None:
+    """Loads from a map store. There is no map store, so nothing comes."""
+    talk.say(nothing(call, None))
 
 
 def guarded(handler: Handler) -> Handler:
@@ -261,7 +261,7 @@ def reject_reserved(name: str) -> None:
     if name.startswith(INTERNAL):
         raise CallRefused(
             BAD_ARGUMENT,
-            f"the map name {name!r} is reserved: those that begin with {INTERNAL!r} are Holdfast's own",
+            f"the map name {name[:MAP_NAME_MAX]!r} is reserved: those that begin with {INTERNAL!r} are Holdfast's own",
         )
     if not 1 <= len(name) <= MAP_NAME_MAX:
         raise CallRefused(BAD_ARGUMENT, f"a map's name has 1 to {MAP_NAME_MAX} characters")

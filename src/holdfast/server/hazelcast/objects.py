@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from holdfast.config import INTERNAL
+from holdfast.config.permissions import Action, Kind
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
@@ -20,6 +21,8 @@ from holdfast.wire.hazelcast_frames import BEGIN, END, event, message, response,
 
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"
+SERVICE_SHOWN_MAX = 200
+"""Characters that are shown of what a client calls a service."""
 
 _STRING_TYPE = (-11).to_bytes(4, "big", signed=True)
 _STRING_HEADER_BYTES = 8
@@ -53,6 +56,7 @@ def _on(talk: Conversation, op: Op, name: str) -> Request:
 
 def _check(name: str, service: str) -> None:
     if service != MAP_SERVICE:
+        service = service[:SERVICE_SHOWN_MAX]
         raise CallRefused(
             UNSUPPORTED,
             f"{_words(service)} ({service}) is not supported by Holdfast: of its structures, only maps are",
@@ -79,9 +83,11 @@ def _create_all(talk: Conversation, call: Call) -> None:
 
 def _open(talk: Conversation, call: Call, names: list[str]) -> None:
     """Note the names, which is for lists alone: where there is no room a client must still be able to begin to read;
-    and where nobody serves the partition in which a name is noted, to use all others.
+    and where nobody serves the partition in which a name is noted, to use all others. Who may not store there has
+    nothing noted.
     """
-    noting = [_on(talk, Op.PUT_IF_ABSENT, name) for name in names]
+    rights = talk.rights
+    noting = [_on(talk, Op.PUT_IF_ABSENT, name) for name in names if rights.may(Action.PUT, Kind.MAP, name)]
     unserved = [request for request in noting if _waits(talk, request.partitions[0])]
     for request in unserved:
         talk.grid.execute(request, _unheard)
@@ -103,6 +109,9 @@ def _destroy(talk: Conversation, call: Call) -> None:
     if talk.grid.passive:
         raise CallRefused(*refusal(Outcome(Status.PASSIVE)))
     clear = Request(Op.CLEAR, call.name, talk.every_partition)
+    talk.require(clear)
+    # Before anything is removed: listeners end with their map, and hear nothing of its end.
+    talk.grid.end_listeners(call.name)
     talk.execute_all(call, [clear, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
 
 
@@ -113,7 +122,8 @@ def _list(talk: Conversation, call: Call) -> None:
         opened = cast("list[bytes]", value or [])[::2]
         names = {name for key in opened if (name := _name_of(key)) is not None}.union(talk.grid.map_names())
         frames = [response(call.kind + 1, call.correlation), BEGIN]
-        for name in sorted(name for name in names if not name.startswith(INTERNAL)):
+        knows = talk.rights.knows
+        for name in sorted(name for name in names if not name.startswith(INTERNAL) and knows(Kind.MAP, name)):
             frames += (BEGIN, text(MAP_SERVICE), text(name), END)
         frames.append(END)
         return message(frames)
@@ -129,7 +139,7 @@ def _add_listener(talk: Conversation, call: Call) -> None:
     def heard(change: EntryEvent) -> None:
         kind = _EVENT_TYPES.get(change.kind)
         name = _name_of(change.key) if change.key is not None else None
-        if kind is not None and name is not None:
+        if kind is not None and name is not None and talk.rights.knows(Kind.MAP, name):
             talk.say(
                 message(
                     [

@@ -52,11 +52,15 @@ def _as_uuid(transaction: TransactionId) -> bytes:
     return UUID.pack(False, most, least)
 
 
-def _of(call: Call) -> TransactionId:
+def _of(talk: Conversation, call: Call) -> TransactionId:
+    """The transaction that is meant; of users with limited rights one that this connection has begun."""
     is_null, most, least = UUID.unpack(call.transaction)
     if is_null:
         raise CallRefused(BAD_ARGUMENT, "the id of a transaction is null")
-    return bytes(most.to_bytes(_HALF, "big") + least.to_bytes(_HALF, "big"))
+    transaction = bytes(most.to_bytes(_HALF, "big") + least.to_bytes(_HALF, "big"))
+    if not talk.rights.everything and not talk.has_at_end(transaction):
+        raise CallRefused(TRANSACTION_NOT_ACTIVE, "the transaction is not active on this connection")
+    return transaction
 
 
 _CODES: dict[TransactionFate, tuple[ErrorCode, str]] = {
@@ -98,7 +102,7 @@ def _unheard(_: TransactionAnswer) -> None:
 
 def _end(order: Callable[[TransactionId], CommitTransaction | RollBackTransaction]) -> Handler:
     def handle(talk: Conversation, call: Call) -> None:
-        transaction = _of(call)
+        transaction = _of(talk, call)
 
         def ended(told: TransactionAnswer) -> bytes:
             if told.fate is not TransactionFate.NOT_DONE:
@@ -132,7 +136,7 @@ def _in_map(op: Op, answer: Answering, *, for_update: bool = False) -> Handler:
             _check(told)
             return answer(call, told.value)
 
-        talk.transact(call, OperateIn(_of(call), request, for_update), made)
+        talk.transact(call, OperateIn(_of(talk, call), request, for_update), made)
 
     return handle
 

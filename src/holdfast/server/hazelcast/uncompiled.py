@@ -90,6 +90,20 @@ class EntryTable(dict[bytes, bytes]):
         """Store copies of these; `whole` is the value as an object, if there is one."""
         raise NotImplementedError("only what is compiled has addresses")
 
+    def put_ending(
+        self, key: Any, key_size: int, value: Any, value_size: int, ttl_ms: int, max_idle_ms: int, now_ns: int
+    ) -> int:
+        """The same of an entry that ends so; with both times 0, of one that does not."""
+        raise NotImplementedError("only what is compiled has addresses")
+
+    def some_end(self) -> bool:
+        """Whether there are entries that end."""
+        raise NotImplementedError("only what is compiled has addresses")
+
+    def has_ended(self, key: Any, key_size: int, now_ns: int, touch: bool, ends: Any) -> bool:
+        """Whether the entry has ended; a living one counts as used when `touch`. `ends`: whether it ever does."""
+        raise NotImplementedError("only what is compiled has addresses")
+
     def discard(self, key: Any, key_size: int) -> bool:
         """Take the entry out; answers whether there was one."""
         raise NotImplementedError("only what is compiled has addresses")

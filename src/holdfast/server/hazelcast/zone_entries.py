@@ -57,6 +57,8 @@ class ZoneMap:
     """Whether reads are answered at once (`reads = "local"`)."""
     ttl_ms: int
     """The map's own time to live; 0: for ever."""
+    reads_only: bool = False
+    """Whether the client may do nothing else with it."""
 
 
 class ZoneBuffer:
@@ -178,6 +180,8 @@ def serve_zone_entries(
             break
         key = data[key_at + DATA_AT : key_end]
         if length == READ_HEAD and key_flags != 0x2000:
+            break
+        if chosen.reads_only and kind != GET and kind != CONTAINS_KEY:
             break
         if kind == GET or kind == CONTAINS_KEY:
             if length != READ_HEAD:
