@@ -68,6 +68,15 @@ def test_every_write_is_acknowledged_by_the_backups_themselves(
         assert entries.get(3) == max(number for number in range(WRITES) if number % 97 == 3)
 
 
+def test_the_first_writes_after_connecting_wait_for_nobody_in_vain(members: LocalCluster) -> None:
+    """A backup that the client has not reached yet is waited for by the owner: else the client's patience would end."""
+    for _ in range(3):
+        with connected(members, fail_on_indeterminate_operation_state=True) as client:
+            entries = client.get_map("first").blocking()
+            for number in range(30):
+                entries.set(number, number)
+
+
 def reach_all(client: object, members: LocalCluster) -> None:
     """The client connects to all members in the background; the members learn of it a moment later."""
     deadline = time.monotonic() + 20

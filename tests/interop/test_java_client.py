@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.interop import recorded, strikes
 
 from holdfast.demo.local_cluster import LocalCluster
 
@@ -73,7 +74,7 @@ def quiet(log: list[str]) -> None:
     assert len(log) <= LOG_LINES_MAX, "\n".join(log)
 
 
-ALL_CALLS = "calls,timed,whole,listeners,unsupported"
+ALL_CALLS = "calls,timed,whole,walked,listeners,destroyed,unsupported"
 
 
 def check_all_calls(seen: dict[str, Any]) -> None:
@@ -103,6 +104,10 @@ def check_all_calls(seen: dict[str, Any]) -> None:
         "cleared": 0,
         "objects": True,
     }
+    assert seen["walked"] == {"empty": False, "found": [2000, True, True], "left": 1990}
+    assert seen["destroyed"]["heard"] == ["anew"], "no end of the first map, nothing of the second"
+    assert seen["destroyed"]["count"] == 40
+    assert seen["destroyed"]["objects"][:2] == ["DESTROYED true", "CREATED true"]
     assert seen["listeners"]["removed"] is True
     heard = seen["listeners"]["heard"]
     assert [line for line in heard if line[1] == "a"] == [
@@ -114,12 +119,30 @@ def check_all_calls(seen: dict[str, Any]) -> None:
     assert sorted(heard[5:8]) == [["ADDED", "c", 1, None], ["ADDED", "d", 2, None], ["CLEARED", 2]]
     assert heard[8:] == [["ADDED", "e", None, None]]
     *refusals, done = seen["unsupported"]
-    names = ["Map.tryLock", "Queue", "Map.valuesWithPredicate", "Map.fetchKeys"]
+    names = ["Map.tryLock", "Queue", "Map.valuesWithPredicate", "Map.project"]
     for (kind, reason), name in zip(refusals, names, strict=True):
         assert kind == "UnsupportedOperationException", reason
         assert reason.startswith(name)
         assert "is not supported by Holdfast" in reason
     assert done is None
+
+
+@pytest.mark.parametrize(
+    "smart", ["true", pytest.param("false", marks=pytest.mark.slow)], ids=["smart", "unisocket"]
+)
+def test_the_table_of_calls(cluster: LocalCluster, smart: str) -> None:
+    (seen,), log = finish(start("Scenarios", "table", cluster, smart=smart))
+    recorded.compare("java", NEWEST, "table", seen["table"])
+    assert len(log) <= LOG_LINES_MAX, "\n".join(log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [*OLDER, NEWEST])
+def test_a_near_cache_is_fed(cluster: LocalCluster, version: str) -> None:
+    (seen,), _ = finish(start("Scenarios", "near", cluster, version, near="true"))
+    assert seen["near"] == {"again": 200, "hits": 200, "changed": 200, "cleared": None}
+    if version == NEWEST:
+        recorded.compare("java", NEWEST, "near cache", recorded.NEAR_CACHE)
 
 
 @pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
@@ -189,6 +212,69 @@ def test_the_loss_of_a_member(version: str, smart: str) -> None:
     assert seen["loss"]["acknowledged"] > 500
     assert seen["loss"]["wrong"] == []
     assert seen["loss"]["heard"] == 97 + 50
+    assert len(log) <= 3 * LOG_LINES_MAX, "\n".join(log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
+def test_members_are_killed_and_drained(smart: str) -> None:
+    with LocalCluster(members=strikes.MEMBERS) as cluster:
+        cluster.wait_settled()
+        writing = start("Scenarios", "loss", cluster, smart=smart)
+        assert writing.stdout is not None
+        assert writing.stdout.readline() == "now\n"
+        strikes.kill_and_drain(cluster, lambda: None)
+        (seen,), _ = finish(writing, "stop\n")
+    assert seen["loss"]["acknowledged"] > 500
+    assert seen["loss"]["wrong"] == []
+    assert seen["loss"]["heard"] == 97 + 50
+
+
+SPARSE = '[partitions]\ncount = 31\nlost = "accept"\n[maps.default]\nbackups = 0\n'
+
+
+@pytest.mark.slow
+def test_listeners_of_members_and_partitions() -> None:
+    """A member joins, and dies with partitions that nobody else has."""
+    with LocalCluster(members=2, config=SPARSE) as cluster:
+        cluster.wait_settled()
+        watching = start("Scenarios", "watched", cluster)
+        assert watching.stdout is not None
+        assert watching.stdin is not None
+        assert watching.stdout.readline() == "now\n"
+        third = cluster.start_member()
+        cluster.wait_settled()
+        status = cluster.status()
+        cluster.kill(third)
+        (seen,), _ = finish(watching, "stop\n")
+    seen = seen["watched"]
+    assert seen["members"] == [["MEMBER", "CLIENT"]] * 2, "the doors that each member is listed with"
+    assert seen["came and went"] == ["came", "went"]
+    assert seen["processes"][:2] == ["started", "finished"]
+    moved, failed = seen["moved"]
+    assert moved >= 8, status
+    assert failed <= 10, "what was just coming back when the member died"
+    assert seen["lost"] == seen["lost of the map"]
+    assert 8 <= len(seen["lost"]) <= 12
+
+
+@pytest.mark.slow
+def test_a_client_with_two_clusters() -> None:
+    with (
+        LocalCluster(members=1, config='[cluster]\nname = "first"\n') as first,
+        LocalCluster(members=1, config='[cluster]\nname = "second"\n') as second,
+    ):
+        going = start(
+            "Scenarios", "failover", first, cluster="first", connect_ms=1000,
+            failover_addresses=second.client_addresses()[0], failover_cluster="second",
+        )  # fmt: skip
+        assert going.stdout is not None
+        assert going.stdout.readline() == "now\n"
+        first.kill(first.members[0])
+        (seen,), log = finish(going, "stop\n")
+    value, same, states = seen["failover"]
+    assert (value, same) == ("second", False)
+    assert "CLIENT_CHANGED_CLUSTER" in states
     assert len(log) <= 3 * LOG_LINES_MAX, "\n".join(log)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import hazelcast
 import pytest
 from hazelcast.errors import HazelcastError
+from tests.interop import recorded
 
 from holdfast.aio import BlockingClient, NearCacheOptions
 from holdfast.demo.local_cluster import LocalCluster
@@ -34,6 +35,7 @@ def test_changes_of_others_are_told(cluster: LocalCluster) -> None:
             end = time.monotonic() + 20
             while [near.get(key) for key in range(KEYS)] != [(round_ << 8) + key for key in range(KEYS)]:
                 assert time.monotonic() < end
+        recorded.compare("python", hazelcast.__version__, "near cache", recorded.NEAR_CACHE)
         plain.clear()
         end = time.monotonic() + 20
         while any(near.get(key) is not None for key in range(KEYS)):

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.interop import recorded, strikes
 
 from holdfast.demo.local_cluster import LocalCluster
 
@@ -58,8 +59,21 @@ def run(scenario: str, cluster: LocalCluster, **options: Any) -> Any:
     return finish(start(scenario, cluster, **options))["seen"]
 
 
+def version() -> str:
+    lock = json.loads((FOLDER / "package-lock.json").read_text())
+    return str(lock["packages"]["node_modules/hazelcast-client"]["version"])
+
+
 def test_a_near_cache_is_fed(cluster: LocalCluster) -> None:
     assert run("near", cluster, near=True) == {"again": 200, "hits": 200, "changed": 200, "cleared": None}
+    recorded.compare("node", version(), "near cache", recorded.NEAR_CACHE)
+
+
+@pytest.mark.parametrize(
+    "smart", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["smart", "unisocket"]
+)
+def test_the_table_of_calls(cluster: LocalCluster, smart: bool) -> None:
+    recorded.compare("node", version(), "table", run("table", cluster, smart=smart))
 
 
 @pytest.mark.parametrize("smart", [True, False], ids=["smart", "unisocket"])
@@ -125,6 +139,20 @@ def test_the_loss_of_a_member(smart: bool) -> None:
         seen = finish(writing, "stop\n")["seen"]
         assert seen["acknowledged"] > 500
         assert seen["wrong"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("smart", [True, False], ids=["smart", "unisocket"])
+def test_members_are_killed_and_drained(smart: bool) -> None:
+    with LocalCluster(members=strikes.MEMBERS) as cluster:
+        cluster.wait_settled()
+        writing = start("loss", cluster, smart=smart)
+        assert writing.stdout is not None
+        assert writing.stdout.readline() == "now\n"
+        strikes.kill_and_drain(cluster, lambda: None)
+        seen = finish(writing, "stop\n")["seen"]
+    assert seen["acknowledged"] > 500
+    assert seen["wrong"] == []
 
 
 @pytest.mark.parametrize(

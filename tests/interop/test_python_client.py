@@ -14,7 +14,9 @@ import hazelcast
 import pytest
 from hazelcast.errors import HazelcastError, IllegalArgumentError, TransactionError, UnsupportedOperationError
 from hazelcast.predicate import sql, true
+from hazelcast.projection import identity
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter
+from tests.interop import strikes
 
 from holdfast.core.model.keys import partition_of
 from holdfast.demo.local_cluster import LocalCluster
@@ -365,6 +367,22 @@ def test_the_loss_of_the_member_it_is_connected_to(smart: bool) -> None:
                 assert flights.get(key) in {number, writer.unknown.get(key)}, key
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("smart", [True, False], ids=["smart", "unisocket"])
+def test_members_are_killed_and_drained(smart: bool) -> None:
+    with LocalCluster(members=strikes.MEMBERS) as cluster:
+        cluster.wait_settled()
+        with connected(cluster, smart_routing=smart) as client, Writer(client) as writer:
+            eventually(lambda: len(writer.acknowledged) > 50, True)
+            strikes.kill_and_drain(cluster, lambda: None)
+            count = max(writer.acknowledged.values())
+            eventually(lambda: max(writer.acknowledged.values()) > count + 300, True, 60)
+            writer.stop.set()
+            flights = client.get_map("written").blocking()
+            for key, number in writer.acknowledged.items():
+                assert flights.get(key) in {number, writer.unknown.get(key)}, key
+
+
 def test_listeners_survive_the_loss_of_a_member() -> None:
     with LocalCluster(members=3) as cluster:
         cluster.wait_settled()
@@ -429,7 +447,7 @@ def test_other_operations_are_refused_by_name(client: hazelcast.HazelcastClient,
             lambda: flights.key_set(sql("this > 1")),
             "Map.keySetWithPredicate with a predicate other than TruePredicate",
         ),
-        (flights.load_all, "Map.loadAll is not supported by Holdfast"),
+        (lambda: flights.project(identity()), "Map.project is not supported by Holdfast"),
         (lambda: client.get_queue("q"), "Queue"),
         (lambda: client.get_set("s"), "Set"),
         (lambda: client.get_topic("t"), "Topic"),

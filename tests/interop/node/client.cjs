@@ -3,17 +3,28 @@
 // `addresses`. What was seen goes to standard output as one JSON object; a line "now" says that the scenario waits for a
 // line on standard input.
 const { Client, Predicates } = require('hazelcast-client');
+const { readFileSync } = require('node:fs');
 const readline = require('node:readline');
 
 const [scenario, text] = process.argv.slice(2);
 const options = JSON.parse(text);
 
+// INTEROP_TLS_CA, INTEROP_TLS_CERT and INTEROP_TLS_KEY name files; INTEROP_USER and INTEROP_PASSWORD say who it is.
+function tls() {
+    const file = (name) => process.env[name] && readFileSync(process.env[name]);
+    const ca = file('INTEROP_TLS_CA');
+    const own = { cert: file('INTEROP_TLS_CERT'), key: file('INTEROP_TLS_KEY') };
+    return ca ? { ssl: { enabled: true, sslOptions: { ca, ...own, servername: 'localhost' } } } : {};
+}
+
 function connect() {
     return Client.newHazelcastClient({
         clusterName: options.clusterName ?? 'dev',
-        network: { clusterMembers: options.addresses, smartRouting: options.smart ?? true },
+        network: { clusterMembers: options.addresses, smartRouting: options.smart ?? true, ...tls() },
         connectionStrategy: { connectionRetry: { clusterConnectTimeoutMillis: options.patience ?? 20000 } },
-        security: options.security,
+        security: options.security ?? (process.env.INTEROP_USER && {
+            usernamePassword: { username: process.env.INTEROP_USER, password: process.env.INTEROP_PASSWORD },
+        }),
         nearCaches: options.near ? { [options.map]: { invalidateOnChange: true } } : {},
         properties: { 'hazelcast.logging.level': 'OFF', 'hazelcast.invalidation.max.tolerated.miss.count': 0 },
     });
@@ -34,6 +45,8 @@ async function refusal(call) {
 }
 
 const scenarios = {
+    table: (client) => require('./calls.cjs')(client, options.map),
+
     async calls(client) {
         const map = await client.getMap(options.map);
         const seen = {};

@@ -2,7 +2,9 @@ package holdfast.interop;
 
 import com.hazelcast.client.HazelcastClient;
 import com.hazelcast.client.config.ClientConfig;
+import com.hazelcast.client.config.ClientFailoverConfig;
 import com.hazelcast.client.config.ClientNetworkConfig;
+import com.hazelcast.config.NearCacheConfig;
 import com.hazelcast.core.HazelcastInstance;
 
 import java.util.Map;
@@ -36,15 +38,35 @@ final class Options {
     /**
      * A connected client. {@code --addresses a:1,b:2}, {@code --cluster dev}, {@code --smart true},
      * {@code --backup-acks true}, {@code --username}, {@code --password}, {@code --connect-ms 20000},
-     * {@code --invocation-s 120} (how long a request is retried). All else is as the client has it by default; above
+     * {@code --invocation-s 120} (how long a request is retried), {@code --failover-addresses}, {@code --failover-cluster}
+     * (another cluster, to which it goes when the first is gone). {@code INTEROP_USER} and {@code INTEROP_PASSWORD} stand
+     * for options that are not given. All else is as the client has it by default; above
      * all, it sends no request again that may have been carried out.
      */
-    @SuppressWarnings("deprecation")
     HazelcastInstance connect() {
+        return connect(false);
+    }
+
+    /** The same; {@code near}: its maps have near caches. */
+    HazelcastInstance connect(boolean near) {
+        ClientConfig first = configuration(text("cluster", "dev"), text("addresses", "127.0.0.1:5701"));
+        if (near) {
+            first.addNearCacheConfig(new NearCacheConfig("default"));
+        }
+        if (!given.containsKey("failover-addresses")) {
+            return HazelcastClient.newHazelcastClient(first);
+        }
+        ClientConfig second = configuration(text("failover-cluster", "dev"), text("failover-addresses", ""));
+        return HazelcastClient.newHazelcastFailoverClient(
+                new ClientFailoverConfig().addClientConfig(first).addClientConfig(second).setTryCount(3));
+    }
+
+    @SuppressWarnings("deprecation")
+    private ClientConfig configuration(String cluster, String addresses) {
         ClientConfig config = new ClientConfig();
-        config.setClusterName(text("cluster", "dev"));
+        config.setClusterName(cluster);
         ClientNetworkConfig network = config.getNetworkConfig();
-        network.addAddress(text("addresses", "127.0.0.1:5701").split(","));
+        network.addAddress(addresses.split(","));
         network.setSmartRouting(flag("smart", true));
         config.setBackupAckToClientEnabled(flag("backup-acks", true));
         config.getConnectionStrategyConfig().getConnectionRetryConfig()
@@ -52,9 +74,11 @@ final class Options {
         config.setProperty("hazelcast.client.invocation.timeout.seconds", text("invocation-s", "120"));
         config.setProperty("hazelcast.client.statistics.enabled", "false");
         config.setProperty("hazelcast.phone.home.enabled", "false");
-        if (given.containsKey("username")) {
-            config.getSecurityConfig().setUsernamePasswordIdentityConfig(text("username", ""), text("password", ""));
+        String user = text("username", System.getenv().getOrDefault("INTEROP_USER", ""));
+        if (!user.isEmpty()) {
+            String password = text("password", System.getenv().getOrDefault("INTEROP_PASSWORD", ""));
+            config.getSecurityConfig().setUsernamePasswordIdentityConfig(user, password);
         }
-        return HazelcastClient.newHazelcastClient(config);
+        return config;
     }
 }

@@ -1,12 +1,17 @@
 package holdfast.interop;
 
+import com.hazelcast.core.DistributedObjectEvent;
+import com.hazelcast.core.DistributedObjectListener;
 import com.hazelcast.core.EntryEvent;
 import com.hazelcast.core.EntryListener;
 import com.hazelcast.core.EntryView;
 import com.hazelcast.core.HazelcastInstance;
+import com.hazelcast.core.LifecycleEvent.LifecycleState;
 import com.hazelcast.map.IMap;
 import com.hazelcast.map.MapEvent;
 import com.hazelcast.map.listener.EntryAddedListener;
+import com.hazelcast.map.listener.MapClearedListener;
+import com.hazelcast.projection.Projections;
 import com.hazelcast.query.Predicates;
 import com.hazelcast.transaction.TransactionContext;
 import com.hazelcast.transaction.TransactionOptions;
@@ -18,6 +23,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -40,10 +46,12 @@ import java.util.function.BooleanSupplier;
  */
 public final class Scenarios {
     private final HazelcastInstance client;
+    private final Options options;
     private final BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
-    private Scenarios(HazelcastInstance client) {
+    private Scenarios(HazelcastInstance client, Options options) {
         this.client = client;
+        this.options = options;
     }
 
     public static void main(String[] arguments) {
@@ -60,11 +68,11 @@ public final class Scenarios {
         Options options = new Options(arguments, 1);
         HazelcastInstance client;
         try {
-            client = options.connect();
+            client = options.connect(options.flag("near", false));
         } catch (IllegalStateException refused) {
             return Map.of("refused", refused.getMessage());
         }
-        Scenarios scenarios = new Scenarios(client);
+        Scenarios scenarios = new Scenarios(client, options);
         Map<String, Object> seen = new LinkedHashMap<>();
         for (String name : arguments[0].split(",")) {
             seen.put(name, scenarios.play(name, options.text("map", "scenarios") + "-" + name));
@@ -75,6 +83,8 @@ public final class Scenarios {
 
     private Object play(String scenario, String map) throws Exception {
         switch (scenario) {
+            case "table":
+                return new Calls(client, map).judge();
             case "calls":
                 return calls(client.getMap(map));
             case "timed":
@@ -83,10 +93,20 @@ public final class Scenarios {
                 return whole(client.getMap(map));
             case "listeners":
                 return listeners(client.getMap(map));
+            case "walked":
+                return walked(client.getMap(map));
+            case "destroyed":
+                return destroyed(map);
             case "unsupported":
                 return unsupported(client.getMap(map));
             case "loss":
                 return loss(client.getMap(map));
+            case "near":
+                return near(client.getMap(map));
+            case "watched":
+                return new Watching(client, in).watch(client.getMap(map));
+            case "failover":
+                return failover(client.getMap(map));
             case "transactions":
                 return transactions(client.getMap(map), client.getMap(map + "-other"));
             default:
@@ -230,13 +250,128 @@ public final class Scenarios {
         return seen;
     }
 
+    /** A walk with the map's own iterator, which asks for one page of a partition after the other. */
+    private static Object walked(IMap<Integer, String> map) {
+        Map<Integer, String> entries = new TreeMap<>();
+        for (int key = 0; key < 2_000; key++) {
+            entries.put(key, "v" + key);
+        }
+        Map<String, Object> seen = new TreeMap<>();
+        seen.put("empty", map.iterator().hasNext());
+        map.putAll(entries);
+        map.loadAll(Set.of(1, 2), true);
+        map.loadAll(true);
+        List<Integer> found = new ArrayList<>();
+        boolean right = true;
+        for (Map.Entry<Integer, String> entry : map) {
+            found.add(entry.getKey());
+            right = right && entry.getValue().equals(entries.get(entry.getKey()));
+        }
+        seen.put("found", List.of(found.size(), new TreeSet<>(found).equals(entries.keySet()), right));
+        Iterator<Map.Entry<Integer, String>> removing = map.iterator();
+        for (int count = 0; count < 10; count++) {
+            removing.next();
+            removing.remove();
+        }
+        seen.put("left", map.size());
+        map.destroy();
+        return seen;
+    }
+
+    /** Listeners end with their map; the one that is made anew has none. */
+    private Object destroyed(String name) throws Exception {
+        IMap<String, Object> map = client.getMap(name);
+        List<Object> heard = new CopyOnWriteArrayList<>();
+        map.addEntryListener((EntryAddedListener<String, Object>) event -> heard.add(event.getKey()), false);
+        map.addEntryListener((MapClearedListener) event -> heard.add("cleared"), false);
+        List<Object> objects = new CopyOnWriteArrayList<>();
+        UUID registration = client.addDistributedObjectListener(new DistributedObjectListener() {
+            @Override
+            public void distributedObjectCreated(DistributedObjectEvent event) {
+                objects.add(event.getEventType() + " " + event.getObjectName().equals(name));
+            }
+
+            @Override
+            public void distributedObjectDestroyed(DistributedObjectEvent event) {
+                objects.add(event.getEventType() + " " + event.getObjectName().equals(name));
+            }
+        });
+        for (int key = 0; key < 20; key++) {
+            map.set("before " + key, key);
+        }
+        until(() -> heard.size() == 20);
+        map.destroy();
+        IMap<String, Object> anew = client.getMap(name);
+        anew.addEntryListener((EntryAddedListener<String, Object>) event -> heard.add("anew"), false);
+        for (int key = 0; key < 20; key++) {
+            anew.set("after " + key, key);
+        }
+        until(() -> heard.size() == 40);
+        Map<String, Object> seen = new TreeMap<>();
+        seen.put("heard", new TreeSet<>(heard.subList(20, heard.size())));
+        seen.put("count", heard.size());
+        until(() -> objects.size() >= 2);
+        seen.put("objects", objects);
+        client.removeDistributedObjectListener(registration);
+        anew.destroy();
+        return seen;
+    }
+
+    /** A near cache (all maps have one with {@code --near true}), and another client that changes what it holds. */
+    private Object near(IMap<Integer, String> map) throws Exception {
+        HazelcastInstance other = options.connect(false);
+        IMap<Integer, String> plain = other.getMap(map.getName());
+        Map<String, Object> seen = new TreeMap<>();
+        write(plain, "a");
+        read(map, "a");
+        long before = map.getLocalMapStats().getNearCacheStats().getHits();
+        seen.put("again", read(map, "a"));
+        seen.put("hits", map.getLocalMapStats().getNearCacheStats().getHits() - before);
+        write(plain, "b");
+        until(() -> read(map, "b") == 200);
+        seen.put("changed", read(map, "b"));
+        plain.clear();
+        until(() -> map.get(1) == null);
+        seen.put("cleared", map.get(1));
+        other.shutdown();
+        return seen;
+    }
+
+    private static void write(IMap<Integer, String> map, String letter) {
+        for (int key = 0; key < 200; key++) {
+            map.set(key, letter + key);
+        }
+    }
+
+    private static int read(IMap<Integer, String> map, String letter) {
+        int right = 0;
+        for (int key = 0; key < 200; key++) {
+            right += (letter + key).equals(map.get(key)) ? 1 : 0;
+        }
+        return right;
+    }
+
+    /** A client that has two clusters to go to. */
+    private Object failover(IMap<String, Object> map) throws Exception {
+        List<Object> states = new CopyOnWriteArrayList<>();
+        client.getLifecycleService().addLifecycleListener(event -> states.add(event.getState()));
+        map.set("k", "first");
+        String before = client.getCluster().getMembers().iterator().next().getAddress().toString();
+        System.out.println("now");
+        in.readLine();
+        until(() -> states.contains(LifecycleState.CLIENT_CHANGED_CLUSTER));
+        map.set("k", "second");
+        String after = client.getCluster().getMembers().iterator().next().getAddress().toString();
+        return Arrays.asList(map.get("k"), before.equals(after), states);
+    }
+
     /** What Holdfast has not got is refused, and the client goes on. */
     private Object unsupported(IMap<String, Object> map) throws Exception {
         List<Object> seen = new ArrayList<>();
         seen.add(refusal(() -> map.tryLock("k")));
         seen.add(refusal(() -> client.getQueue("q").size()));
         seen.add(refusal(() -> map.values(Predicates.sql("this > 1"))));
-        seen.add(refusal(() -> map.iterator().hasNext()));
+        seen.add(refusal(() -> map.project(Projections.singleAttribute("a"))));
         seen.add(map.put("k", 1));
         map.destroy();
         return seen;
@@ -353,7 +488,7 @@ public final class Scenarios {
         }
     }
 
-    private static void until(BooleanSupplier question) throws InterruptedException {
+    static void until(BooleanSupplier question) throws InterruptedException {
         long deadline = System.nanoTime() + 10_000_000_000L;
         while (!question.getAsBoolean() && System.nanoTime() < deadline) {
             Thread.sleep(20);

@@ -1,0 +1,196 @@
+'use strict';
+// A judge of calls: by the names of the protocol's messages, whether they work.
+const { Predicates, Aggregators } = require('hazelcast-client');
+const { isDeepStrictEqual } = require('node:util');
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function until(question) {
+    const deadline = Date.now() + 10000;
+    while (Date.now() < deadline) {
+        if (await question()) return true;
+        await pause(10);
+    }
+    return false;
+}
+
+module.exports = async (client, name) => {
+    const found = {};
+    for (const one of ['authentication', 'createProxy', 'addClusterViewListener']) found[`Client.${one}`] = 'works';
+    // Whether the call answers this. One that did not once does not, whatever it did before.
+    const is = async (message, wanted, call) => {
+        let outcome = 'works';
+        try {
+            const answer = await call();
+            if (!isDeepStrictEqual(answer ?? null, wanted)) {
+                outcome = `wrong: ${JSON.stringify(answer)}, not ${JSON.stringify(wanted)}`;
+            }
+        } catch (error) {
+            outcome = `${error.message} ${error.cause?.message}`.includes('supported by Holdfast') ? 'refused' : `failed: ${error}`;
+        }
+        if ((found[message] ?? 'works') === 'works') found[message] = outcome;
+    };
+    const does = (message, call) => is(message, null, async () => { await call(); return null; });
+    const map = await client.getMap(name);
+
+    // One key.
+    await is('Map.put', null, () => map.put('k', 1));
+    await is('Map.put', 1, () => map.put('k', 2));
+    await is('Map.get', 2, () => map.get('k'));
+    await is('Map.get', null, () => map.get('none'));
+    await is('Map.containsKey', true, () => map.containsKey('k'));
+    await is('Map.containsKey', false, () => map.containsKey('none'));
+    await is('Map.containsValue', true, () => map.containsValue(2));
+    await is('Map.isLocked', false, () => map.isLocked('k'));
+    await is('Map.remove', 2, () => map.remove('k'));
+    await is('Map.remove', null, () => map.remove('k'));
+    for (const value of ['text', 1.5, true, { an: 'object' }, Buffer.from('bytes'), ['a', 'b'], BigInt(7)]) {
+        await does('Map.set', () => map.set('k', value));
+        await is('Map.get', true, async () => isDeepStrictEqual(await map.get('k'), value));
+    }
+    await does('Map.putTransient', () => map.putTransient('k', 't'));
+    await is('Map.get', 't', () => map.get('k'));
+    await does('Map.delete', () => map.delete('k'));
+    await is('Map.get', null, () => map.get('k'));
+    await does('Map.set', () => map.set('k', 1));
+    await is('Map.evict', true, () => map.evict('k'));
+    await is('Map.evict', false, () => map.evict('k'));
+
+    // Conditions.
+    await is('Map.replace', null, () => map.replace('c', 1));
+    await is('Map.putIfAbsent', null, () => map.putIfAbsent('c', 1));
+    await is('Map.putIfAbsent', 1, () => map.putIfAbsent('c', 2));
+    await is('Map.replace', 1, () => map.replace('c', 3));
+    await is('Map.replaceIfSame', false, () => map.replaceIfSame('c', 1, 4));
+    await is('Map.replaceIfSame', true, () => map.replaceIfSame('c', 3, 4));
+    await is('Map.removeIfSame', false, () => map.remove('c', 3));
+    await is('Map.removeIfSame', true, () => map.remove('c', 4));
+    await is('Map.tryPut', true, () => map.tryPut('c', 5, 0));
+    await is('Map.tryRemove', true, () => map.tryRemove('c', 0));
+    await is('Map.tryRemove', false, () => map.tryRemove('c', 0));
+
+    // Whole maps.
+    const all = Array.from({ length: 300 }, (_, i) => [`key ${i}`, `value ${i}`]).sort();
+    const keys = all.map(([key]) => key);
+    const values = all.map(([, value]) => value).sort();
+    const always = Predicates.alwaysTrue();
+    await is('Map.isEmpty', true, () => map.isEmpty());
+    await does('Map.putAll', () => map.putAll(all));
+    await is('Map.size', 300, () => map.size());
+    await is('Map.getAll', [['key 1', 'value 1']], () => map.getAll(['key 1', 'none']));
+    await is('Map.keySet', keys, async () => [...await map.keySet()].sort());
+    await is('Map.values', values, async () => [...await map.values()].sort());
+    await is('Map.entrySet', all, async () => (await map.entrySet()).sort());
+    await is('Map.keySetWithPredicate', keys, async () => [...await map.keySetWithPredicate(always)].sort());
+    await is('Map.valuesWithPredicate', values, async () => [...await map.valuesWithPredicate(always)].sort());
+    await is('Map.entriesWithPredicate', all, async () => (await map.entrySetWithPredicate(always)).sort());
+    await does('Map.flush', () => map.flush());
+    await does('Map.loadAll', () => map.loadAll());
+    await does('Map.loadGivenKeys', () => map.loadAll(['key 1']));
+    await does('Map.removeAll', () => map.removeAll(always));
+    await is('Map.size', 0, () => map.size());
+    await map.putAll(all);
+    await does('Map.evictAll', () => map.evictAll());
+    await is('Map.size', 0, () => map.size());
+    await map.putAll(all);
+    await does('Map.clear', () => map.clear());
+    await is('Map.isEmpty', true, () => map.isEmpty());
+
+    // Entries that end.
+    await is('Map.put', null, () => map.put('t1', 1, 300));
+    await does('Map.set', () => map.set('t2', 1, 300));
+    await is('Map.putIfAbsent', null, () => map.putIfAbsent('t3', 1, 300));
+    await is('Map.putWithMaxIdle', null, () => map.put('t4', 1, 60000, 300));
+    await does('Map.setWithMaxIdle', () => map.set('t5', 1, 60000, 300));
+    await is('Map.putIfAbsentWithMaxIdle', null, () => map.putIfAbsent('t6', 1, 60000, 300));
+    await does('Map.putTransientWithMaxIdle', () => map.putTransient('t7', 1, 60000, 300));
+    await is('Map.putWithMaxIdle', null, () => map.put('stays', 1, 60000, 30000));
+    await is('Map.getEntryView', ['stays', 1, 60000, 30000], async () => {
+        const view = await map.getEntryView('stays');
+        return [view.key, view.value, view.ttl.toNumber(), view.maxIdle.toNumber()];
+    });
+    await is('Map.setTtl', true, () => map.setTtl('stays', 90000));
+    await is('Map.size', true, () => until(async () => (await map.size()) === 1));
+    await map.clear();
+
+    // Listeners.
+    const heard = [];
+    const ears = {
+        added: (event) => heard.push(`added ${event.key}`), updated: (event) => heard.push(`updated ${event.oldValue}`),
+        removed: (event) => heard.push(`removed ${event.oldValue}`), mapCleared: () => heard.push('cleared'),
+    };
+    const write = async () => {
+        await map.set('a', 1);
+        await map.set('a', 2);
+        await map.set('b', 3);
+        await map.remove('a');
+        await map.clear();
+    };
+    const ofA = ['added a', 'cleared', 'removed 2', 'updated 1'];
+    const both = ['added a', 'added b', 'cleared', 'removed 2', 'updated 1'];
+    for (const [message, wanted, add] of [
+        ['Map.addEntryListener', both, () => map.addEntryListener(ears, undefined, true)],
+        ['Map.addEntryListenerToKey', ofA, () => map.addEntryListener(ears, 'a', true)],
+        ['Map.addEntryListenerWithPredicate', both, () => map.addEntryListenerWithPredicate(ears, always, undefined, true)],
+        ['Map.addEntryListenerToKeyWithPredicate', ofA, () => map.addEntryListenerWithPredicate(ears, always, 'a', true)],
+    ]) {
+        let id;
+        await does(message, async () => { id = await add(); });
+        await write();
+        await until(() => isDeepStrictEqual([...heard].sort(), wanted));
+        await is(message, wanted, () => [...heard].sort());
+        await is('Map.removeEntryListener', true, () => map.removeEntryListener(id));
+        heard.length = 0;
+    }
+    await write();
+    await is('Map.removeEntryListener', [], () => heard);
+
+    // Objects.
+    const own = `${name} of its own`;
+    const events = [];
+    const id = await client.addDistributedObjectListener((event) => {
+        if (event.objectName === own) events.push(event.eventType);
+    });
+    const opened = await client.getMap(own);
+    await is('Client.getDistributedObjects', true,
+        async () => (await client.getDistributedObjects()).some((one) => one.getName() === own));
+    await does('Client.destroyProxy', () => opened.destroy());
+    await is('Client.addDistributedObjectListener', true,
+        () => until(() => isDeepStrictEqual(events, ['created', 'destroyed'])));
+    await is('Client.removeDistributedObjectListener', true, () => client.removeDistributedObjectListener(id));
+
+    // What Holdfast has not got: the user sees why.
+    await does('Map.lock', () => map.lock('k'));
+    await does('Map.tryLock', () => map.tryLock('k'));
+    await does('Map.unlock', () => map.unlock('k'));
+    await does('Map.forceUnlock', () => map.forceUnlock('k'));
+    await does('Map.addIndex', () => map.addIndex({ type: 'HASH', attributes: ['a'] }));
+    await does('Map.executeOnKey', () => map.executeOnKey('k', 'code'));
+    await does('Map.executeOnKeys', () => map.executeOnKeys(['k'], 'code'));
+    await does('Map.executeOnAllKeys', () => map.executeOnEntries('code'));
+    await does('Map.executeWithPredicate', () => map.executeOnEntries('code', always));
+    await does('Map.aggregate', () => map.aggregate(Aggregators.count()));
+    await does('Map.aggregateWithPredicate', () => map.aggregateWithPredicate(Aggregators.count(), always));
+    const other = Predicates.sql('this > 1');
+    await does('Map.keySetWithPredicate, other predicates', () => map.keySetWithPredicate(other));
+    await does('Map.addEntryListenerWithPredicate, other predicates',
+        () => map.addEntryListenerWithPredicate(ears, other, undefined, true));
+    const paging = Predicates.paging(always, 3);
+    await does('Map.keySetWithPagingPredicate', () => map.keySetWithPredicate(paging));
+    await does('Map.valuesWithPagingPredicate', () => map.valuesWithPredicate(paging));
+    await does('Map.entriesWithPagingPredicate', () => map.entrySetWithPredicate(paging));
+
+    // Structures.
+    const cp = client.getCPSubsystem();
+    for (const [structure, open] of Object.entries({
+        Queue: () => client.getQueue('s'), List: () => client.getList('s'), Set: () => client.getSet('s'),
+        MultiMap: () => client.getMultiMap('s'), ReplicatedMap: () => client.getReplicatedMap('s'),
+        Topic: () => client.getReliableTopic('s'), Ringbuffer: () => client.getRingbuffer('s'),
+        PNCounter: () => client.getPNCounter('s'), FlakeIdGenerator: () => client.getFlakeIdGenerator('s'),
+        AtomicLong: () => cp.getAtomicLong('s'), AtomicRef: () => cp.getAtomicReference('s'),
+        CountDownLatch: () => cp.getCountDownLatch('s'), FencedLock: () => cp.getLock('s'),
+        Semaphore: () => cp.getSemaphore('s'),
+    })) await does(structure, open);
+    await does('Sql', () => client.getSql().execute('SELECT 1'));
+    return found;
+};

@@ -1,0 +1,299 @@
+"""A judge of calls of the official Python client: by the names of the protocol's messages, whether they work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from hazelcast import HazelcastClient
+from hazelcast.aggregator import count
+from hazelcast.predicate import paging, sql, true
+from hazelcast.projection import single_attribute
+
+REFUSED = "supported by Holdfast"
+
+
+def until(question: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not (answer := question()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return answer
+
+
+class Judge:
+    """What was found of each call."""
+
+    def __init__(self, client: HazelcastClient, name: str) -> None:
+        self.client = client
+        self.map = client.get_map(name).blocking()
+        self.found = dict.fromkeys(
+            ("Client.authentication", "Client.createProxy", "Client.addClusterViewListener"), "works"
+        )
+
+    def all(self) -> dict[str, str]:
+        self.one_key()
+        self.conditions()
+        self.whole_maps()
+        self.timed()
+        self.listeners()
+        self.objects()
+        self.transactions()
+        self.refused()
+        self.structures()
+        return self.found
+
+    def judge(
+        self, name: str, wanted: object, call: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> None:
+        """Whether the call answers this. One that did not once does not, whatever it did before."""
+        try:
+            answer = call(*arguments, **named)
+        except Exception as error:  # noqa: BLE001  (it is what is found)
+            said = f"{error} {error.__context__}"  # Of a listener the second is the reason: see the page.
+            outcome = "refused" if REFUSED in said else f"failed: {type(error).__name__}: {error}"
+        else:
+            outcome = "works" if answer == wanted else f"wrong: {answer!r}, not {wanted!r}"
+        if self.found.get(name, "works") == "works":
+            self.found[name] = outcome
+
+    def one_key(self) -> None:
+        entries, judge = self.map, self.judge
+        judge("Map.put", None, entries.put, "k", 1)
+        judge("Map.put", 1, entries.put, "k", 2)
+        judge("Map.get", 2, entries.get, "k")
+        judge("Map.get", None, entries.get, "none")
+        judge("Map.containsKey", True, entries.contains_key, "k")
+        judge("Map.containsKey", False, entries.contains_key, "none")
+        judge("Map.containsValue", True, entries.contains_value, 2)
+        judge("Map.isLocked", False, entries.is_locked, "k")
+        judge("Map.remove", 2, entries.remove, "k")
+        judge("Map.remove", None, entries.remove, "k")
+        for value in ("text", 1.5, True, 7, uuid4(), [1, 2], {"an": "object"}, b"bytes"):
+            judge("Map.set", None, entries.set, "k", value)
+            judge("Map.get", value, entries.get, "k")
+        judge("Map.putTransient", None, entries.put_transient, "k", "t")
+        judge("Map.get", "t", entries.get, "k")
+        judge("Map.delete", None, entries.delete, "k")
+        judge("Map.get", None, entries.get, "k")
+        judge("Map.set", None, entries.set, "k", 1)
+        judge("Map.evict", True, entries.evict, "k")
+        judge("Map.evict", False, entries.evict, "k")
+
+    def conditions(self) -> None:
+        entries, judge = self.map, self.judge
+        judge("Map.replace", None, entries.replace, "c", 1)
+        judge("Map.putIfAbsent", None, entries.put_if_absent, "c", 1)
+        judge("Map.putIfAbsent", 1, entries.put_if_absent, "c", 2)
+        judge("Map.replace", 1, entries.replace, "c", 3)
+        judge("Map.replaceIfSame", False, entries.replace_if_same, "c", 1, 4)
+        judge("Map.replaceIfSame", True, entries.replace_if_same, "c", 3, 4)
+        judge("Map.removeIfSame", False, entries.remove_if_same, "c", 3)
+        judge("Map.removeIfSame", True, entries.remove_if_same, "c", 4)
+        judge("Map.tryPut", True, entries.try_put, "c", 5)
+        judge("Map.tryRemove", True, entries.try_remove, "c")
+        judge("Map.tryRemove", False, entries.try_remove, "c")
+
+    def whole_maps(self) -> None:
+        entries, judge = self.map, self.judge
+        everything = {f"key {number}": f"value {number}" for number in range(300)}
+        keys, values = sorted(everything), sorted(everything.values())
+
+        def listed(call: Callable[..., Iterable[Any]], *arguments: Any) -> list[Any]:
+            return sorted(call(*arguments))
+
+        judge("Map.isEmpty", True, entries.is_empty)
+        judge("Map.putAll", None, lambda: entries.put_all(everything) and None)
+        judge("Map.size", 300, entries.size)
+        judge("Map.getAll", {"key 1": "value 1"}, entries.get_all, ["key 1", "none"])
+        judge("Map.keySet", keys, listed, entries.key_set)
+        judge("Map.values", values, listed, entries.values)
+        judge("Map.entrySet", sorted(everything.items()), listed, entries.entry_set)
+        judge("Map.keySetWithPredicate", keys, listed, entries.key_set, true())
+        judge("Map.valuesWithPredicate", values, listed, entries.values, true())
+        judge("Map.entriesWithPredicate", sorted(everything.items()), listed, entries.entry_set, true())
+        judge("Map.flush", None, entries.flush)
+        judge("Map.loadAll", None, entries.load_all)
+        judge("Map.loadGivenKeys", None, entries.load_all, ["key 1"])
+        judge("Map.removeAll", None, entries.remove_all, true())
+        judge("Map.size", 0, entries.size)
+        entries.put_all(everything)
+        judge("Map.evictAll", None, entries.evict_all)
+        judge("Map.size", 0, entries.size)
+        entries.put_all(everything)
+        judge("Map.clear", None, entries.clear)
+        judge("Map.isEmpty", True, entries.is_empty)
+
+    def timed(self) -> None:
+        entries, judge = self.map, self.judge
+        judge("Map.put", None, entries.put, "t1", 1, 0.3)
+        judge("Map.set", None, entries.set, "t2", 1, 0.3)
+        judge("Map.putIfAbsent", None, entries.put_if_absent, "t3", 1, 0.3)
+        judge("Map.putWithMaxIdle", None, entries.put, "t4", 1, max_idle=0.3)
+        judge("Map.setWithMaxIdle", None, entries.set, "t5", 1, max_idle=0.3)
+        judge("Map.putIfAbsentWithMaxIdle", None, entries.put_if_absent, "t6", 1, max_idle=0.3)
+        judge("Map.putTransientWithMaxIdle", None, entries.put_transient, "t7", 1, max_idle=0.3)
+        judge("Map.putWithMaxIdle", None, entries.put, "stays", 1, 60, 30)
+        view = entries.get_entry_view("stays")
+        found = (view.key, view.value, view.ttl, view.max_idle, view.hits)
+        judge("Map.getEntryView", ("stays", 1, 60_000, 30_000, -1), lambda: found)
+        judge("Map.setTtl", True, entries.set_ttl, "stays", 90)
+        judge("Map.size", True, until, lambda: entries.size() == 1)
+        entries.clear()
+
+    def listeners(self) -> None:
+        entries, judge = self.map, self.judge
+        heard: list[str] = []
+        ears = {
+            "added_func": lambda event: heard.append(f"added {event.key} {event.value}"),
+            "updated_func": lambda event: heard.append(f"updated {event.old_value}"),
+            "removed_func": lambda event: heard.append(f"removed {event.old_value}"),
+            "clear_all_func": lambda _: heard.append("cleared"),
+        }
+
+        def write() -> None:
+            entries.set("a", 1)
+            entries.set("a", 2)
+            entries.set("b", 3)
+            entries.remove("a")
+            entries.clear()
+
+        of_a = ["added a 1", "updated 1", "removed 2", "cleared"]
+        for name, wanted, wish in (
+            ("Map.addEntryListener", [*of_a, "added b 3"], {}),
+            ("Map.addEntryListenerToKey", of_a, {"key": "a"}),
+            ("Map.addEntryListenerWithPredicate", [*of_a, "added b 3"], {"predicate": true()}),
+            ("Map.addEntryListenerToKeyWithPredicate", of_a, {"key": "a", "predicate": true()}),
+        ):
+            registration = entries.add_entry_listener(include_value=True, **ears, **wish)
+            write()
+            until(lambda wanted=wanted: sorted(heard) == sorted(wanted))  # type: ignore[misc]
+            judge(name, sorted(wanted), lambda: sorted(heard))
+            judge("Map.removeEntryListener", True, entries.remove_entry_listener, registration)
+            heard.clear()
+        write()
+        judge("Map.removeEntryListener", [], lambda: heard)
+
+    def objects(self) -> None:
+        client, judge = self.client, self.judge
+        name = f"{self.map.name} of its own"
+        events: list[str] = []
+        registration = client.add_distributed_object_listener(
+            lambda event: events.append(event.event_type) if event.name == name else None
+        ).result()
+        own = client.get_map(name).blocking()
+        judge(
+            "Client.getDistributedObjects",
+            True,
+            lambda: name in [one.name for one in client.get_distributed_objects()],
+        )
+        judge("Client.destroyProxy", True, own.destroy)
+        judge("Client.addDistributedObjectListener", True, until, lambda: events == ["CREATED", "DESTROYED"])
+        judge(
+            "Client.removeDistributedObjectListener",
+            True,
+            client.remove_distributed_object_listener(registration).result,
+        )
+
+    def transactions(self) -> None:
+        client, entries, judge = self.client, self.map, self.judge
+        name, kind = entries.name, "TransactionalMap."
+        transaction = client.new_transaction()
+        judge("Transaction.create", None, transaction.begin)
+        inside = transaction.get_map(name)
+        for call, wanted, method, arguments in (
+            ("put", None, inside.put, ("k", 1)),
+            ("get", 1, inside.get, ("k",)),
+            ("getForUpdate", 1, inside.get_for_update, ("k",)),
+            ("containsKey", True, inside.contains_key, ("k",)),
+            ("size", 1, inside.size, ()),
+            ("isEmpty", False, inside.is_empty, ()),
+            ("set", None, inside.set, ("s", 1)),
+            ("putIfAbsent", 1, inside.put_if_absent, ("s", 2)),
+            ("replace", 1, inside.replace, ("s", 2)),
+            ("replaceIfSame", True, inside.replace_if_same, ("s", 2, 3)),
+            ("removeIfSame", False, inside.remove_if_same, ("s", 2)),
+            ("remove", 3, inside.remove, ("s",)),
+            ("set", None, inside.set, ("d", 1)),
+            ("delete", None, inside.delete, ("d",)),
+            ("keySet", ["k"], inside.key_set, ()),
+            ("keySetWithPredicate", ["k"], inside.key_set, (true(),)),
+            ("values", [1], inside.values, ()),
+            ("valuesWithPredicate", [1], inside.values, (true(),)),
+        ):
+            judge(kind + call, wanted, method, *arguments)
+        judge("Transaction.commit", None, transaction.commit)
+        judge("Transaction.commit", 1, entries.get, "k")
+        undone = client.new_transaction()
+        undone.begin()
+        undone.get_map(name).put("k", 2)
+        judge("Transaction.rollback", None, undone.rollback)
+        judge("Transaction.rollback", 1, entries.get, "k")
+        other = client.new_transaction()
+        other.begin()
+        judge("TransactionalQueue", None, lambda: other.get_queue("s").size())
+        judge("TransactionalSet", None, lambda: other.get_set("s").size())
+        judge("TransactionalList", None, lambda: other.get_list("s").size())
+        judge("TransactionalMultiMap", None, lambda: other.get_multi_map("s").size())
+        other.rollback()
+
+    def refused(self) -> None:
+        """What Holdfast has not got: the user sees why."""
+        entries = self.map
+        for name, call in {
+            "Map.lock": lambda: entries.lock("k"),
+            "Map.tryLock": lambda: entries.try_lock("k"),
+            "Map.unlock": lambda: entries.unlock("k"),
+            "Map.forceUnlock": lambda: entries.force_unlock("k"),
+            "Map.addIndex": lambda: entries.add_index(["a"]),
+            "Map.addInterceptor": lambda: entries.add_interceptor("code"),
+            "Map.removeInterceptor": lambda: entries.remove_interceptor("id"),
+            "Map.executeOnKey": lambda: entries.execute_on_key("k", "code"),
+            "Map.executeOnKeys": lambda: entries.execute_on_keys(["k"], "code"),
+            "Map.executeOnAllKeys": lambda: entries.execute_on_entries("code"),
+            "Map.executeWithPredicate": lambda: entries.execute_on_entries("code", true()),
+            "Map.aggregate": lambda: entries.aggregate(count()),
+            "Map.aggregateWithPredicate": lambda: entries.aggregate(count(), true()),
+            "Map.project": lambda: entries.project(single_attribute("a")),
+            "Map.projectWithPredicate": lambda: entries.project(single_attribute("a"), true()),
+            "Map.keySetWithPredicate, other predicates": lambda: entries.key_set(sql("this > 1")),
+            "Map.addEntryListenerWithPredicate, other predicates": lambda: entries.add_entry_listener(
+                added_func=print, predicate=sql("this > 1")
+            ),
+            "Map.keySetWithPagingPredicate": lambda: entries.key_set(paging(true(), 3)),
+            "Map.valuesWithPagingPredicate": lambda: entries.values(paging(true(), 3)),
+            "Map.entriesWithPagingPredicate": lambda: entries.entry_set(paging(true(), 3)),
+        }.items():
+            self.judge(name, None, call)
+
+    def structures(self) -> None:
+        client, cp = self.client, self.client.cp_subsystem
+        for name, opened in {
+            "Queue": client.get_queue,
+            "List": client.get_list,
+            "Set": client.get_set,
+            "MultiMap": client.get_multi_map,
+            "ReplicatedMap": client.get_replicated_map,
+            "Topic": client.get_topic,
+            "Ringbuffer": client.get_ringbuffer,
+            "PNCounter": client.get_pn_counter,
+            "FlakeIdGenerator": client.get_flake_id_generator,
+            "ExecutorService": client.get_executor,
+            "VectorCollection": client.get_vector_collection,
+            "AtomicLong": cp.get_atomic_long,
+            "AtomicRef": cp.get_atomic_reference,
+            "CountDownLatch": cp.get_count_down_latch,
+            "FencedLock": cp.get_lock,
+            "Semaphore": cp.get_semaphore,
+            "CPMap": getattr(cp, "get_map", None),
+            "Sql": lambda _: client.sql.execute("SELECT 1").result(),
+        }.items():
+            if opened is not None:
+                self.judge(name, None, partial(opened, "s"))
+
+
+def calls(client: HazelcastClient, name: str) -> dict[str, str]:
+    """Each call that the client has and members might answer."""
+    return Judge(client, name).all()
