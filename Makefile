@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 NODE_TESTS := tests/interop/node
 JAVA_TESTS := tests/interop/java
+GO_TESTS := tests/interop/go
 
 WORKERS ?= 0
 TEST_WORKERS ?= 2
@@ -17,7 +18,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz example slow lock wheel clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,10 +26,10 @@ help: ## Show what can be made
 demo: install java ## Show the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: install java node java-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
+test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
-check: install java node java-client ## Style, types, layers, house rules, then all tests
+check: install java node java-client go-client ## Style, types, layers, house rules, then all tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -83,11 +84,25 @@ resize: install ## Grow and shrink a real cluster under load, with crashes, agai
 fuzz: install ## Say whatever harms to the three doors of a real cluster, beside a client who must not notice (MESSAGES=1000000)
 	@$(BIN)/holdfast fuzz --messages $(or $(MESSAGES),1000000) $(ARGS)
 
+fuzz-users: install ## Say as a user who may do little whatever there is to say, through TLS, and judge every answer (MESSAGES=200000)
+	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/python -m trustme -q -d "$$folder" -i 127.0.0.1 && \
+		$(BIN)/holdfast fuzz --users --messages $(or $(MESSAGES),200000) --tls-ca "$$folder/client.pem" \
+		--tls-certificate "$$folder/server.pem" --tls-key "$$folder/server.key" $(ARGS)
+
 example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
 	@$(BIN)/python examples/feature_store.py $(ARGS)
 
-slow: install java node java-clients ## The tests that take long
+slow: install java node java-clients go-client ## The tests that take long
 	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)
+
+interop: install node java-clients go-client ## The programs of the official clients, long forms too; names those whose toolchain is missing
+	@echo "the clients for .NET and C++ are not run: no program here uses them"
+	@$(BIN)/python -m pytest -q -rs -m "interop and (slow or not slow)" tests/interop $(ARGS)
+
+compatibility: install node java-clients go-client ## Find anew what works with which client, and write docs/compatibility.md
+	@INTEROP_RECORD=1 $(BIN)/python -m pytest -q -m "interop and (slow or not slow)" \
+		-k "table or each_call_of_the_python or near_cache_is_fed or changes_of_others or (go and each_call)" tests/interop
+	@$(BIN)/python -m tests.interop.compatibility
 
 lock: install ## Choose the newest versions again and write the lock files
 	@$(PIP) install -q 'uv>=0.9'
@@ -101,13 +116,16 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 
 clean: ## Remove what was built, measured or cached here
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
-		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target
+		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target $(GO_TESTS)/target
 	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src \( -name 'entries_compiled*.so' -o -name 'poll_compiled*.so' -o -name 'entry_table*.so' \) -delete
 
 # -- what has to be there first --------------------------------------------------------------------------------------
 
+# Bytecode of our own modules, too: where PYTHONDONTWRITEBYTECODE is set, each of the hundreds of members that the tests
+# start would compile all of them again, which is half of its start.
 install: $(VENV)/.installed $(VENV)/.lane
+	@$(BIN)/python -m compileall -q src
 
 # The data lane and the clients' sockets, compiled into src; where that cannot be, this says why, and plain Python does the same.
 $(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py \
@@ -152,6 +170,13 @@ java-client:
 
 java-clients:
 	@$(JAVA_BUILD)
+
+# And for the Go client: Go fetches it, and builds our side.
+go-client:
+	@if ! command -v go >/dev/null; then \
+		echo "go is not installed: the tests of the Go client will be skipped"; \
+	else cd $(GO_TESTS) && go build -o target/interop . || \
+		echo "Go could not build the Go client's side: its tests will be skipped"; fi
 
 JAVA_BUILD = if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then \
 		echo "mvn or javac is not installed: the tests of the Java client will be skipped"; \

@@ -64,10 +64,11 @@ def get_message(key: bytes, partition: int) -> bytes:
     return frame(head, WHOLE_MESSAGE) + frame(MAP.encode()) + frame(key, FINAL)
 
 
-def sign_in_message(cluster: str) -> bytes:
-    """Client.authentication without a user, as the Python client sends it."""
+def sign_in_message(cluster: str, user: tuple[str, str] | None = None) -> bytes:
+    """Client.authentication, as the Python client sends it; without a user, or with its name and password."""
     head = struct.pack("<iqi", AUTHENTICATE, 1, -1) + b"\x00" + random.randbytes(16) + b"\x01"
-    names = frame(cluster.encode()) + NULL + NULL + frame(b"PYH") + frame(b"5.7.0") + frame(b"bench")
+    credentials = b"".join(frame(part.encode()) for part in user) if user else NULL + NULL
+    names = frame(cluster.encode()) + credentials + frame(b"PYH") + frame(b"5.7.0") + frame(b"bench")
     return b"CP2" + frame(head, WHOLE_MESSAGE) + names + frame(b"", BEGIN) + frame(b"", END | FINAL)
 
 

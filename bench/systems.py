@@ -45,6 +45,8 @@ class System:
     """Redis: whether each SET is followed by a WAIT for the replica."""
     warm_up_s: float = 0.3
     """How long each case is played before it is counted."""
+    user: tuple[str, str] | None = None
+    """Name and password, for members with users."""
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
@@ -83,7 +85,7 @@ class System:
         door = socket.create_connection(address, timeout=10)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.is_redis:
-            _sign_in(door)
+            _sign_in(door, self.user)
         return door
 
 
@@ -105,9 +107,13 @@ def holdfast(
     journal: str = "off",
     name: str = "Holdfast",
     partitions: int = 271,
+    more: str = "",
+    user: tuple[str, str] | None = None,
 ) -> Iterator[System]:
-    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own."""
-    config = f"[partitions]\ncount = {partitions}\n"
+    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own. `more`:
+    further settings. `user`: whose connections they are, where these have users.
+    """
+    config = f"{more}[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
     config += f"[limits]\nconnections = {MOST_CONNECTIONS}\nconnections_per_address = {MOST_CONNECTIONS}\n"
     config += f"half_open_connections = {MOST_CONNECTIONS}\n"
@@ -116,13 +122,16 @@ def holdfast(
         if journal != "off":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-data-"))
         with server_core():
-            cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder))
+            cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder, user=user))
         cluster.wait_safe(60)
         names = [member.uuid for member in cluster.members]
-        with Client(cluster.members[0].client_address) as client:
+        name_and_password = user or (None, None)
+        with Client(
+            cluster.members[0].client_address, username=name_and_password[0], password=name_and_password[1]
+        ) as client:
             owners = [names.index(row.owner or "") for row in client.table()]
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
-        yield System(name, [member.pid for member in cluster.members], addresses, owners)
+        yield System(name, [member.pid for member in cluster.members], addresses, owners, user=user)
 
 
 @contextmanager
@@ -295,9 +304,9 @@ def _ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20
     raise RuntimeError(f"redis-server on port {port} answered {answer!r} instead of {wanted!r}")
 
 
-def _sign_in(door: socket.socket) -> None:
+def _sign_in(door: socket.socket, user: tuple[str, str] | None = None) -> None:
     """Authenticate a raw connection; the generator's frames follow on it."""
-    door.sendall(frames.sign_in_message(CLUSTER_NAME))
+    door.sendall(frames.sign_in_message(CLUSTER_NAME, user))
     status: int | None = None
     last = False
     while not last:

@@ -72,6 +72,7 @@ def test_the_protocol_goes_through_the_tap(form: str) -> None:
 
 
 LONG = (
+    "move-alone",
     "both-shifts-owner",
     "both-shifts-backup",
     "shift-up-backup",
@@ -94,7 +95,7 @@ def test_every_sixteenth_single_fault(form: str) -> None:
     for stage in stages(1, (form,)):
         tally.join(sweep(stage, MAIN_KINDS, sample=SAMPLE))
     assert [f"{verdict.key}: {verdict.problems[0]}" for verdict in tally.failed] == []
-    assert tally.cases > 5 * tally.boundaries / SAMPLE
+    assert tally.cases >= 5 * tally.boundaries / SAMPLE
 
 
 @pytest.mark.parametrize(
@@ -146,11 +147,13 @@ BITES = {
     "destination-first": ("move-backup/neither/0/cut-6s@2", "crash"),
 }
 """Rule -> where its harm shows: a stage, perhaps with a first fault, and the kind of fault to add to it."""
+LONG_RULES = ("destination-first", "all-ack")
+"""Theirs takes long; `test_rules` shows the harm of the second, too."""
 
 
 @pytest.mark.parametrize(
     "rule",
-    [pytest.param(rule, marks=pytest.mark.slow) if rule == "destination-first" else rule for rule in BITES],
+    [pytest.param(rule, marks=pytest.mark.slow) if rule in LONG_RULES else rule for rule in BITES],
 )
 def test_the_matrix_finds_the_rule_that_is_missing(rule: str) -> None:
     key, kind = BITES[rule]

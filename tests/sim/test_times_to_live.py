@@ -8,7 +8,7 @@ from tests.sim.stage import Stage
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.expiry import Expiry
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Journal, simulated_settings
 from holdfast.sim.workload import MAP

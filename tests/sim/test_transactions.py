@@ -21,7 +21,12 @@ from tests.sim.transaction_stage import (
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.topology import MappedOn, TopologyVersion
-from holdfast.core.model.transaction_orders import BeginTransaction, StoreTogether, TransactionFate
+from holdfast.core.model.transaction_orders import (
+    BeginTransaction,
+    RollBackTransaction,
+    StoreTogether,
+    TransactionFate,
+)
 from holdfast.core.model.transactions import BranchState, LockKeys, StepFate, StepResult, encode
 from holdfast.core.services.transaction_branches import Branches
 from holdfast.core.transaction import coordinator
@@ -77,6 +82,18 @@ def test_nothing_is_left_of_one_that_is_rolled_back() -> None:
     assert told.fate is TransactionFate.DONE
     assert values(stage, two.process, a, b) == [None, None]
     assert one.commit(tx).answer.fate is TransactionFate.ROLLED_BACK
+    clean(stage)
+
+
+def test_of_why_one_was_rolled_back_only_so_much_is_kept() -> None:
+    """It is kept of 10,000, and clients say it."""
+    stage, (one, _, _) = stage_of()
+    tx = one.begin()
+    one.order(RollBackTransaction(tx, "x" * 1_000_000))
+    stage.wait(1)
+    told = one.commit(tx).answer
+    assert told.fate is TransactionFate.ROLLED_BACK
+    assert told.why == "x" * 200
     clean(stage)
 
 

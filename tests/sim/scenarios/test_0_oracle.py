@@ -16,7 +16,8 @@ from tests.sim.scenarios.scene import Scene
 from holdfast.check.convergence import judge
 from holdfast.core.member import Member
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.expiry import Expiry
+from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.partition import PartitionCopy
 
 
@@ -121,8 +122,10 @@ def a_value_differs(scene: Scene) -> Callable[[], None]:
 def an_expiry_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
     key = next(iter(held.state.entries))
-    held.state.expiries[key] = Expiry(1, 0, 0, 0)
-    return held.state.expiries.clear
+    endings = held.state.endings
+    assert isinstance(endings, HeapedEndings)
+    endings.expiries[key] = Expiry(1, 0, 0, 0)
+    return endings.expiries.clear
 
 
 def a_copy_is_of_another_epoch(scene: Scene) -> Callable[[], None]:
