@@ -152,6 +152,61 @@ def test_a_mistake_in_the_environment_is_named(variable: str, value: str, messag
         load(environ={variable: value})
 
 
+def test_all_mistakes_are_told_at_once_whatever_they_are_and_wherever_they_stand() -> None:
+    text = """
+[member]
+nmae = "x"
+client_port = 99999
+[clutser]
+name = "x"
+[cluster]
+seeds = ["a:1", "b"]
+heartbeat_ms = 9000
+suspect_after_ms = "soon"
+[maps.orders]
+reads = "local"
+backups = 4
+async_backups = 5
+"""
+    with pytest.raises(ConfigError) as told:
+        load(text, {"HOLDFAST_MAPS_x_BACKUPS": "9"}, {"membr.host": "x"}, origin="h.toml")
+    first, *lines = str(told.value).splitlines()
+    assert first == "9 settings are wrong:"
+    for line, expected in zip(
+        lines,
+        (
+            "h.toml: unknown key member.nmae; did you mean name?",
+            "h.toml: member.client_port = 99999 is not allowed",
+            "h.toml: unknown section [clutser]; did you mean cluster?",
+            "h.toml: cluster.suspect_after_ms = 'soon' is not allowed",
+            "HOLDFAST_MAPS_x_BACKUPS: maps.x.backups = '9' is not allowed",
+            "the command line: unknown key membr.host",
+            "maps.orders.backups = 4 and maps.orders.async_backups = 5 are 9 together",
+            "maps.orders.reads = 'local' is not allowed",
+            "cluster.seeds = 'b' is not allowed",
+        ),
+        strict=True,
+    ):
+        assert line.strip().startswith(expected), line
+    assert "twice" not in str(told.value), "what was left out is not held against another key"
+
+
+def test_a_variable_in_upper_case_means_the_map_that_the_file_writes_otherwise() -> None:
+    def backups(variable: str, text: str = "") -> dict[str, int]:
+        settings = load(text, {variable: "3"})
+        return {name: one.backups for name, one in settings.maps.items() if name != "default"}
+
+    orders = "[maps.orders]\nttl_ms = 5\n"
+    assert backups("HOLDFAST_MAPS_orders_BACKUPS") == {"orders": 3}
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS", orders) == {"orders": 3}
+    assert backups("HOLDFAST_MAPS_Orders_BACKUPS", orders) == {"orders": 1, "Orders": 3}
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS") == {"ORDERS": 3}
+    both = orders + "[maps.ORDERS]\nttl_ms = 5\n"
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS", both) == {"orders": 1, "ORDERS": 3}
+    two = orders + "[maps.Orders]\nttl_ms = 5\n"
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS", two) == {"orders": 1, "Orders": 1, "ORDERS": 3}
+
+
 def test_a_mistake_in_a_flag_is_named() -> None:
     with pytest.raises(ConfigError, match=re.escape("the command line: member.client_port = 70000")):
         load(overrides={"member.client_port": 70_000})

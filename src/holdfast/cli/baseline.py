@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, address_option, timeout_option
+from holdfast.cli.orders import EXIT_FAILED, timeout_option
 from holdfast.cli.status import Status, ask, of_baseline
 from holdfast.client.operator import order_cluster
 from holdfast.client.routing import parse_addresses

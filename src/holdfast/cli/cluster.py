@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.baseline import baseline
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, Give, address_option, timeout_option, together
+from holdfast.cli.orders import EXIT_FAILED, Give, timeout_option, together
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
 from holdfast.client.operator import MemberStatus, order, order_cluster

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING, address_option
+from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 

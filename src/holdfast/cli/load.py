@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.core.model.transaction_orders import TOGETHER_MAX
@@ -18,14 +19,7 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
 @click.option(
     "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that identify a row (not for binary)."
 )
-@click.option(
-    "-a",
-    "--address",
-    default="127.0.0.1:5701",
-    show_default=True,
-    metavar="HOST:PORT[,...]",
-    help="Client doors of members; the others are found from there.",
-)
+@address_option
 @click.option(
     "--mode",
     type=click.Choice(["append", "overwrite", "ignore", "error"]),

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, address_option
+from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.status import gather
 from holdfast.client.agreed_client import ask_metastore
 from holdfast.client.routing import parse_addresses

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import click
 
 from holdfast.client.operator import MemberStatus
-from holdfast.client.routing import DEFAULT_PORT
 from holdfast.errors import HoldfastError, Standing
 
 EXIT_FAILED = 1
@@ -27,42 +25,6 @@ JOIN_S = 0.1
 
 Give = Callable[..., str]
 """Gives an order, tells `progress` the member's status meanwhile, and answers how the member ended, if it did."""
-
-DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-_ADDRESSES = "HOST:PORT[,...]"
-_WHOM = "The client door of any member, or of several: the first that answers is asked."
-
-address_option = click.option(
-    "-a",
-    "--address",
-    default=DEFAULT_ADDRESS,
-    show_default=True,
-    metavar=_ADDRESSES,
-    help=_WHOM,
-)
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def address_argument(command: Command) -> Command:
-    """ADDRESS as an argument, which commands that only look have, or with `-a` like everywhere else; not both."""
-
-    @functools.wraps(command)
-    def with_address(*, address: str | None, option: str | None, **others: Any) -> Any:
-        if address and option and address != option:
-            raise click.UsageError(
-                f"two addresses: {address} and -a {option}; name one, or several with commas"
-            )
-        return command(address=address or option or DEFAULT_ADDRESS, **others)
-
-    for parameter in (
-        click.option(
-            "-a", "--address", "option", metavar=_ADDRESSES, help=f"{_WHOM}  [default: {DEFAULT_ADDRESS}]"
-        ),
-        click.argument("address", required=False),
-    ):
-        with_address = parameter(with_address)
-    return cast("Command", with_address)
 
 
 def timeout_option(

@@ -10,6 +10,7 @@ from typing import TextIO
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.plan_input import EXAMPLE, parse
 from holdfast.cli.plan_live import Events, look
@@ -17,17 +18,20 @@ from holdfast.cli.plan_timeline import Label, Summary, as_data, as_text
 from holdfast.core.placement.dryrun import Outlook
 from holdfast.errors import ConfigError
 
+NAMED_BY_OPTION = "-"
+"""What `--live` has without an address of its own, which it may still be given."""
+
 
 @click.command(short_help="Show how partitions would move, step by step.")
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
     "--live",
-    "address",
     is_flag=False,
-    flag_value="127.0.0.1:5701",
-    metavar="[ADDRESS]",
-    help="Plan for a running cluster: ADDRESS is the client door of any member.  [default: 127.0.0.1:5701]",
+    flag_value=NAMED_BY_OPTION,
+    metavar="",
+    help="Plan for a running cluster, through a member that -a names.",
 )
+@address_option
 @click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="If N members joined.")
 @click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="Their group: once for all, or for each."
@@ -47,7 +51,8 @@ from holdfast.errors import ConfigError
 def plan(
     file: Path | None,
     *,
-    address: str | None,
+    live: str | None,
+    address: str,
     join: int | None,
     groups: tuple[str, ...],
     names: tuple[str, ...],
@@ -73,14 +78,14 @@ def plan(
     holdfast plan table.json
     holdfast plan --json < table.json | head -1
     holdfast plan --live --join 1 --summary
-    holdfast plan --live 10.0.0.7:5701 --drain one --crash two
+    holdfast plan --live -a 10.0.0.7:5701 --drain one --crash two
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
     events = Events(join or 0, groups, drain, crash, names)
     if groups and not join:
         raise ConfigError("--group needs --join: it is the group of the members that join")
     if names and not join:
         raise ConfigError("--name needs --join: it is the name of the members that join")
-    if address is None:
+    if live is None:
         if join or drain or crash:
             raise ConfigError(
                 "--join, --drain and --crash need --live: in a file, change members and leaving instead"
@@ -89,7 +94,7 @@ def plan(
         return
     if file is not None:
         raise ConfigError(f"both {file} and --live are given: leave one out")
-    cluster = look(address, credentials)
+    cluster = look(address if live == NAMED_BY_OPTION else live, credentials)
     outlooks = cluster.outlooks(events)
     for warning in cluster.warnings(events):
         click.echo(f"Note: {warning}", err=True)

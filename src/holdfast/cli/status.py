@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.addresses import address_argument
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_argument
 from holdfast.client.blocking import Client
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.ids import Address
 from holdfast.core.placement.event_log import ranges_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 
 ANSWER_S = 5.0
 """How long one member may take to answer before it is shown as silent."""
@@ -122,6 +124,43 @@ def ask(address: str, credentials: Credentials) -> Status:
         operates=True,
     ) as client:
         return client.status()
+
+
+def doors_of(wanted: Sequence[str], address: str, credentials: Credentials) -> list[Address]:
+    """The client doors of these members, each named by member.name, the first digits of its UUID, or HOST:PORT.
+
+    A member is asked only when there are names. Raises ConfigError for a name that is nobody's, or several members'.
+    """
+    members: list[dict[str, Any]] | None = None
+    doors: list[Address] = []
+    for text in wanted:
+        if ":" in text:
+            doors += parse_addresses(text)
+            continue
+        if members is None:
+            members = ask(address, credentials)["members"]
+        one = find_member(text, members)
+        doors.append(Address(one["host"], one["client_port"]))
+    return list(dict.fromkeys(doors))
+
+
+UUID_DIGITS_MIN = 4
+
+
+def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The one of these rows of a status that is called so: name, first digits of the UUID, or HOST:PORT of its door.
+
+    Raises ConfigError.
+    """
+    found = [one for one in members if wanted in (one["name"], f"{one['host']}:{one['client_port']}")]
+    if not found and len(wanted) >= UUID_DIGITS_MIN:
+        found = [one for one in members if one["uuid"].startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{one['name']} ({one['uuid'][:8]})" for one in members)
+    raise ConfigError(
+        f"{'several members are' if found else 'no member is'} called {wanted!r}; members are {names}"
+    )
 
 
 def picture(report: Report) -> Group:

@@ -12,8 +12,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
+from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED
 from holdfast.cli.status import gather
 from holdfast.client.client_transactions import order_transaction
 from holdfast.core.model.ids import Address

@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
+from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED
 from holdfast.client.blocking import Client
 from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.holdings import check_maps

@@ -12,8 +12,8 @@ from typing import Any, assert_never
 import click
 import msgspec
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_option
 from holdfast.client.blocking import Client
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.routing import parse_addresses

@@ -13,8 +13,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_option
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.zone_questions import (

@@ -26,7 +26,8 @@ MAGIC = doors.MEMBER
 """Also the version of the greeting."""
 UUID_BYTES = 36
 NONCE_BYTES = 32
-OPENING_BYTES = len(MAGIC) + UUID_BYTES + NONCE_BYTES
+OPENING_BYTES = doors.OPENING_BYTES
+assert len(MAGIC) + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, "what strangers may read over"
 PROOF_BYTES = 32
 PROOFS_MAX = 2
 WELCOME = b"\x00"

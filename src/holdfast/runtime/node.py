@@ -214,6 +214,7 @@ class Node(MemberGrid):
             came=self.came,
             serve=self.data_lane.serve,
         )
+        self._door.member_port, network.client_port = member_port, client_port
         if isinstance(server, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
             server.serve(self._door, self.sockets.module, self.data_lane.serve)
