@@ -25,18 +25,13 @@ _WHOM = (
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _joined(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str:
-    """All that were given, as one list with commas."""
-    return ",".join(given)
-
-
 address_option = click.option(
     "-a",
     "--address",
     multiple=True,
     envvar=VARIABLE,
     default=(DEFAULT_ADDRESS,),
-    callback=_joined,
+    callback=lambda _ctx, _parameter, given: ",".join(given),
     metavar=_METAVAR,
     help=_WHOM,
 )

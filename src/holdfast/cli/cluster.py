@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.baseline import baseline
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, Give, timeout_option, together
+from holdfast.cli.orders import EXIT_FAILED, Give, given_up, timeout_option, together
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
 from holdfast.client.operator import MemberStatus, order, order_cluster
@@ -43,8 +44,7 @@ def cluster() -> None:
       holdfast cluster reset-lost              use lost partitions again
       holdfast cluster baseline                who owns data, also while it is away
 
-    Exit status: 0 when it is so; 1 when it is not, was refused, or nobody answers; 2 when the call is wrong; 3 when it
-    is not so in time, and the order stands. Credentials are needed when the members have any configured.
+    Credentials are needed when the members have any configured.
     """
 
 
@@ -71,8 +71,11 @@ def _status(address: str, credentials: Credentials) -> dict[str, Any]:
 )
 @address_option
 @timeout_option(60)
+@json_option
 @credentials
-def state(wanted: str | None, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def state(
+    wanted: str | None, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
+) -> None:
     r"""Show the state of the cluster, or put it into another one: answers when every member is in it.
 
     \b
@@ -86,19 +89,23 @@ def state(wanted: str | None, *, address: str, timeout_s: float, credentials: Cr
       holdfast cluster state frozen -a 127.0.0.1:5702
     """
     if wanted is None:
-        print(_status(address, credentials)["cluster_state"])
+        now = _status(address, credentials)["cluster_state"]
+        tell_json({"state": now}) if as_json else print(now)
         return
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.STATE, state=wanted, timeout_s=timeout_s)
-    print(f"the cluster is {wanted}")
+    tell_json({"state": wanted}) if as_json else print(f"the cluster is {wanted}")
 
 
 @cluster.command("accept-loss", short_help="Go on without what is missing. What only it held is lost.")
 @address_option
 @timeout_option(60)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
-def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
+def accept_loss(
+    *, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials
+) -> None:
     r"""Do not wait any longer for members whose files may hold acknowledged writes, or for damaged parts of files.
 
     After a stop of the whole cluster the partitions wait until everybody is back who was in it last; a partition whose
@@ -117,7 +124,11 @@ def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Crede
         )
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.ACCEPT_LOSS, timeout_s=timeout_s)
-    print("every partition has an owner")
+    _tell_done("every partition has an owner", as_json=as_json)
+
+
+def _tell_done(told: str, *, as_json: bool) -> None:
+    tell_json({"done": True, "told": told}) if as_json else print(told)
 
 
 def _numbers(text: str) -> list[int]:
@@ -153,9 +164,17 @@ def _numbers(text: str) -> list[int]:
 @address_option
 @timeout_option(60, "What is not reset by then stays lost.")
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
 def reset_lost(
-    *, listed: str, maps: tuple[str, ...], address: str, timeout_s: float, yes: bool, credentials: Credentials
+    *,
+    listed: str,
+    maps: tuple[str, ...],
+    address: str,
+    timeout_s: float,
+    yes: bool,
+    as_json: bool,
+    credentials: Credentials,
 ) -> None:
     r"""Let maps with a loss policy use their lost partitions again.
 
@@ -171,23 +190,25 @@ def reset_lost(
         click.confirm(
             "Use lost partitions again? Clients take for whole what there is of them", abort=True, err=True
         )
-    order_cluster(
-        parse_addresses(address),
-        credentials.for_client(),
-        own.Want.RESET_LOST,
-        partitions=partitions,
-        maps=maps,
-        timeout_s=timeout_s,
-    )
-    print("lost partitions are reset")
+    with given_up():
+        order_cluster(
+            parse_addresses(address),
+            credentials.for_client(),
+            own.Want.RESET_LOST,
+            partitions=partitions,
+            maps=maps,
+            timeout_s=timeout_s,
+        )
+    _tell_done("lost partitions are reset", as_json=as_json)
 
 
 @cluster.command(short_help="End all members. What is in memory only is gone.")
 @address_option
 @timeout_option(120)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
-def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
+def shutdown(*, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials) -> None:
     r"""End the whole cluster: nothing can be written any more, and then every member leaves.
 
     What journalled maps hold is in the members' files, and there again when all members are started. What all others
@@ -213,7 +234,7 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credenti
         )
         for name, member in names.items()
     }
-    sys.exit(together(gives, "has ended", _waits))
+    sys.exit(together(gives, "has ended", _waits, as_json=as_json))
 
 
 def _what_is_gone(seen: dict[str, Any]) -> str:
@@ -227,7 +248,7 @@ def _waits(status: MemberStatus) -> str:
     return f"still there: {why}" if why else "still there"
 
 
-@cluster.command(short_help="Could a crash cost something now? Exit status 0: no.")
+@cluster.command(short_help="Could a crash cost something now?")
 @address_option
 @click.option(
     "--wait",
@@ -237,11 +258,12 @@ def _waits(status: MemberStatus) -> str:
     metavar="SECONDS",
     help="Wait until it is safe, at most so long.",
 )
+@json_option
 @credentials
-def safe(*, address: str, wait_s: float, credentials: Credentials) -> None:
+def safe(*, address: str, wait_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Say whether the whole cluster is safe: every partition has all its copies, and nothing is moving.
 
-    Exit status 0 when it is; 1, with the reason, when it is not or nobody answers. Cheap enough for every second.
+    Cheap enough for every second.
 
     \b
       holdfast cluster safe || echo "do not stop anything now"
@@ -252,12 +274,12 @@ def safe(*, address: str, wait_s: float, credentials: Credentials) -> None:
         while True:
             why = _why_unsafe(client)
             if not why:
-                print("safe")
+                tell_json({"safe": True, "why": ""}) if as_json else print("safe")
                 return
             if time.monotonic() >= deadline:
                 break
             time.sleep(LOOK_S)
-    print(f"not safe: {why}")
+    tell_json({"safe": False, "why": why}) if as_json else print(f"not safe: {why}")
     sys.exit(EXIT_FAILED)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
 from holdfast.cli.spark import show_progress, spark_job, spark_options
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 EXIT_UNDECIDED = EXIT_STANDING
 """Nothing is known to be wrong, but not everything could be compared."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 folder_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 
 
@@ -56,8 +56,6 @@ def export() -> None:
       holdfast export verify /backup/monday
 
     `verify` needs no cluster. A map named `verify` is given after --to.
-
-    Exit status: 0 done, or (verify) all as written; 1 failed, or damaged; 2 the call is wrong.
     """
 
 
@@ -115,10 +113,7 @@ def run_(
 @spark_options
 @json_option
 def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as_json: bool) -> None:
-    """Read every file of an export, and compare bytes, rows and digests with its manifest. Needs no cluster.
-
-    Exit status: 0 all as written; 1 something is damaged or missing.
-    """
+    """Read every file of an export, and compare bytes, rows and digests with its manifest. Needs no cluster."""
     _look(folder)
     with spark_job(master, memory, "verify") as spark:
         from holdfast.spark.pipeline.verified_export import plain, verify_export
@@ -176,9 +171,6 @@ def restore(
     \b
       holdfast restore /backup/monday
       holdfast restore /backup/monday --map flights --rename flights=flights_monday
-
-    Exit status: 0 the grid holds what the export holds; 1 it does not, or the restore failed; 2 the call is wrong; 3 it
-    could not be judged, because others wrote, or entries with a time to live have ended.
     """
     renames = dict(_renamed(text) for text in rename)
     _look(folder)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.core.model.transaction_orders import TOGETHER_MAX
@@ -70,7 +71,7 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
     type=click.IntRange(1),
     help="Tasks that write Parquet files (not others); a few for each slot.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 @spark_options
 @credentials
 def load(

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
 from holdfast.cli.status import ask, doors_of
@@ -28,8 +29,7 @@ def member() -> None:
       holdfast member demote 127.0.0.1:5702
       holdfast member promote two -a 10.0.0.1:5701
 
-    Exit status: 0 when it is so; 1 when it was refused, or a member does not answer; 2 when the call is wrong; 3 when
-    it is not so in time, and the order stands. Credentials are needed when the members have any configured.
+    Credentials are needed when the members have any configured.
     """
 
 
@@ -44,8 +44,11 @@ def _give(
 @click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
 @address_option
 @timeout_option(600)
+@json_option
 @credentials
-def drain(members: tuple[str, ...], *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def drain(
+    members: tuple[str, ...], *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
+) -> None:
     r"""Let these members leave the cluster, each when everything it holds is safe on others. Their processes end.
 
     Several leave at the same time; none waits for another one. Where a zone is left with fewer members than it shall
@@ -58,7 +61,7 @@ def drain(members: tuple[str, ...], *, address: str, timeout_s: float, credentia
     doors = doors_of(members, address, credentials)
     for warning in _zones_that_shrink(doors, credentials):
         print(f"Warning: {warning}", file=sys.stderr, flush=True)
-    sys.exit(together(_give(doors, credentials, own.Want.LEAVE, timeout_s), "has left"))
+    sys.exit(together(_give(doors, credentials, own.Want.LEAVE, timeout_s), "has left", as_json=as_json))
 
 
 def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterator[str]:
@@ -91,8 +94,9 @@ def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterat
 @click.argument("member", metavar="MEMBER")
 @address_option
 @timeout_option(600, "The order is taken back after that.")
+@json_option
 @credentials
-def demote(member: str, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def demote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Make a member a lite one when its partitions are safe elsewhere: it goes on serving clients, and holds nothing.
 
     The last data member stays one.
@@ -101,15 +105,18 @@ def demote(member: str, *, address: str, timeout_s: float, credentials: Credenti
       holdfast member demote 127.0.0.1:5702
     """
     doors = doors_of((member,), address, credentials)
-    sys.exit(together(_give(doors, credentials, own.Want.LITE, timeout_s), "is a lite member"))
+    sys.exit(
+        together(_give(doors, credentials, own.Want.LITE, timeout_s), "is a lite member", as_json=as_json)
+    )
 
 
 @member.command(short_help="Let a lite member hold partitions.")
 @click.argument("member", metavar="MEMBER")
 @address_option
 @timeout_option(60)
+@json_option
 @credentials
-def promote(member: str, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def promote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Make a lite member one that holds partitions. It is given its share afterwards: see `holdfast cluster watch`.
 
     \b
@@ -120,4 +127,4 @@ def promote(member: str, *, address: str, timeout_s: float, credentials: Credent
         return "still a lite member"
 
     gives = _give(doors_of((member,), address, credentials), credentials, own.Want.DATA, timeout_s)
-    sys.exit(together(gives, "may hold partitions now", progress))
+    sys.exit(together(gives, "may hold partitions now", progress, as_json=as_json))

@@ -63,12 +63,17 @@ def _waits(member: Member) -> bool:
 
 
 def status_of(
-    member: Member, files: dict[str, object] | None = None, memory: dict[str, object] | None = None
+    member: Member,
+    files: dict[str, object] | None = None,
+    memory: dict[str, object] | None = None,
+    *,
+    version: str = "",
+    uptime_s: float = 0.0,
 ) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
 
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
-    None when nobody measures.
+    None when nobody measures. version: of its program. uptime_s: since its start.
     """
     picture = member.picture
     rows = member.picture.assignments
@@ -81,6 +86,8 @@ def status_of(
     return {
         "uuid": member.me,
         "name": picture.info.name,
+        "version": version,
+        "uptime_s": round(uptime_s, 3),
         "state": picture.state,
         "leaving": picture.leaving,
         "wish": picture.intent.value,
@@ -142,6 +149,7 @@ def status_of(
             "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
             "all": sum(copy.entry_count() for copy in member.picture.held.values()),
         },
+        "updates": sum(held.counter for copy in picture.leading if copy is not None for held in copy),
         "metastore": member.picture.metastore(),
         "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),

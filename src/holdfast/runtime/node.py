@@ -45,6 +45,7 @@ from holdfast.runtime.tls import MemberTls
 from holdfast.runtime.tls_wire import TlsDoor
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
+from holdfast.version import __version__
 from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
@@ -112,6 +113,7 @@ class Node(MemberGrid):
         self._room = Room.PLENTY
         self.services = tuple(services)
         self.started = False
+        self._begun_s = time.monotonic()
         """Whether it was started, however long ago: it is started once."""
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
@@ -598,7 +600,13 @@ class Node(MemberGrid):
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(self.member, files, self.gauge.figures())
+        told = status_of(
+            self.member,
+            files,
+            self.gauge.figures(),
+            version=__version__,
+            uptime_s=time.monotonic() - self._begun_s,
+        )
         return told | {
             "doors": dict(sorted(self.strangers.counts.items())),
             "stalls": self._stalls.figures() if self._stalls is not None else None,
