@@ -93,8 +93,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 1
     join_timeout_ms: Annotated[
-        Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
-    ] = 60_000
+        int,
+        Meta(
+            ge=0,
+            le=86_400_000,
+            description="How long a starting member looks for a cluster before it gives up, and ends. 0: for ever, as "
+            "after a power cut that some hosts are slow to come back from. Who is in a cluster waits for others there "
+            "as long as that takes.",
+        ),
+    ] = 0
     missing_stores: Annotated[
         Literal["wait", "accept"],
         Meta(
