@@ -12,8 +12,9 @@ from holdfast.cli.audit import audit
 from holdfast.cli.changes import changes
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.data import data
 from holdfast.cli.demo import chaos, demo, fuzz, resize
-from holdfast.cli.export import export, restore
+from holdfast.cli.export import backup, export, restore
 from holdfast.cli.journal import journal
 from holdfast.cli.load import load
 from holdfast.cli.making_verifiers import make_verifier
@@ -79,6 +80,7 @@ COMMANDS = (
     status,
     cluster,
     member,
+    data,
     verify_command,
     repair_command,
     journal,
@@ -97,6 +99,7 @@ COMMANDS = (
     audit,
     changes,
     export,
+    backup,
     restore,
     demo,
     chaos,
