@@ -14,6 +14,7 @@ from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.baseline import baseline
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, Give, given_up, timeout_option, together
+from holdfast.cli.status import find_member
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
 from holdfast.client.operator import MemberStatus, order, order_cluster
@@ -42,6 +43,7 @@ def cluster() -> None:
       holdfast cluster shutdown                end all members
       holdfast cluster accept-loss             go on without what is missing
       holdfast cluster reset-lost              use lost partitions again
+      holdfast cluster dead three              go on at once without a member that has ended
       holdfast cluster baseline                who owns data, also while it is away
 
     Credentials are needed when the members have any configured.
@@ -129,6 +131,43 @@ def accept_loss(
 
 def _tell_done(told: str, *, as_json: bool) -> None:
     tell_json({"done": True, "told": told}) if as_json else print(told)
+
+
+@cluster.command(short_help="Go on without a member that has ended, at once.")
+@click.argument("member", metavar="MEMBER")
+@address_option
+@timeout_option(30, "Then it is removed when it has been silent for cluster.suspect_after_ms.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
+@credentials
+def dead(
+    member: str, *, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials
+) -> None:
+    r"""Say that a member has ended, so that nobody waits until it has been silent for cluster.suspect_after_ms.
+
+    MEMBER is a name, the first digits of a UUID, or the address of a client door. It is refused for a member that was
+    heard of within three heartbeats. A majority of the members must agree, as always. Should the member live after all,
+    it does not come back: its process ends with status 1 when it hears of it, and serves nothing till then.
+
+    \b
+      holdfast cluster dead three
+      holdfast cluster dead 10.0.0.3:5701 --yes -a 10.0.0.1:5701
+    """
+    seen = _status(address, credentials)
+    one = find_member(member, seen["members"])
+    name = f"{one['name']} ({one['host']}:{one['client_port']})"
+    if not yes:
+        click.confirm(f"Has {name} ended for sure? Should it live, it will end itself", abort=True, err=True)
+    doors = [Address(row["host"], row["client_port"]) for row in seen["members"] if row is not one]
+    with given_up():
+        order_cluster(
+            list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
+            credentials.for_client(),
+            own.Want.DEAD,
+            member=one["uuid"],
+            timeout_s=timeout_s,
+        )
+    _tell_done(f"the cluster goes on without {name}", as_json=as_json)
 
 
 def _numbers(text: str) -> list[int]:

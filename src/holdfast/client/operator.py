@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,6 +37,8 @@ def order(
     maps: Sequence[str] = (),
     members: Sequence[str] = (),
     adjust_ms: int = FIXED,
+    member: str = "",
+    settings: Mapping[str, str] | None = None,
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
@@ -63,6 +65,8 @@ def order(
                 maps=list(maps),
                 members=list(members),
                 adjust_ms=adjust_ms,
+                member=member,
+                settings=dict(settings or {}),
             )
         )
         deadline = time.monotonic() + timeout_s + LATE_S
@@ -99,6 +103,8 @@ def order_cluster(
     maps: Sequence[str] = (),
     members: Sequence[str] = (),
     adjust_ms: int = FIXED,
+    member: str = "",
+    settings: Mapping[str, str] | None = None,
     timeout_s: float,
 ) -> None:
     """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
@@ -127,6 +133,8 @@ def order_cluster(
                 maps=maps,
                 members=members,
                 adjust_ms=adjust_ms,
+                member=member,
+                settings=settings,
                 timeout_s=left_s,
                 progress=learn,
             )

@@ -70,6 +70,8 @@ class Action(StrEnum):
     ACCEPT_LOSS = "accept-loss"
     RESET_LOST = "reset-lost"
     BASELINE = "baseline"
+    DEAD = "dead"
+    CONFIGURE = "configure"
 
 
 ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
@@ -120,6 +122,8 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.ACCEPT_LOSS: "go on without members or files that are missing",
         Action.RESET_LOST: "let lost partitions be used again",
         Action.BASELINE: "change which members own data",
+        Action.DEAD: "say that a member has ended, before it has been silent for long",
+        Action.CONFIGURE: "change settings of members while they run",
     },
 }
 """What may be done with things of each kind, and what that is."""

@@ -48,6 +48,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """If idle: the cluster whose data it has found in its files."""
     asker: MemberId = MemberId("")
     """Whom this answers: another process may have its address by now."""
+    declared_dead: bool = False
+    """An operator has said of that one that it has ended: it ends, as nobody takes it any more."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -204,6 +206,13 @@ class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """The operator vouches that these members, of whom nothing is heard, have ended."""
+
+    view: int
+    members: list[MemberId]
+
+
+class SuspectNow(msgspec.Struct, frozen=True, array_like=True, tag=67):
+    """An operator has seen that these members have ended: whoever hears nothing of them either suspects them now."""
 
     view: int
     members: list[MemberId]
@@ -625,6 +634,7 @@ Message = (
     | StateWanted
     | BaselineWanted
     | DeclareDead
+    | SuspectNow
     | Holdings
     | AcceptLoss
     | ResetLost

@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
 
 POLL_S = 0.02
-TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST, own.Want.BASELINE)
+TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST, own.Want.BASELINE, own.Want.DEAD, own.Want.CONFIGURE)
 """Orders that do not stand when they were not carried out in time."""
 LAST_ANSWERS_S = 1.0
 """How long a member that ends gives its orders to be answered."""
@@ -102,6 +102,39 @@ class Control:
             return not self._member.picture.why_unserved()
 
         await self.until(served, timeout_s, self._member.picture.why_unserved)
+
+    async def declare_ended(self, member: str, timeout_s: float) -> None:
+        """Go on without a member that has ended, before it has been silent for long (cluster/V-9); returns when the
+        view is one without it.
+        """
+        picture = self._member.picture
+        self._must_be_member()
+        uuid = MemberId(member)
+        if not picture.is_member(uuid):
+            raise Refused(f"{member} is no member: there is nothing to do")
+        if uuid == self._member.me:
+            raise Refused("this member lives, for it has taken the order: give it to another one")
+        asked_s = 0.0
+
+        def gone() -> bool:
+            # Said again: a new view has forgotten it, and who heard of it just before may hear nothing now.
+            nonlocal asked_s
+            now_s = asyncio.get_running_loop().time()
+            if picture.is_member(uuid) and now_s - asked_s >= 1:
+                asked_s = now_s
+                if uuid not in picture.unheard():
+                    raise Refused(
+                        "it was heard of within the last three heartbeats, so it lives: end its process first, or let "
+                        "it leave (holdfast member drain)"
+                    )
+                self._node.guard(lambda: self._driver.suspect([uuid]))
+            return not picture.is_member(uuid)
+
+        await self.until(
+            gone,
+            timeout_s,
+            lambda: "the others have not agreed to go on without it" + self._whom_it_waits_for(),
+        )
 
     async def reset_lost(self, partitions: Sequence[int], maps: Sequence[str], timeout_s: float) -> None:
         """Let these maps use what there is of these lost partitions; empty: all. Returns when no row says any more that
@@ -337,6 +370,10 @@ class Control:
                 return self.promote(timeout_s)
             case own.Want.REFILL:
                 return self.refill(order.partition, order.member, timeout_s)
+            case own.Want.DEAD:
+                return self.declare_ended(order.member, timeout_s)
+            case own.Want.CONFIGURE:
+                return self.configure(order.settings)
 
     async def stop(self) -> None:
         """The member ends: orders that are fulfilled by that are answered, the others given up."""

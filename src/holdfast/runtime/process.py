@@ -117,6 +117,9 @@ async def _run(settings: Settings) -> int:
             return BROKEN
         if not node.ended.is_set():
             return 1
+        if node.member.picture.refusal:
+            log.error("%s", node.ended_because)
+            return 1
         log.info("%s", node.ended_because)
         return 0
     finally:

@@ -161,6 +161,10 @@ class Want(IntEnum):
     """Lost partitions in use again, with what there is of them."""
     BASELINE = 9
     """Just these members, or these too, or these no more, as the owners of data."""
+    DEAD = 10
+    """The cluster without a member that has ended, before that has been silent for long enough."""
+    CONFIGURE = 11
+    """This member with other settings, of those that can be changed while it runs."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -177,7 +181,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     partition: int = -1
     """For `REFILL`."""
     member: str = ""
-    """For `REFILL`: the UUID of the backup."""
+    """For `REFILL`: the UUID of the backup. For `DEAD`: of the member that has ended."""
     partitions: Partitions = []
     """For `RESET_LOST`; empty: all that are lost."""
     maps: Rows[str] = []
@@ -186,6 +190,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """For `BASELINE`, by consistent id."""
     adjust_ms: int = -1
     """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
+    settings: dict[str, str] = {}
+    """For `CONFIGURE`: dotted key -> value, as in the environment."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
