@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.config import BACKUPS_MAX, MapSettings, Settings, disagreement, is_loopback, load, parse_address
 from holdfast.config.describe import schema
+from holdfast.config.loading import changed
 from holdfast.config.permissions import ACTIONS, Action, Kind, read_rule
 from holdfast.config.users import users_of
 from holdfast.config.verifiers import (
@@ -22,6 +23,7 @@ from holdfast.config.verifiers import (
     token_verifier,
 )
 from holdfast.errors import ConfigError
+from holdfast.runtime.live_settings import APPLIERS
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
@@ -498,3 +500,26 @@ def test_the_roles_of_the_documentation_can_be_used() -> None:
     text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
     (roles,) = re.findall(r"### Roles to begin with\n\n```toml\n(.*?)```", text, flags=re.DOTALL)
     assert len(load(f"[users.a]\nroles = ['operator']\n{roles}").roles) == 6
+
+
+def test_what_can_be_changed_while_a_member_runs_is_marked_and_there_is_somebody_to_do_it() -> None:
+    live = {key.dotted for key in schema() if key.live}
+    known = {key.dotted for key in schema()}
+    assert live == APPLIERS.keys() & known
+    assert APPLIERS.keys() - known <= {"log.level"}
+
+
+def test_settings_are_changed_together_or_not_at_all_and_only_those_that_can_be() -> None:
+    before = load()
+    after = changed(before, {"limits.connections": "7", "limits.silent_ms": "1000"})
+    assert (after.limits.connections, after.limits.silent_ms) == (7, 1000)
+    assert after.is_given("limits.connections")
+    back = {"connections": before.limits.connections, "silent_ms": before.limits.silent_ms}
+    assert msgspec.structs.replace(after.limits, **back) == before.limits, "all others are as they were"
+    with pytest.raises(ConfigError) as told:
+        changed(before, {"limits.connections": "0", "limits.key_bytes": "99", "limits.connectoins": "7"})
+    lines = str(told.value).splitlines()
+    assert lines[0] == "3 settings are wrong:"
+    assert "limits.connections = '0' is not allowed" in lines[1]
+    assert "limits.key_bytes is read when a member starts: change it in its file" in lines[2]
+    assert "did you mean connections?" in lines[3]

@@ -1,4 +1,4 @@
-"""An operator says that a member has ended (cluster/V-9): it goes at once where that is so, and ends where it is not."""
+"""An operator says that a member has ended (cluster/V-9): it goes at once if so, and ends if not."""
 
 from __future__ import annotations
 

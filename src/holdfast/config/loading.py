@@ -58,6 +58,40 @@ def load(
     return settings
 
 
+def changed(settings: Settings, given: Mapping[str, str]) -> Settings:
+    """These settings with some changed, as they may be while a member runs; `given` are texts, as in the environment.
+
+    Raises ConfigError, which tells all that is wrong, also of keys that are only read when a member starts.
+    """
+    mistakes = _Mistakes()
+    tables: dict[str, dict[str, Any]] = {}
+    for dotted, text in given.items():
+        with mistakes.noting(dotted):
+            key = find_live_key(dotted, "the order")
+            value = _convert(key, _spread(key, text, dotted), "the order", strict=False)
+            tables.setdefault(key.section, {})[key.name] = value
+    sections = {
+        section: msgspec.structs.replace(getattr(settings, section), **values)
+        for section, values in tables.items()
+    }
+    found = msgspec.structs.replace(settings, **sections, given=settings.given | given.keys())
+    mistakes.look_at(found)
+    mistakes.tell()
+    return found
+
+
+def find_live_key(dotted: str, origin: str) -> Key:
+    """The key with this dotted name; a ConfigError if there is none, or if it is only read when a member starts."""
+    key = find_key(dotted, origin)
+    if not key.live:
+        live = ", ".join(each.dotted for each in schema() if each.live)
+        raise ConfigError(
+            f"{dotted} is read when a member starts: change it in its file, and start the members anew, one after the "
+            f"other. While they run these can be changed: {live}"
+        )
+    return key
+
+
 class _Mistakes:
     """What is wrong with the settings, all of it."""
 

@@ -8,7 +8,7 @@ and `reset_lost` and `change_baseline` do not go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.config import Settings
@@ -47,6 +47,9 @@ class Operated(Protocol):
 
     def leave(self) -> None:
         """Begin to leave the cluster."""
+
+    def configure(self, given: Mapping[str, str]) -> None:
+        """Change settings while this member runs. Raises ConfigError, and changes nothing then."""
 
 
 class Control:
@@ -216,6 +219,13 @@ class Control:
         await self.until(
             changed, timeout_s, lambda: "the baseline is another one" + self._whom_it_waits_for()
         )
+
+    async def configure(self, given: Mapping[str, str]) -> None:
+        """Change settings of this member while it runs: all of these, or none."""
+        self._node.check()
+        if not given:
+            raise Refused("no setting is named")
+        self._node.configure(given)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""

@@ -8,7 +8,7 @@ import random
 import ssl
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.config import Settings, is_loopback
-from holdfast.config.loading import missing_for_open_address
+from holdfast.config.loading import changed, missing_for_open_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -34,6 +34,7 @@ from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
+from holdfast.runtime.live_settings import APPLIERS
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
@@ -113,8 +114,10 @@ class Node(MemberGrid):
         self._room = Room.PLENTY
         self.services = tuple(services)
         self.started = False
-        self._begun_s = time.monotonic()
         """Whether it was started, however long ago: it is started once."""
+        self._begun_s = time.monotonic()
+        self.changed: dict[str, str] = {}
+        """Settings that were changed since the start, as they were given last."""
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
@@ -608,6 +611,7 @@ class Node(MemberGrid):
             uptime_s=time.monotonic() - self._begun_s,
         )
         return told | {
+            "settings_changed": dict(sorted(self.changed.items())),
             "doors": dict(sorted(self.strangers.counts.items())),
             "stalls": self._stalls.figures() if self._stalls is not None else None,
             "lane": self.data_lane.kind,
@@ -617,6 +621,25 @@ class Node(MemberGrid):
             "member_secret": self._network.secret_figures(),
             "tls": self._tls.figures() if self._tls is not None else None,
         }
+
+    def configure(self, given: Mapping[str, str]) -> None:
+        """Change settings while this member runs. Raises ConfigError, and changes nothing then."""
+        self.settings = changed(self.settings, given)
+        for dotted in given:
+            APPLIERS[dotted](self)
+        self.changed |= given
+        log.info("settings changed: %s", " ".join(f"{key}={quoted(value)}" for key, value in given.items()))
+
+    def allow(self) -> None:
+        """Go on with the limits of connections, and of what waits for clients, that the settings have now."""
+        self._door.allow(self.settings.limits)
+        self._network.allow(self.settings.limits)
+
+    def allow_memory(self) -> None:
+        """Go on with the limit of memory that the settings have now."""
+        found = limit_of(self.settings.limits.memory_bytes)
+        self.gauge.limit = found
+        self._measure_after = max(MEASURE_BYTES_MIN, found.size // MEASURE_PART)
 
     @property
     def joined(self) -> bool:

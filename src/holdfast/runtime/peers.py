@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from holdfast.config import Settings
+from holdfast.config import LimitSettings, Settings
 from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.driver import Driver
@@ -545,6 +545,10 @@ class Network:
         return outgoing
 
     # -- who comes in
+
+    def allow(self, limits: LimitSettings) -> None:
+        """Go on with other limits. Members that are connected stay so."""
+        self._greeted.allow(limits.member_connections)
 
     def knock(self, incoming: Incoming) -> None:
         """Somebody has connected."""

@@ -319,6 +319,12 @@ class Door:
             )
             oldest.abort()
 
+    def allow(self, limits: LimitSettings) -> None:
+        """Go on with other limits. Clients that are here stay, however many they are."""
+        self.limits = limits
+        self._clients.allow(limits.connections)
+        self._operators.allow(limits.operator_connections)
+
     def let_in(self, connection: ClientConnection, *, operates: bool) -> str:
         """Give it a place; answers why there is none."""
         limits, peer = self.limits, connection.peer
