@@ -108,7 +108,11 @@ STATUSES: dict[str, Meanings] = {
     "matrix": _RUNS,
     "load": {DONE: "all rows are stored", FAILED: "some could not be, or nobody answers", **_WRONG},
     "read": _SHOWS,
-    "audit": _COMPARES,
+    "audit": {
+        **_COMPARES,
+        FAILED: "some are not, or nobody answers",
+        OPEN: "none that was compared differs, but not all could be",
+    },
     "changes": {DONE: "told (--once), or ended by Ctrl-C", FAILED: "the stream failed", **_WRONG},
     "export run": {DONE: "written", FAILED: "not written, or nobody answers", **_WRONG},
     "export verify": {DONE: "all as written", FAILED: "something is damaged or missing", **_WRONG},
