@@ -53,7 +53,7 @@ def test_a_member_that_was_killed_is_gone_at_once(cluster: LocalCluster) -> None
     first, second, third = cluster.members
     with Client(first.client_address) as client:
         client.set("m", to_stored("k"), to_stored("v"))
-    address = ",".join((third.client_address, first.client_address))
+    address = f"{third.client_address},{first.client_address}"
     told = run("cluster", "dead", second.name, "--yes", "-a", address)
     assert told.exit_code == 1
     assert "it was heard of within the last three heartbeats" in told.stderr

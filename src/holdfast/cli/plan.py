@@ -10,7 +10,7 @@ from typing import TextIO
 
 import click
 
-from holdfast.cli.addresses import address_option
+from holdfast.cli.addresses import live_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.plan_input import EXAMPLE, parse
 from holdfast.cli.plan_live import Events, look
@@ -18,20 +18,10 @@ from holdfast.cli.plan_timeline import Label, Summary, as_data, as_text
 from holdfast.core.placement.dryrun import Outlook
 from holdfast.errors import ConfigError
 
-NAMED_BY_OPTION = "-"
-"""What `--live` has without an address of its own, which it may still be given."""
-
 
 @click.command(short_help="Show how partitions would move, step by step.")
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "--live",
-    is_flag=False,
-    flag_value=NAMED_BY_OPTION,
-    metavar="",
-    help="Plan for a running cluster, through a member that -a names.",
-)
-@address_option
+@live_option("Plan for a running cluster, through a member that -a names.")
 @click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="If N members joined.")
 @click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="Their group: once for all, or for each."
@@ -51,8 +41,7 @@ NAMED_BY_OPTION = "-"
 def plan(
     file: Path | None,
     *,
-    live: str | None,
-    address: str,
+    address: str | None,
     join: int | None,
     groups: tuple[str, ...],
     names: tuple[str, ...],
@@ -85,7 +74,7 @@ def plan(
         raise ConfigError("--group needs --join: it is the group of the members that join")
     if names and not join:
         raise ConfigError("--name needs --join: it is the name of the members that join")
-    if live is None:
+    if address is None:
         if join or drain or crash:
             raise ConfigError(
                 "--join, --drain and --crash need --live: in a file, change members and leaving instead"
@@ -94,7 +83,7 @@ def plan(
         return
     if file is not None:
         raise ConfigError(f"both {file} and --live are given: leave one out")
-    cluster = look(address if live == NAMED_BY_OPTION else live, credentials)
+    cluster = look(address, credentials)
     outlooks = cluster.outlooks(events)
     for warning in cluster.warnings(events):
         click.echo(f"Note: {warning}", err=True)
