@@ -150,7 +150,7 @@ PathFinder.find_spec = classmethod(
 from holdfast.cli.main import holdfast
 for command in sys.argv[1:]:
     told = CliRunner().invoke(holdfast, command.split())
-    print(told.exit_code, told.output.replace(chr(10), " "))
+    print(told.exit_code, told.stdout.replace(chr(10), " "))
 """
 
 

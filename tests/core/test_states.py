@@ -139,6 +139,7 @@ def messages() -> dict[str, Any]:
         ("idle", {"idle": True}),
         ("refused", {"refusal": "no"}),
         ("ending", {"ending": True}),
+        ("declared dead", {"refusal": "no", "declared_dead": True}),
     ):
         base = {"uuid": B.uuid, "idle": False, "host": B.host, "port": B.port, "asker": A.uuid}
         found[f"join answer: {name}"] = m.JoinAnswer(**(base | answer))

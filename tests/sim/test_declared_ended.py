@@ -6,7 +6,7 @@ import pytest
 from tests.sim.stage import Stage
 
 from holdfast.core.model.ids import SECOND
-from holdfast.core.model.operations import Op, Status
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.sim.world import Process
 
 
@@ -56,10 +56,12 @@ def test_a_living_member_that_is_said_to_have_ended_serves_nothing_and_ends(key:
     assert [members(process) for process in others] == [2, 2]
     stage.processes = others
     stage.put(others[0], key, "after")
-    answers = stage.ask(stopped, Op.GET, key)
+    asked: list[list[Outcome]] = []
+    stopped.whenever_awake(lambda: asked.append(stage.ask(stopped, Op.SET, key, "lost")))
     stage.wait(30)
     assert stopped.dead, "it has heard what was said of it"
-    assert [one.value for one in answers if one.status is Status.OK] in ([], [b"after"])
+    assert len(asked) == 1
+    assert Status.OK not in [answer.status for answer in asked[0]]
     assert [members(process) for process in others] == [2, 2]
     stage.rest()
     assert stage.get(others[0], key) == "after"

@@ -25,7 +25,7 @@ def make_verifier(*, token: bool, as_json: bool) -> None:
     """
     if token:
         made = secrets.token_urlsafe(TOKEN_BYTES)
-        verifier = token_verifier(made.encode())
+        verifier = str(token_verifier(made.encode()))
         if as_json:
             tell_json({"token": made, "verifier": verifier})
         else:
@@ -38,5 +38,5 @@ def make_verifier(*, token: bool, as_json: bool) -> None:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise ConfigError("there is no password: type it, or pipe it in as one line")
-    verifier = password_verifier(password, secrets.token_bytes(SALT_BYTES))
+    verifier = str(password_verifier(password, secrets.token_bytes(SALT_BYTES)))
     tell_json({"verifier": verifier}) if as_json else click.echo(verifier)

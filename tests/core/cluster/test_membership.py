@@ -39,7 +39,7 @@ from holdfast.core.messages import (
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, Room
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, MemberInfo, Room
 
 # -- what others ask
 
@@ -572,12 +572,20 @@ def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() 
     assert "d" not in [host for host, _ in alone.whispered(Heartbeat)], "it goes on alone"
 
 
+def pass_beats(one: One, *heard: MemberInfo) -> None:
+    """Four heartbeats pass, in which these are heard, and nobody else."""
+    for _ in range(4):
+        one.out.now_ns += HEARTBEAT_NS
+        one.membership.detector.awake(one.out.now_ns)
+        for info_ in heard:
+            one.beat(info_)
+
+
 @pytest.mark.rule("cluster/V-9")
 def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() -> None:
     """cluster/V-9."""
     one = One(A, A, B, C)
-    one.out.now_ns += 3 * HEARTBEAT_NS + 1
-    one.beat(B)
+    pass_beats(one, B)
     one.membership.consider()
     one.out.take()
     assert not one.proposes, "nobody was silent for long"
@@ -585,11 +593,16 @@ def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() ->
     assert not one.proposes
     assert one.membership.suspect({c}) == set()
     assert one.proposes
-    assert one.sent(SuspectNow) == [(b, SuspectNow(5, [c]))]
-    assert one.noted("ended, as an operator has seen")
+    effects = one.out.take()
+    told = [
+        effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, SuspectNow)
+    ]
+    assert told == [Send(b, SuspectNow(5, [c]))]
+    note = Note("ended, as an operator has seen", {"member": "name-c"}, "warning")
+    assert note in effects
 
     few = One(A, A, B, C)
-    few.out.now_ns += 3 * HEARTBEAT_NS + 1
+    pass_beats(few)
     assert few.membership.suspect({b, c}) == set()
     assert not few.proposes, "one of three is no majority, whatever an operator says"
     assert few.membership.suspect({d}) == set(), "who is no member is no matter"
@@ -601,15 +614,13 @@ def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() ->
 @pytest.mark.rule("cluster/V-9")
 def test_who_still_hears_a_member_does_not_suspect_it_because_somebodys_operator_does() -> None:
     one = One(A, A, B, C)
-    one.out.now_ns += 3 * HEARTBEAT_NS + 1
-    one.beat(C)
+    pass_beats(one, B, C)
     one.membership.on_suspect_now(SuspectNow(5, [c]))
     assert one.membership.declared == {}
     assert not one.proposes
-    one.out.now_ns += 3 * HEARTBEAT_NS + 1
+    pass_beats(one, B)
     one.membership.on_suspect_now(SuspectNow(4, [c]))
     assert not one.proposes, "that was said in another view"
-    one.beat(B)
     one.membership.on_suspect_now(SuspectNow(5, [c]))
     assert one.proposes
     one.beat(C)
@@ -620,7 +631,7 @@ def test_who_still_hears_a_member_does_not_suspect_it_because_somebodys_operator
 @pytest.mark.rule("cluster/V-9")
 def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
     one = One(A, A, B, C)
-    one.out.now_ns += 3 * HEARTBEAT_NS + 1
+    pass_beats(one, B)
     one.membership.suspect({c})
     one.ask(C)
     assert [answer for _, answer in one.whispered(JoinAnswer) if answer.refusal] == [], "it is still a member"
@@ -647,7 +658,7 @@ def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
 
 def test_only_so_many_are_remembered_of_whom_an_operator_has_seen_the_end() -> None:
     one = One(A, A, *(info(f"m{number}") for number in range(DECLARED_KEPT + 3)))
-    one.out.now_ns += 3 * HEARTBEAT_NS + 1
+    pass_beats(one)
     for other in one.membership.members()[1:]:
         one.membership.suspect({other.uuid})
     assert len(one.membership.declared) == DECLARED_KEPT
