@@ -119,8 +119,8 @@ class Report:
 
 def _operations(own: Status) -> int:
     """How many operations a member has counted: all, where it counts them; else those that have changed something."""
-    counted = own.get("operations", own.get("updates", 0))
-    return sum(counted.values()) if isinstance(counted, dict) else counted
+    counted: Any = own.get("operations", own.get("updates", 0))
+    return sum(counted.values()) if isinstance(counted, dict) else int(counted)
 
 
 def gather(address: str, credentials: Credentials) -> Report:
