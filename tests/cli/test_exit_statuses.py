@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -161,7 +162,7 @@ NOT_SO: list[tuple[str, list[str]]] = [
     ("metastore put", ["k", "v", "--if-revision", "99"]),
     ("cluster accept-loss", ["--yes"]),
     ("cluster reset-lost", ["--yes"]),
-    ("cluster dead", ["member-1", "--yes"]),
+    ("cluster dead", ["m1", "--yes"]),
     ("cluster baseline add", ["nobody"]),
     ("zone show", ["nothing"]),
     ("transactions show", ["abcd"]),
@@ -253,7 +254,14 @@ def words_of(path: str) -> list[str]:
     return short.get(path, path).split()
 
 
-def run(path: str, arguments: list[str], *, tmp: Path, given: str = "", address: str = "") -> Result:
+def until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+def run(path: str, arguments: list[str], *, tmp: Path = Path(), given: str = "", address: str = "") -> Result:
     filled = [each.replace("{tmp}", str(tmp)) for each in arguments]
     where = ["-a", address] if address else []
     return CliRunner().invoke(holdfast, [*words_of(path), *filled, *where], input=given)
@@ -263,6 +271,7 @@ def run(path: str, arguments: list[str], *, tmp: Path, given: str = "", address:
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(members=3, config=CONFIG) as running:
         running.wait_settled(30)
+        until(lambda: run("zone create", ["first"], address=running.members[0].client_address).exit_code == 0)
         yield running
 
 
@@ -400,10 +409,26 @@ def test_the_address_may_be_a_variable_and_members_have_names(
     assert "no member is called 'nobody'; members are" in unknown.stderr
 
 
+def member_rows(address: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run("status", ["--json"], address=address).stdout)["members"]
+    return found
+
+
+def started(command: list[str]) -> subprocess.Popen[str]:
+    """A process that Ctrl-C ends, also where the tests run in the background, which is deaf to it."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 @pytest.mark.parametrize("path", ["cluster watch", "metastore watch"])
 def test_a_watch_ends_with_ctrl_c(cluster: LocalCluster, path: str) -> None:
     command = [*COMMAND, *words_of(path), "-a", cluster.members[0].client_address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command) as process:
         try:
             assert process.stdout is not None
             if path == "cluster watch":
@@ -419,10 +444,15 @@ def test_a_watch_ends_with_ctrl_c(cluster: LocalCluster, path: str) -> None:
 
 def test_a_watch_that_is_refused_fails(cluster: LocalCluster) -> None:
     """The one thing that ends `cluster watch` by itself: it goes on when nobody answers."""
-    command = [*COMMAND, "cluster", "watch", "--tls", "-a", cluster.members[0].client_address]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert told.returncode == FAILED
-    assert "TLS" in told.stderr.splitlines()[-1]
+    member = cluster.members[0]
+    row = next(one for one in member_rows(member.client_address) if one["uuid"] == member.uuid)
+    told = run("cluster watch", [], address=f"{row['host']}:{row['member_port']}")
+    assert told.exit_code == FAILED
+    port = member.client_address.rpartition(":")[2]
+    assert "is the port for members" in told.stderr
+    assert told.stderr.endswith(
+        f"give the port for clients (member.client_port, 5701 by default), which is {port}\n"
+    )
 
 
 STAND: list[tuple[str, list[str]]] = [
