@@ -417,11 +417,10 @@ def member_rows(address: str) -> list[dict[str, Any]]:
 def started(command: list[str]) -> subprocess.Popen[str]:
     """A process that Ctrl-C ends, also where the tests run in the background, which is deaf to it."""
     return subprocess.Popen(
-        command,
+        ["env", "--default-signal=INT", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -80,13 +80,24 @@ def test_a_member_that_was_killed_is_gone_at_once(cluster: LocalCluster) -> None
 
 def test_a_status_that_is_watched_goes_on_at_another_member_and_says_so(cluster: LocalCluster) -> None:
     first = cluster.members[0]
-    command = [*COMMAND, "status", "--watch", "--interval", "0.1", "--json", "-a", first.client_address]
+    # In the background a process is deaf to Ctrl-C.
+    command = [
+        "env",
+        "--default-signal=INT",
+        *COMMAND,
+        "status",
+        "--watch",
+        "--interval",
+        "0.1",
+        "--json",
+        "-a",
+        first.client_address,
+    ]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # Deaf to it in the background.
     ) as watching:
         try:
             assert watching.stdout is not None and watching.stderr is not None
