@@ -428,6 +428,7 @@ def own(uuid: str, **changes: object) -> dict[str, object]:
     """What a member of two says of itself."""
     return {
         "uuid": uuid,
+        "name": f"name of {uuid}",
         "cluster": "dev",
         "cluster_id": "c",
         "master": "a",
