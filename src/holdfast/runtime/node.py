@@ -36,6 +36,7 @@ from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.live_settings import APPLIERS
 from holdfast.runtime.memory import Gauge, limit_of
+from holdfast.runtime.open_files import room_for_sockets
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
@@ -632,6 +633,7 @@ class Node(MemberGrid):
 
     def allow(self) -> None:
         """Go on with the limits of connections, and of what waits for clients, that the settings have now."""
+        room_for_sockets(self.settings)
         self._door.allow(self.settings.limits)
         self._network.allow(self.settings.limits)
 

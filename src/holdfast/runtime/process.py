@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import signal
 import sys
 from typing import Any
@@ -27,6 +26,7 @@ from holdfast.config import Settings
 from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, NotReady
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
+from holdfast.runtime.open_files import room_for_sockets
 from holdfast.runtime.stalls import KeptShort
 
 log = logging.getLogger("holdfast")
@@ -36,8 +36,6 @@ BROKEN = 70
 LOOK_S = 0.1
 WARN_S = 60.0
 """Between two warnings that no cluster is found."""
-FILES = 256
-"""Files and sockets of a member besides its connections."""
 
 
 def main(settings: Settings) -> int:
@@ -48,25 +46,6 @@ def main(settings: Settings) -> int:
     room_for_sockets(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))
-
-
-def room_for_sockets(settings: Settings) -> None:
-    """Let the process have as many files and sockets as its limits promise, as far as the system allows."""
-    limits = settings.limits
-    needed = FILES + limits.connections + limits.operator_connections
-    needed += (4 if settings.tls.enabled else 2) * limits.half_open_connections + limits.member_connections
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    granted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    if granted < needed:
-        log.warning(
-            "this process may have %d files and sockets open, and its limits.* want up to %d: raise `ulimit -n`, or "
-            "lower limits.connections and limits.member_connections",
-            granted,
-            needed,
-        )
 
 
 async def _run(settings: Settings) -> int:
