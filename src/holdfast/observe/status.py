@@ -56,6 +56,11 @@ def _baseline(member: Member) -> dict[str, object] | None:
     }
 
 
+def _updates(member: Member) -> int:
+    """How many updates the copies have had that this member is the primary of. It falls when one goes to another."""
+    return sum(held.counter for copy in member.picture.leading if copy is not None for held in copy)
+
+
 def _waits(member: Member) -> bool:
     """Whether the table of a cluster that was stopped is still to be made."""
     view = member.picture.view
@@ -149,7 +154,7 @@ def status_of(
             "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
             "all": sum(copy.entry_count() for copy in member.picture.held.values()),
         },
-        "updates": sum(held.counter for copy in picture.leading if copy is not None for held in copy),
+        "updates": _updates(member),
         "metastore": member.picture.metastore(),
         "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),

@@ -20,6 +20,8 @@ from holdfast.core.model.views import ClusterState, Intent
 from holdfast.core.placement.event_log import ranges_of
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
+from holdfast.runtime.live_settings import LiveSettings
+from holdfast.runtime.memory import Gauge
 from holdfast.wire import own
 
 POLL_S = 0.02
@@ -38,6 +40,7 @@ class Operated(Protocol):
     ended: asyncio.Event
     ended_because: str
     broken: BaseException | None
+    gauge: Gauge
 
     def guard(self, step: Callable[[], None]) -> None:
         """Take a step; an error in it stops the member."""
@@ -48,15 +51,13 @@ class Operated(Protocol):
     def leave(self) -> None:
         """Begin to leave the cluster."""
 
-    def configure(self, given: Mapping[str, str]) -> None:
-        """Change settings while this member runs. Raises ConfigError, and changes nothing then."""
-
 
 class Control:
     """Orders to one member. Every call raises Refused when it was not taken, TimeoutError when it is not so in time."""
 
     def __init__(self, node: Operated) -> None:
         self._node = node
+        self.live = LiveSettings(node)
         self._driver = node.driver
         self._member = node.member
         self._ended = node.ended
@@ -225,7 +226,7 @@ class Control:
         self._node.check()
         if not given:
             raise Refused("no setting is named")
-        self._node.configure(given)
+        self.live.change(given)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""

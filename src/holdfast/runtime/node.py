@@ -8,7 +8,7 @@ import random
 import ssl
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.config import Settings, is_loopback
-from holdfast.config.loading import changed, missing_for_open_address
+from holdfast.config.loading import missing_for_open_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -29,15 +29,13 @@ from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
-from holdfast.observe.status import status_of
 from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.live_settings import APPLIERS
 from holdfast.runtime.memory import Gauge, limit_of
-from holdfast.runtime.open_files import room_for_sockets
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
+from holdfast.runtime.process_status import status_of_process
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound, sockets_way
@@ -47,7 +45,6 @@ from holdfast.runtime.tls import MemberTls
 from holdfast.runtime.tls_wire import TlsDoor
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
-from holdfast.version import __version__
 from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
@@ -117,8 +114,6 @@ class Node(MemberGrid):
         self.started = False
         """Whether it was started, however long ago: it is started once."""
         self._begun_s = time.monotonic()
-        self.changed: dict[str, str] = {}
-        """Settings that were changed since the start, as they were given last."""
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
@@ -221,6 +216,7 @@ class Node(MemberGrid):
             serve=self.data_lane.serve,
         )
         self._door.member_port, network.client_port = member_port, client_port
+        self.control.live.limited = (self._door, network)
         if isinstance(server, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
             server.serve(self._door, self.sockets.module, self.data_lane.serve)
@@ -604,44 +600,23 @@ class Node(MemberGrid):
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(
+        return status_of_process(
             self.member,
             files,
             self.gauge.figures(),
-            version=__version__,
-            uptime_s=time.monotonic() - self._begun_s,
+            begun_s=self._begun_s,
+            others={
+                "settings_changed": dict(self.control.live.changed),
+                "doors": dict(sorted(self.strangers.counts.items())),
+                "stalls": self._stalls.figures() if self._stalls is not None else None,
+                "lane": self.data_lane.kind,
+                "why_not_compiled": self.data_lane.why,
+                "sockets": self.sockets.kind,
+                "why_these_sockets": self.sockets.why,
+                "member_secret": self._network.secret_figures(),
+                "tls": self._tls.figures() if self._tls is not None else None,
+            },
         )
-        return told | {
-            "settings_changed": dict(sorted(self.changed.items())),
-            "doors": dict(sorted(self.strangers.counts.items())),
-            "stalls": self._stalls.figures() if self._stalls is not None else None,
-            "lane": self.data_lane.kind,
-            "why_not_compiled": self.data_lane.why,
-            "sockets": self.sockets.kind,
-            "why_these_sockets": self.sockets.why,
-            "member_secret": self._network.secret_figures(),
-            "tls": self._tls.figures() if self._tls is not None else None,
-        }
-
-    def configure(self, given: Mapping[str, str]) -> None:
-        """Change settings while this member runs. Raises ConfigError, and changes nothing then."""
-        self.settings = changed(self.settings, given)
-        for dotted in given:
-            APPLIERS[dotted](self)
-        self.changed |= given
-        log.info("settings changed: %s", " ".join(f"{key}={quoted(value)}" for key, value in given.items()))
-
-    def allow(self) -> None:
-        """Go on with the limits of connections, and of what waits for clients, that the settings have now."""
-        room_for_sockets(self.settings)
-        self._door.allow(self.settings.limits)
-        self._network.allow(self.settings.limits)
-
-    def allow_memory(self) -> None:
-        """Go on with the limit of memory that the settings have now."""
-        found = limit_of(self.settings.limits.memory_bytes)
-        self.gauge.limit = found
-        self._measure_after = max(MEASURE_BYTES_MIN, found.size // MEASURE_PART)
 
     @property
     def joined(self) -> bool:
