@@ -400,10 +400,10 @@ def test_the_address_may_be_a_variable_and_members_have_names(
     assert run("cluster safe", [], tmp=folder, address=NOBODY).exit_code == FAILED, "a flag wins"
     twice = ["cluster", "safe", "-a", NOBODY, "-a", door]
     assert CliRunner().invoke(holdfast, twice).exit_code == DONE
-    name = json.loads(run("status", ["--json"], tmp=folder).stdout)["members"][2]["name"]
-    only = run("config set", ["limits.connections=800", "--member", name], tmp=folder)
+    row = json.loads(run("status", ["--json"], tmp=folder).stdout)["members"][2]
+    only = run("config set", ["limits.connections=800", "--member", row["name"]], tmp=folder)
     assert only.exit_code == DONE
-    assert only.stdout == f"{cluster.members[2].client_address}: has limits.connections=800\n"
+    assert only.stdout == f"{row['host']}:{row['client_port']}: has limits.connections=800\n"
     unknown = run("config set", ["limits.connections=800", "--member", "nobody"], tmp=folder)
     assert unknown.exit_code == MISUSED
     assert "no member is called 'nobody'; members are" in unknown.stderr
