@@ -131,7 +131,7 @@ def set_command(
         for door in doors
     }
     done = "has " + " ".join(f"{dotted}={value}" for dotted, value in wanted.items())
-    sys.exit(together(gives, done, lambda _: "not yet", as_json=as_json))
+    sys.exit(together(gives, done, lambda _: "", as_json=as_json))
 
 
 def as_toml() -> str:
