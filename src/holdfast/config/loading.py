@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.config.addresses import is_loopback, parse_address
+from holdfast.config.addresses import is_loopback
 from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -391,8 +391,9 @@ def _check_suspicion(settings: Settings) -> Iterator[str]:
 def _check_addresses(settings: Settings) -> Iterator[str]:
     member = settings.member
     for seed in settings.cluster.seeds:
+        alone = msgspec.structs.replace(settings.cluster, seeds=[seed])
         try:
-            parse_address(seed, "cluster.seeds")
+            msgspec.structs.replace(settings, cluster=alone).seed_addresses()
         except ConfigError as wrong:
             yield str(wrong)
     if member.member_port == member.client_port != 0:
