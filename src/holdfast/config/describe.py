@@ -10,6 +10,9 @@ import msgspec.inspect
 
 from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY, Section
 
+ALSO_LIVE = frozenset({"log.level"})
+"""Keys that can be changed while a member runs, beside those that the schema marks."""
+
 
 class Key(NamedTuple):
     """One key of the schema, for messages, flags and documentation."""
@@ -21,6 +24,8 @@ class Key(NamedTuple):
     allowed: str
     meaning: str
     secret: bool
+    live: bool
+    """Whether it can be changed while a member runs."""
 
     @property
     def dotted(self) -> str:
@@ -40,14 +45,18 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
     types = get_type_hints(table, include_extras=True)
     keys = []
     for field in info.fields:
-        kind, meaning, secret = field.type, "", False
+        kind, meaning, extra = field.type, "", dict[str, Any]()
         if isinstance(kind, msgspec.inspect.Metadata):
             meaning = str((kind.extra_json_schema or {}).get("description", ""))
-            secret = bool((kind.extra or {}).get("secret"))
+            extra = kind.extra or {}
             kind = kind.type
         made = field.default_factory
         default = field.default if made is msgspec.NODEFAULT else made()
-        keys.append(Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret))
+        secret, live = bool(extra.get("secret")), bool(extra.get("live"))
+        live = live or f"{section}.{field.name}" in ALSO_LIVE
+        keys.append(
+            Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret, live)
+        )
     return tuple(keys)
 
 

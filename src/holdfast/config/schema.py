@@ -43,6 +43,10 @@ LaneChoice = Literal["auto", "python"]
 SocketsChoice = Literal["auto", "poll", "loop"]
 
 
+LIVE = {"live": True}
+"""Marks what can be changed while a member runs (`holdfast config set`): `runtime.live_settings` does it."""
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the TOML file. Its keys are the annotated fields."""
 
@@ -93,8 +97,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 1
     join_timeout_ms: Annotated[
-        Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
-    ] = 60_000
+        int,
+        Meta(
+            ge=0,
+            le=86_400_000,
+            description="How long a starting member looks for a cluster before it gives up, and ends. 0: for ever, as "
+            "after a power cut that some hosts are slow to come back from. Who is in a cluster waits for others there "
+            "as long as that takes.",
+        ),
+    ] = 0
     missing_stores: Annotated[
         Literal["wait", "accept"],
         Meta(
@@ -689,6 +700,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="Memory that this member's process may take. From 80 % of it on, writes that store entries are "
             "refused in the partitions that the member holds; from 90 % on no partition is moved to it. 0: three "
             "quarters of the container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
+            extra=LIVE,
         ),
     ] = 0
 
@@ -705,10 +717,10 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
     connections: Annotated[
-        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.")
+        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.", extra=LIVE)
     ] = 1024
     connections_per_address: Annotated[
-        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.")
+        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.", extra=LIVE)
     ] = 768
     operator_connections: Annotated[
         int,
@@ -717,6 +729,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             le=1024,
             description="Further places for `holdfast status`, `holdfast member` and `holdfast cluster`, for when "
             "clients have taken all others.",
+            extra=LIVE,
         ),
     ] = 8
     half_open_connections: Annotated[
@@ -735,6 +748,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             le=65_536,
             description="Connections of other members. One more, and the oldest of the address with the most is "
             "closed.",
+            extra=LIVE,
         ),
     ] = 1024
     call_timeout_ms: Annotated[
@@ -747,7 +761,8 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Milliseconds,
         Meta(
             description="A client that was silent for so long, and waits for no answer, is closed. Hazelcast's send a "
-            "ping, Holdfast's connect again when they have something to ask."
+            "ping, Holdfast's connect again when they have something to ask.",
+            extra=LIVE,
         ),
     ] = 300_000
     unread_bytes: Annotated[
@@ -767,6 +782,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="The same of all clients together, and what has come in of messages that are not whole. Above "
             "it only clients that have read all their answers are served; above twice as much the one with the most "
             "is disconnected.",
+            extra=LIVE,
         ),
     ] = 268_435_456
     answer_bytes: Annotated[

@@ -255,6 +255,13 @@ class DeadDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspicionOrdered:
+    """An operator has seen that these members have ended: nobody is to wait until they have been silent for long."""
+
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LossAccepted:
     """The operator does not want to wait for members, or parts of files, that are missing."""
 
@@ -515,6 +522,7 @@ Event = (
     | Become
     | ChangeState
     | DeadDeclared
+    | SuspicionOrdered
     | LossAccepted
     | LostReset
     | BaselineOrdered

@@ -197,6 +197,10 @@ class Picture:
         """Whom this member has not heard for too long."""
         return tuple(self._membership.detector.suspects(now_ns))
 
+    def unheard(self) -> Sequence[MemberId]:
+        """Of whom this member has heard nothing for some heartbeats, so that an operator may declare their end."""
+        return tuple(self._membership.unheard())
+
     def outside(self) -> Sequence[MemberInfo]:
         """Members that hold nothing because they are not in the baseline."""
         return tuple(self._membership.outside())

@@ -43,6 +43,7 @@ from holdfast.core.machine import (
     SetTimer,
     Started,
     Stop,
+    SuspicionOrdered,
     TimerFired,
     Token,
     TurnEnded,
@@ -250,6 +251,10 @@ class Driver:
     def declare_dead(self, members: Iterable[MemberId]) -> None:
         """The operator vouches that these members have ended."""
         self.handle(DeadDeclared(tuple(members)))
+
+    def suspect(self, members: Iterable[MemberId]) -> None:
+        """An operator has seen that these members, of whom nothing is heard, have ended."""
+        self.handle(SuspicionOrdered(tuple(members)))
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this address of `cluster.seeds`."""

@@ -57,6 +57,11 @@ def _baseline(member: Member) -> dict[str, object] | None:
     }
 
 
+def _updates(member: Member) -> int:
+    """How many updates the copies have had that this member is the primary of. It falls when one goes to another."""
+    return sum(held.counter for copy in member.picture.leading if copy is not None for held in copy)
+
+
 def _waits(member: Member) -> bool:
     """Whether the table of a cluster that was stopped is still to be made."""
     view = member.picture.view
@@ -64,12 +69,16 @@ def _waits(member: Member) -> bool:
 
 
 def status_of(
-    member: Member, files: dict[str, object] | None = None, memory: dict[str, object] | None = None
+    member: Member,
+    files: dict[str, object] | None = None,
+    memory: dict[str, object] | None = None,
+    *,
+    uptime_s: float = 0.0,
 ) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
 
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
-    None when nobody measures.
+    None when nobody measures. uptime_s: since its start.
     """
     picture = member.picture
     rows = member.picture.assignments
@@ -82,6 +91,7 @@ def status_of(
     return {
         "uuid": member.me,
         "name": picture.info.name,
+        "uptime_s": round(uptime_s, 3),
         "state": picture.state,
         "leaving": picture.leaving,
         "wish": picture.intent.value,
@@ -152,6 +162,7 @@ def status_of(
             "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
             "all": sum(copy.entry_count() for copy in member.picture.held.values()),
         },
+        "updates": _updates(member),
         "metastore": member.picture.metastore(),
         "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),

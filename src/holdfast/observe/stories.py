@@ -34,6 +34,7 @@ from holdfast.core.machine import (
     SeedAbsent,
     Send,
     Stop,
+    SuspicionOrdered,
 )
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment
@@ -253,6 +254,9 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [
                 f"the operator says that these have ended: {', '.join(names.get(one, one) for one in members)}"
             ]
+        case SuspicionOrdered(members):
+            ended = ", ".join(names.get(one, one) for one in members)
+            return [f"the operator has seen that these have ended: {ended}"]
         case LossAccepted():
             return ["the operator does not wait for what is missing"]
         case BaselineOrdered(after, members, adjust_ms):

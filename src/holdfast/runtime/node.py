@@ -113,6 +113,7 @@ class Node(MemberGrid):
         self.services = tuple(services)
         self.started = False
         """Whether it was started, however long ago: it is started once."""
+        self._begun_s = time.monotonic()
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
@@ -214,6 +215,8 @@ class Node(MemberGrid):
             came=self.came,
             serve=self.data_lane.serve,
         )
+        self._door.member_port, network.client_port = member_port, client_port
+        self.control.live.limited = (self._door, network)
         if isinstance(server, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
             server.serve(self._door, self.sockets.module, self.data_lane.serve)
@@ -597,8 +600,14 @@ class Node(MemberGrid):
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(self.member, files, self.gauge.figures())
+        told = status_of(
+            self.member,
+            files,
+            self.gauge.figures(),
+            uptime_s=time.monotonic() - self._begun_s,
+        )
         return told | {
+            "settings_changed": dict(self.control.live.changed),
             "doors": dict(sorted(self.strangers.counts.items())),
             "stalls": self._stalls.figures() if self._stalls is not None else None,
             "lane": self.data_lane.kind,

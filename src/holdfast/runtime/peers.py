@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from holdfast.config import Settings
+from holdfast.config import LimitSettings, Settings
 from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
@@ -58,6 +58,8 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 REFUSALS_TO_SILENCE = 3
 GREETING_TIMEOUT_S = 5.0
+SPEAK_AFTER_S = 2.0
+"""Who connects, and is not greeted for so long, says who it is: the port may be another one."""
 SAME_MEMBER_MAX = 4
 """Connections that one member has opened to this one. It needs one, and one more for each other address by which it
 looks for this one; what it has replaced may not have ended here yet. For one more the oldest is closed."""
@@ -166,6 +168,7 @@ class Incoming(asyncio.BufferedProtocol):
                     f"{stranger} came to {doors.MEMBERS_PORT}, which speaks none (tls.certificate)"
                 )
             if stranger:
+                self._tell_port(stranger)
                 raise ProtocolError(f"{stranger} came to {doors.MEMBERS_PORT}; clients have another one")
             raise ProtocolError(f"a frame of {length} bytes is too long")
         self._wanted += length
@@ -184,6 +187,15 @@ class Incoming(asyncio.BufferedProtocol):
                 raise ProtocolError(f"there are no frames of kind {kind}")
             self._network.arrived(self._greeting, kind, frame[FRAME.size :])
         return True
+
+    def _tell_port(self, stranger: str) -> None:
+        """Tell a client which port is for it. Without TLS only: with it nobody comes so far who is no member."""
+        transport = self._transport
+        if transport is not None:
+            http = stranger == doors.HTTP
+            transport.write(doors.NOT_HTTP if http else doors.other_port(self._network.client_port))
+            transport.close()  # Not aborted: it is to hear that.
+            self._transport = None
 
     def _make_room(self) -> None:
         """See to it that the rest of the next frame has a place behind what is here of it.
@@ -351,7 +363,7 @@ class Outgoing:
     async def _greet(self, transport: asyncio.Transport, protocol: Handshake) -> None:
         """Prove to each other that both are of one cluster. Raises SecretRefused, ProtocolError, OSError."""
         network = self._network
-        opening = await protocol.opening
+        opening = await self._opening(transport, protocol)
         channel = channel_of(transport.get_extra_info("ssl_object"))
         who = (network.uuid, network.address.host, network.address.port)
         greeting = greeting_of(network.secrets, opening, who, channel, network.speaks)
@@ -366,6 +378,13 @@ class Outgoing:
             raise SecretRefused(
                 "the one there does not know security.member_secret: it is none of this cluster"
             )
+
+    async def _opening(self, transport: asyncio.Transport, protocol: Handshake) -> bytes:
+        """What a member says first. Where nobody says anything, somebody may wait to be spoken to: clients' port."""
+        done, _ = await asyncio.wait({protocol.opening}, timeout=SPEAK_AFTER_S)
+        if not done:
+            transport.write(doors.MEMBER)
+        return await protocol.opening
 
     def lost(self, protocol: Handshake) -> None:
         """A connection broke; if it is the present one, make another."""
@@ -412,7 +431,14 @@ class Handshake(asyncio.Protocol):
                 self.welcome.set_result(self._buffer[:WELCOME_BYTES])
 
     def _open(self) -> None:
-        if not doors.MEMBER.startswith(self._buffer[: len(doors.MEMBER)]):
+        port = doors.port_of(self._buffer)
+        if port:
+            self._fails(
+                ProtocolError(f"there is {doors.CLIENTS_PORT}; give {doors.MEMBERS_PORT}, which is {port}")
+            )
+        elif doors.OTHER_PORT.startswith(self._buffer[: len(doors.OTHER_PORT)]):
+            return  # The rest is still to come.
+        elif not doors.MEMBER.startswith(self._buffer[: len(doors.MEMBER)]):
             there = doors.who(self._buffer) or "no Holdfast member"
             if there == doors.A_TLS_SERVER:
                 there += ", and this member speaks no TLS (tls.certificate); a member with the same settings is wanted"
@@ -464,6 +490,8 @@ class Network:
         self.strangers = strangers or Strangers()
         self.uuid = uuid
         self.address = address
+        self.client_port = 0
+        """Which port is for clients: they are told when they come to this one."""
         self.driver: Driver
         self.failed: Callable[[Exception], None]
         """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
@@ -551,6 +579,10 @@ class Network:
         return outgoing
 
     # -- who comes in
+
+    def allow(self, limits: LimitSettings) -> None:
+        """Go on with other limits. Members that are connected stay so."""
+        self._greeted.allow(limits.member_connections)
 
     def knock(self, incoming: Incoming) -> None:
         """Somebody has connected."""

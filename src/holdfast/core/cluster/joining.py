@@ -24,6 +24,12 @@ from holdfast.core.model.views import View
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 
 
+DECLARED_DEAD = (
+    "an operator has said that this member has ended (holdfast cluster dead), and the others have gone on without it: "
+    "it ends. A new process is taken as any other"
+)
+
+
 class Joining:
     """Both sides: who asks to be let in, and whom members have heard ask."""
 
@@ -126,7 +132,9 @@ class Joining:
             self._standing.view,
         )
         old = why_old(info, self._standing.files.seen(info.store, self._standing.view)) if info.store else ""
-        why = why or self._why_other_history(request) or self._why_above(request)
+        declared_dead = info.uuid in self._standing.declared and self._standing.member(info.uuid) is None
+        why = DECLARED_DEAD if declared_dead else why or self._why_other_history(request)
+        why = why or self._why_above(request)
         why = why or self._candidates.same_files(
             info,
             self._standing.view,
@@ -146,6 +154,7 @@ class Joining:
                 self._standing.info.port,
                 self._standing.ending,
                 asker=info.uuid,
+                declared_dead=declared_dead,
             )
             self._out.send_datagram(home, answer)
         return bool(why)
@@ -197,6 +206,11 @@ class Joining:
         if answer.ending and self._standing.state is MembershipState.EXILED:
             self._standing.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
+            return
+        if answer.declared_dead and self._standing.state is MembershipState.EXILED:
+            self._standing.refusal = answer.refusal
+            self._standing.step(MembershipStep.ENDED)
+            self._out.effects.append(Stop(answer.refusal))
             return
         if answer.refusal and answer.refusal != self._standing.refusal:
             self._standing.refusal = answer.refusal
