@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config.addresses import parse_address
+from holdfast.config.log_settings import LogSettings
+from holdfast.config.section import Section
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
@@ -41,10 +43,6 @@ Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
 Placement = Literal["even", "rendezvous"]
 LaneChoice = Literal["auto", "python"]
 SocketsChoice = Literal["auto", "poll", "loop"]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the TOML file. Its keys are the annotated fields."""
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
@@ -544,10 +542,16 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**40,
-            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2; older "
-            "ones go.",
+            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2, and so "
+            "on.",
         ),
     ] = 67_108_864
+    audit_files: Annotated[
+        int,
+        Meta(
+            ge=0, le=1000, description="How many of these older files are kept besides security.audit_file."
+        ),
+    ] = 2
 
     second_member_secret: Annotated[
         Password,
@@ -814,6 +818,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "security": SecuritySettings,
     "tls": TlsSettings,
     "limits": LimitSettings,
+    "log": LogSettings,
 }
 """Every table of the file but those of which there are several, each with a name."""
 
@@ -853,6 +858,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     security: SecuritySettings = SecuritySettings()
     tls: TlsSettings = TlsSettings()
     limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `default` is always there after `load`."""
     users: dict[str, UserSettings] = {}

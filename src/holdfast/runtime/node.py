@@ -39,10 +39,10 @@ from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound, sockets_way
-from holdfast.runtime.stalls import StallGauge
-from holdfast.runtime.strangers import FAULTY, Strangers, quoted
+from holdfast.runtime.strangers import FAULTY, Strangers
 from holdfast.runtime.tls import MemberTls
 from holdfast.runtime.tls_wire import TlsDoor
+from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import doors, own
@@ -51,10 +51,6 @@ log = logging.getLogger("holdfast")
 
 PORTS_TRIED = 100
 Server = TypeVar("Server", asyncio.Server, PolledDoor)
-NOTED_MAX = 2000
-"""Characters of one field of a note in the log: others have a say in many."""
-KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
-"""Notes that others can cause as often as they like."""
 MEASURE_S = 0.1
 """How often memory is measured at least."""
 MEASURE_PART, MEASURE_BYTES_MIN = 256, 262_144
@@ -123,6 +119,7 @@ class Node(MemberGrid):
         self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
         """Requests of the in-process API that wait for their answer."""
         self.strangers = Strangers()
+        self._watch = Watch(settings.log, self.strangers)
         self.control: Control
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
@@ -138,7 +135,6 @@ class Node(MemberGrid):
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
-        self._stalls: StallGauge | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
 
@@ -232,7 +228,7 @@ class Node(MemberGrid):
             self.gauge.used // 1_000_000,
         )
         self._measure_again()
-        self._stalls = StallGauge(self.loop)
+        self._watch.begin(self.loop, self.member.picture, self._disk)
 
     async def _open_member_door(self) -> tuple[asyncio.Server, int]:
         """Take the port for members, and tell which it is. Raises ConfigError."""
@@ -255,7 +251,9 @@ class Node(MemberGrid):
         security = self.settings.security
         if security.audit_file:
             name = self.settings.member.name or self.member_uuid
-            self._audit_log = AuditLog(Path(security.audit_file), security.audit_bytes, name)
+            self._audit_log = AuditLog(
+                Path(security.audit_file), security.audit_bytes, security.audit_files, name
+            )
 
     async def _open_client_door(self) -> tuple[asyncio.Server | PolledDoor, int]:
         """Take the port for clients, and tell which it is. Raises ConfigError."""
@@ -402,8 +400,7 @@ class Node(MemberGrid):
         for timer in (self._timer, self._measuring, self._looking_at_files):
             if timer is not None:
                 timer.cancel()
-        if self._stalls is not None:
-            self._stalls.stop()
+        self._watch.stop()
         self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
@@ -523,12 +520,7 @@ class Node(MemberGrid):
         """The real world leaves them as they are."""
 
     def note(self, note: Note) -> None:
-        fields = " ".join(f"{key}={quoted(value, NOTED_MAX)}" for key, value in note.fields.items())
-        level = logging.getLevelNamesMapping()[note.level.upper()]
-        if note.kind in KNOCKS:
-            self.strangers.tell(note.kind, f"{note.kind} %s", fields, level=level)
-        else:
-            log.log(level, "%s %s", note.kind, fields)
+        self._watch.note(note)
 
     def stopped(self, why: str) -> None:
         self.ended_because = why
@@ -600,13 +592,13 @@ class Node(MemberGrid):
         told = status_of(self.member, files, self.gauge.figures())
         return told | {
             "doors": dict(sorted(self.strangers.counts.items())),
-            "stalls": self._stalls.figures() if self._stalls is not None else None,
             "lane": self.data_lane.kind,
             "why_not_compiled": self.data_lane.why,
             "sockets": self.sockets.kind,
             "why_these_sockets": self.sockets.why,
             "member_secret": self._network.secret_figures(),
             "tls": self._tls.figures() if self._tls is not None else None,
+            **self._watch.figures(),
         }
 
     @property

@@ -450,8 +450,15 @@ class Membership(Standing):
                 level="warning",
                 name=info.name,
                 address=str(admission.home(info)),
+                why=self._why_removed(info.uuid),
                 uuid=info.uuid,
             )
+
+    def _why_removed(self, member: MemberId) -> str:
+        """As far as this member knows."""
+        if member in self.dead:
+            return "declared dead by the operator"
+        return self.detector.why_silent(member, self._out.now_ns)
 
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
@@ -471,7 +478,7 @@ class Membership(Standing):
             state=view.state,
             master=view.members[0].name,
             members=[info.name for info in view.members],
-            left=list(view.left),
+            **_changes(old, view, self.me),
         )
         self._tell_view(old, view)
         # After all machines know the view: what the heartbeat says is of this view.
@@ -508,6 +515,22 @@ class Membership(Standing):
         )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))
+
+
+def _changes(old: View | None, view: View, me: MemberId) -> dict[str, list[str]]:
+    """Who came and who went, by name, and how; what has not happened is left out."""
+    before = {info.uuid: info for info in old.members} if old is not None else {}
+    here = {info.uuid: info for info in view.members}
+    others = [info for info in view.members if old is not None and info.uuid != me]
+    changes = {
+        "joined": [info.name for info in others if info.uuid not in before],
+        "returned": [
+            info.name for info in others if info.uuid in before and before[info.uuid].life < info.life
+        ],
+        "left_after_draining": [before[uuid].name for uuid in view.left if uuid in before],
+        "removed": [info.name for uuid, info in before.items() if uuid not in here and uuid not in view.left],
+    }
+    return {how: names for how, names in changes.items() if names}
 
 
 def _entry(view: View, member: MemberId) -> MemberInfo | None:

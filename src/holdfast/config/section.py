@@ -1,0 +1,9 @@
+"""What all tables of the configuration are."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the TOML file. Its keys are the annotated fields."""
