@@ -298,6 +298,22 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         parse_address(text, "key")
 
 
+def test_seeds_may_be_records_of_the_dns() -> None:
+    settings = load(overrides={"cluster.seeds": ["srv:_member._tcp.grid.example", "grid.example:5751"]})
+    assert settings.seed_addresses() == [("srv:_member._tcp.grid.example", 0), ("grid.example", 5751)]
+    for wrong in (
+        "srv:",
+        "srv:grid.example",
+        "srv:_member.grid.example",
+        "srv:_member._tcp.",
+        "srv:_m._tcp.a b",
+    ):
+        with pytest.raises(ConfigError, match=r"cluster\.seeds = .* an SRV record is written"):
+            load(overrides={"cluster.seeds": [wrong]})
+    with pytest.raises(ConfigError, match=r"cluster\.dns_servers = "):
+        load(overrides={"cluster.dns_servers": ["127.0.0.1"]})
+
+
 def test_the_printed_schema_is_valid_toml_and_changes_nothing() -> None:
     from holdfast.cli.configuration import as_toml
 

@@ -6,9 +6,11 @@ import json
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.client.blocking import Client
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 
 SETTINGS = """
@@ -115,3 +117,35 @@ def test_a_view_says_who_has_left_after_draining_and_warns_nobody() -> None:
         assert seen(lambda: any("left_after_draining=['m2']" in said for _, said in cluster.lines(first)))
         assert cluster.warned(first) == []
         assert any(said.startswith("ready ") for _, said in cluster.lines(second)), "its file has everything"
+
+
+def test_a_write_that_waits_for_a_backup_is_told_with_its_name_and_without_its_key() -> None:
+    config = SETTINGS.format(format="json", backups=1).replace(
+        "suspect_after_ms = 1000", "suspect_after_ms = 9000"
+    )
+    with LoggingCluster(members=2, config=config) as cluster:
+        cluster.wait_safe()
+        first, second = cluster.members
+
+        def write(number: int) -> None:
+            with Client(first.client_address, timeout_s=10) as client:
+                client.set("flights", b"secret-%d" % number, b"hidden")
+
+        with ThreadPoolExecutor(12) as threads:
+            list(threads.map(write, range(12)))
+            second.process.send_signal(signal.SIGSTOP)
+            try:
+                writing = threads.map(write, range(12))
+                time.sleep(0.6)
+            finally:
+                second.process.send_signal(signal.SIGCONT)
+            list(writing)
+        assert seen(lambda: cluster.status(first)["slow_operations"]["count"] > 0)
+        told = cluster.status(first)["slow_operations"]["last"]
+        waited = [one for one in told if one["members"] == ["m2"]]
+        assert waited
+        assert {name for one in waited for name in one["places"]} == {"flights"}
+        assert all(300 <= one["took_ms"] < 3000 for one in waited)
+        lines = [said for level, said in cluster.warned(first) if said.startswith("slow operation: ")]
+        assert lines
+        assert not [said for _, said in cluster.lines(first) if "secret" in said or "hidden" in said]

@@ -268,6 +268,7 @@ def _check_suspicion(settings: Settings) -> None:
 
 def _check_addresses(settings: Settings) -> None:
     settings.seed_addresses()
+    settings.name_servers()
     member = settings.member
     if member.member_port == member.client_port != 0:
         raise ConfigError(

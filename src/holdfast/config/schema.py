@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from holdfast.config.addresses import parse_address
+from holdfast.config.addresses import parse_address, parse_seed
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.section import Section
 
@@ -61,7 +61,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         Meta(
             max_length=64,
             description="HOST:MEMBER_PORT of members to ask for the cluster. The first one forms the cluster when it "
-            "finds none; empty: this member forms its own.",
+            "finds none; empty: this member forms its own. Behind a name, or srv:_SERVICE._tcp.NAME, all members that "
+            "the DNS knows are asked.",
+        ),
+    ] = []
+    dns_servers: Annotated[
+        list[str],
+        Meta(
+            max_length=8,
+            description="ADDRESS:PORT of name servers that are asked for names in cluster.seeds; empty: the system's.",
         ),
     ] = []
     bootstrap: Annotated[
@@ -958,7 +966,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
-        return [parse_address(seed, "cluster.seeds") for seed in self.cluster.seeds]
+        return [parse_seed(seed, "cluster.seeds") for seed in self.cluster.seeds]
+
+    def name_servers(self) -> list[tuple[str, int]]:
+        """Those that are asked for names of seeds, as (address, port); none: those of the system."""
+        return [parse_address(one, "cluster.dns_servers") for one in self.cluster.dns_servers]
 
     def shared(self) -> dict[str, str]:
         """What all members must have alike, as comparable text: dotted key -> value."""

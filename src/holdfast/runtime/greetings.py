@@ -60,6 +60,11 @@ def opening_of(uuid: str, nonce: bytes) -> bytes:
     return MAGIC + uuid.encode()[:UUID_BYTES].ljust(UUID_BYTES, b"\0") + nonce
 
 
+def opened_by(opening: bytes) -> str:
+    """Who says that it has opened so; nothing is proved by it."""
+    return opening[len(MAGIC) : len(MAGIC) + UUID_BYTES].rstrip(b"\0").decode(errors="replace")
+
+
 def channel_of(tls: ssl.SSLObject | None) -> bytes:
     """What both ends of this TLS connection know, and no other connection has; empty without TLS.
 

@@ -346,11 +346,8 @@ class Node(MemberGrid):
     @property
     def refusal(self) -> str:
         """Why no cluster will take this member as it is, in words; empty while one may."""
-        seeds = {Address(host, port) for host, port in self.settings.seed_addresses()} - {
-            self._network.address
-        }
-        if seeds and seeds <= self._network.denied_by and not self.joined:
-            here = ", ".join(sorted(map(str, seeds)))
+        here = self._network.denied_everywhere()
+        if here and not self.joined:
             return (
                 f"security.member_secret is not the one that the members at {here} have. Give this member the same; do "
                 "not start it with --bootstrap, which would form a second cluster"
@@ -360,7 +357,7 @@ class Node(MemberGrid):
     @property
     def troubles(self) -> list[str]:
         """Addresses of members at which somebody listens, and why there is no talking to him."""
-        return [f"{address}: {why}" for address, why in self._network.troubles.items()]
+        return self._network.told_troubles()
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings

@@ -63,7 +63,8 @@ class SlowOperations:
     def look(self) -> None:
         """Look what waits, and tell what has ended."""
         now_ns = self._clock()
-        before, followed = self._followed, {}
+        before = self._followed
+        followed: dict[Mark, OpenOperation] = {}
         for one in self._open_since(now_ns - self._limit_ns):
             mark = one.mark, one.since_ns
             if mark in before or len(followed) < FOLLOWED:

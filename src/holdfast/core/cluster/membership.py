@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
@@ -472,13 +472,14 @@ class Membership(Standing):
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
         self.intents.installed(view, mine)
+        fields: dict[str, Any] = _changes(old, view, self.me)
         self._out.note(
             "view",
             number=view.number,
             state=view.state,
             master=view.members[0].name,
             members=[info.name for info in view.members],
-            **_changes(old, view, self.me),
+            **fields,
         )
         self._tell_view(old, view)
         # After all machines know the view: what the heartbeat says is of this view.
@@ -517,7 +518,7 @@ class Membership(Standing):
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))
 
 
-def _changes(old: View | None, view: View, me: MemberId) -> dict[str, list[str]]:
+def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
     """Who came and who went, by name, and how; what has not happened is left out."""
     before = {info.uuid: info for info in old.members} if old is not None else {}
     here = {info.uuid: info for info in view.members}

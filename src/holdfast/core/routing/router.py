@@ -310,10 +310,11 @@ class Router:
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
         """Requests that came before then, and wait."""
-        waiting = self._parked, self._sent, self._delayed
-        if any(waiting):
-            parked, sent, delayed = (each.values() for each in waiting)
-            yield from parked_since(before_ns, self._timeout_ns, parked, sent, delayed)
+        parked, sent, delayed = self._parked, self._sent, self._delayed
+        if parked or sent or delayed:
+            yield from parked_since(
+                before_ns, self._timeout_ns, parked.values(), sent.values(), delayed.values()
+            )
         yield from self.gatherings.open_since(before_ns)
 
     def waits(self) -> Iterator[Parked]:
