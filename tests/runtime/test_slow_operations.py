@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.engine.ports import Create, Sync, Write
 from holdfast.runtime.limited_lines import LINES, LimitedLines
 from holdfast.runtime.real_disk import RealDisk
@@ -35,7 +35,7 @@ class Waiting:
             lambda: self.now_ms * MILLISECOND,
         )
 
-    def since(self, before_ns: int) -> list[OpenOperation]:
+    def since(self, before_ns: int, followed: Followed) -> list[OpenOperation]:
         return [one for one in self.open if one.since_ns <= before_ns]
 
     def writes(self, number: int = 1) -> OpenOperation:
@@ -86,7 +86,7 @@ def test_what_took_long_is_told_when_it_has_ended_with_who_was_waited_for() -> N
 
 def test_the_last_are_kept_and_a_few_are_written(caplog: pytest.LogCaptureFixture) -> None:
     waiting = Waiting()
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.INFO, "holdfast"):
         for number in range(3 * KEPT):
             waiting.writes(number)
         waiting.look(LIMIT_MS)

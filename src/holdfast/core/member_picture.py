@@ -20,7 +20,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment, Table
@@ -449,9 +449,11 @@ class Picture:
         kinds = {**self._membership.leftovers, **self._listeners.leftovers}
         return self.under_way() | {what: count for what, count in kinds.items() if count}
 
-    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        """Operations that came before then, and wait for something: at most some hundreds of each kind."""
-        yield from self._lane.batches.open_since(before_ns)
+    def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
+        """Operations that came before then, and wait for something: at most some hundreds of each kind. `followed`:
+        those of which that is known.
+        """
+        yield from self._lane.batches.open_since(before_ns, followed)
         yield from self._router.open_since(before_ns)
         yield from self._agreed.zones.open_since(before_ns)
 

@@ -50,7 +50,8 @@ class Alarms:
 
     def _silence(self) -> list[Note]:
         picture = self._picture
-        names = {info.uuid: info.name for info in picture.members()}
+        # Who has left hears nobody any more, and need not.
+        names = {info.uuid: info.name for info in picture.members()} if picture.admitted else {}
         silent = {uuid: names[uuid] for uuid in picture.suspects(picture.now_ns) if uuid in names}
         notes = [
             Note(SUSPECTED, {"name": name, "why": picture.why_suspected(uuid)}, "warning")

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.open_operations import Followed, Mark, OpenOperation
 from holdfast.runtime.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs import FIELDS
 
@@ -29,9 +29,6 @@ LOOKS = 2
 """So often within the limit it is looked."""
 LOOK_MIN_S, LOOK_MAX_S = 0.01, 0.25
 
-Mark = tuple[tuple[str, int], int]
-"""Names an operation that is under way: its own mark, and since when it waits."""
-
 
 class SlowOperations:
     """Of one member."""
@@ -39,7 +36,7 @@ class SlowOperations:
     def __init__(
         self,
         limit_ms: int,
-        open_since: Callable[[int], Iterable[OpenOperation]],
+        open_since: Callable[[int, Followed], Iterable[OpenOperation]],
         names: Callable[[], Mapping[MemberId, str]],
         lines: LimitedLines,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -65,10 +62,9 @@ class SlowOperations:
         now_ns = self._clock()
         before = self._followed
         followed: dict[Mark, OpenOperation] = {}
-        for one in self._open_since(now_ns - self._limit_ns):
+        for one in self._open_since(now_ns - self._limit_ns, before):
             mark = one.mark, one.since_ns
             if mark in before or len(followed) < FOLLOWED:
-                # What it is about was seen at first; what it waits for is what has not come yet.
                 followed[mark] = one
         self._followed = followed
         for mark, one in before.items():
@@ -102,7 +98,7 @@ class SlowOperations:
             "slow operations",
             "slow operation: %s",
             words,
-            level=logging.WARNING,
+            level=logging.INFO,
             extra={FIELDS: {"event": "slow operation", **told}},
         )
 

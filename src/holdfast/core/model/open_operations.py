@@ -23,6 +23,12 @@ class OpenOperation:
     since_ns: int
     """Since when it waits, by the member's clock."""
     waits_for: str
-    """For what, in words."""
+    """For what, in words, as it was first seen."""
     members: tuple[MemberId, ...] = ()
     """And for whom."""
+
+
+Mark = tuple[tuple[str, int], int]
+"""Names an operation that is under way: its own mark, and since when it waits."""
+Followed = Mapping[Mark, OpenOperation]
+"""Those that were seen before: what they are is not made out again."""

@@ -29,7 +29,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import PartitionDrained
-from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.records import Puts, Record, Recorded, as_puts, one_by_one
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
@@ -41,7 +41,7 @@ from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
 """How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
-LOOKED_AT = 1000
+LOOKED_AT = 300
 """Batches that are looked at to find those that have waited for long: the oldest."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
@@ -590,13 +590,13 @@ class Batches:
         """Since when the oldest batch waits for its backups; None when none does."""
         return next((batch.since_ns for batch in self._waiting.values()), None)
 
-    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
+    def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
         """What callers wait for that was written, or rested on, before then; oldest first."""
         for batch in islice(self._waiting.values(), LOOKED_AT):
             if batch.since_ns > before_ns:
                 break
             if batch.told and batch.open:
-                yield batch.told_of()
+                yield followed.get((("batch", batch.number), batch.since_ns)) or batch.told_of()
 
     @property
     def waiting(self) -> int:

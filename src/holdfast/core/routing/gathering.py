@@ -37,7 +37,7 @@ from holdfast.core.routing.request_refusals import Refusals, changes
 from holdfast.core.services.map_operations import answers, merge
 
 RETRY_NS = 50 * MILLISECOND
-LOOKED_AT = 1000
+LOOKED_AT = 300
 """Shares that are looked at to find those that have waited for long: the oldest."""
 LATE_NS = SECOND
 """How often it is looked whether what was sent has waited too long for its answer."""

@@ -6,15 +6,15 @@ What waits because it was asked to (a take from an empty queue) is not slow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import Request
 from holdfast.core.routing.pending import Parked
 
-LOOKED_AT = 100
-"""Of each kind, oldest first: whoever looks has little time."""
+LOOKED_AT = 300
+"""Of each kind: whoever looks has little time."""
 NO_PRIMARY = "a primary of the partition: it moves, or its members have gone"
 LOCK = "the lock of an entry that a transaction has"
 ANSWER = "the answer of another member"
@@ -35,12 +35,11 @@ def parked_since(
         since_ns = one.deadline_ns - timeout_ns
         return None if since_ns > before_ns else _told(one, one.request, since_ns, waits_for, members)
 
-    found = [told(one, NO_PRIMARY) for each in parked for one in islice(each, LOOKED_AT)]
+    found = [told(one, NO_PRIMARY) for one in islice(chain.from_iterable(parked), LOOKED_AT)]
     found += [told(one, ANSWER, (owner,)) for owner, one in islice(sent, LOOKED_AT)]
     found += [
         told(one, LOCK)
-        for each in delayed
-        for one in islice(each, LOOKED_AT)
+        for one in islice(chain.from_iterable(delayed), LOOKED_AT)
         if one.wait is not None and one.wait.holder
     ]
     return (each for each in found if each is not None)
