@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.config.addresses import is_loopback
+from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -268,7 +268,8 @@ def _check_suspicion(settings: Settings) -> None:
 
 def _check_addresses(settings: Settings) -> None:
     settings.seed_addresses()
-    settings.name_servers()
+    for one in settings.cluster.dns_servers:
+        parse_address(one, "cluster.dns_servers")
     member = settings.member
     if member.member_port == member.client_port != 0:
         raise ConfigError(

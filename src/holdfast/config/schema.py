@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from holdfast.config.addresses import parse_address, parse_seed
+from holdfast.config.addresses import parse_seed
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.section import Section
 
@@ -967,10 +967,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
         return [parse_seed(seed, "cluster.seeds") for seed in self.cluster.seeds]
-
-    def name_servers(self) -> list[tuple[str, int]]:
-        """Those that are asked for names of seeds, as (address, port); none: those of the system."""
-        return [parse_address(one, "cluster.dns_servers") for one in self.cluster.dns_servers]
 
     def shared(self) -> dict[str, str]:
         """What all members must have alike, as comparable text: dotted key -> value."""

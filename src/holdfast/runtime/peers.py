@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from holdfast.config import Settings
+from holdfast.config import Settings, parse_address
 from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.driver import Driver
@@ -460,7 +460,8 @@ class Network:
         self.came: Callable[[int], None] = lambda size: None
         """Hears how many bytes have come."""
         seeds = self._seeds = [Address(host, port) for host, port in settings.seed_addresses()]
-        self.seed_places = SeedPlaces(seeds, Names(seeds, settings.name_servers()), uuid, self)
+        servers = [parse_address(one, "cluster.dns_servers") for one in settings.cluster.dns_servers]
+        self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
         self.incoming: set[Incoming] = set()
         self.troubles: dict[Address, str] = {}
         """Why there is no connection to an address at which somebody listens, in words."""
