@@ -6,9 +6,8 @@ FROM python:3.13-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /src
-COPY pyproject.toml build_lane.py README.md ARCHITECTURE.md CONTRIBUTING.md LICENSE Makefile requirements.lock requirements-build.lock ./
+COPY pyproject.toml build_lane.py README.md LICENSE requirements.lock requirements-build.lock ./
 COPY src ./src
-COPY docs ./docs
 
 # The versions that the tests ran with, of what the image needs and of nothing else.
 RUN sed -nE 's/^((click|dnspython|markdown-it-py|mdurl|mmh3|msgspec|pyarrow|pygments|rich|uvloop)==[^ ;\\]*).*/\1/p' requirements.lock > constraints.txt
