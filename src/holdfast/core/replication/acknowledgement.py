@@ -43,6 +43,8 @@ LOOKS = 8
 """How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
 LOOKED_AT = 300
 """Batches that are looked at to find those that have waited for long: the oldest."""
+FRESH = 4
+"""Of those that were not seen before only so many at one look, for it is gone through all that is in them."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 Resting = dict[tuple[int, str], AnyReplica | None]
@@ -592,11 +594,18 @@ class Batches:
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
         """What callers wait for that was written, or rested on, before then; oldest first."""
+        fresh = 0
         for batch in islice(self._waiting.values(), LOOKED_AT):
             if batch.since_ns > before_ns:
                 break
-            if batch.told and batch.open:
-                yield followed.get((("batch", batch.number), batch.since_ns)) or batch.told_of()
+            if not batch.told or not batch.open:
+                continue
+            known = followed.get((("batch", batch.number), batch.since_ns))
+            if known is not None:
+                yield known
+            elif fresh < FRESH:
+                fresh += 1
+                yield batch.told_of()
 
     @property
     def waiting(self) -> int:
