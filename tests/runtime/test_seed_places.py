@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.runtime.names import Names, NameUnanswered, NoSuchName, Place
+from holdfast.runtime.dns_names import Names, NameUnanswered, NoSuchName, Place
 from holdfast.runtime.seed_places import GONE_S, SeedPlaces
 
 SEED = Address("grid.example", 5751)

@@ -65,6 +65,10 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
             "the DNS knows are asked.",
         ),
     ] = []
+    bootstrap: Annotated[
+        bool,
+        Meta(description="Form a new cluster at once when no seed answers, whatever the order of the seeds."),
+    ] = False
     dns_servers: Annotated[
         list[str],
         Meta(
@@ -72,10 +76,6 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
             description="ADDRESS:PORT of name servers that are asked for names in cluster.seeds; empty: the system's.",
         ),
     ] = []
-    bootstrap: Annotated[
-        bool,
-        Meta(description="Form a new cluster at once when no seed answers, whatever the order of the seeds."),
-    ] = False
     quorum: Annotated[
         Literal["majority", "any"],
         Meta(

@@ -39,7 +39,7 @@ from holdfast.runtime.greetings import (
     shown_secrets,
     welcome_of,
 )
-from holdfast.runtime.names import Names, Place, shown
+from holdfast.runtime.dns_names import Names, Place, shown
 from holdfast.runtime.seed_places import SeedPlaces
 from holdfast.runtime.strangers import Strangers
 from holdfast.runtime.tls import MemberTls
