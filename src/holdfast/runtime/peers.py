@@ -23,6 +23,7 @@ from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
+from holdfast.runtime.dns_names import Names, Place, shown
 from holdfast.runtime.greetings import (
     NONCE_BYTES,
     OPENING_BYTES,
@@ -39,7 +40,6 @@ from holdfast.runtime.greetings import (
     shown_secrets,
     welcome_of,
 )
-from holdfast.runtime.dns_names import Names, Place, shown
 from holdfast.runtime.seed_places import SeedPlaces
 from holdfast.runtime.strangers import Strangers
 from holdfast.runtime.tls import MemberTls
