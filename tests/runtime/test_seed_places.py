@@ -22,10 +22,12 @@ class Told:
         self.behind: list[tuple[MemberId, ...]] = []
         self.absent = 0
         self.troubles: list[str] = []
+        self.connected: dict[Address, MemberId] = {}
 
-    def ask_place(self, place: Place, frame: bytes) -> None:
+    def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
         assert place.name == SEED.host, "certificates are of the name"
         self.asked.append(place.address)
+        return self.connected.get(place.address)
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
         self.behind.append(members)
@@ -102,6 +104,17 @@ def test_who_is_there_is_told_when_all_addresses_are_known() -> None:
     told = len(stage.told.behind)
     stage.seeds.at(THERE, "a")
     assert len(stage.told.behind) == told, "who is not behind the name any more does not count"
+
+
+def test_who_was_connected_before_it_was_behind_the_name_counts() -> None:
+    stage = Stage(HERE)
+    stage.seeds.at(THERE, "a")
+    stage.told.connected[THERE] = MemberId("a")
+    stage.ask()
+    stage.seeds.at(HERE, "me")
+    stage.dns.says = [HERE, THERE]
+    stage.ask()
+    assert stage.told.behind[-1] == (MemberId("a"),)
 
 
 def test_a_dns_that_does_not_answer_says_nothing() -> None:

@@ -249,6 +249,11 @@ class Outgoing:
         self._closed = False
         self._refusals = 0
 
+    @property
+    def member(self) -> str:
+        """The UUID of the member at the other end; empty while there is no connection."""
+        return self._protocol.member if self._protocol is not None else ""
+
     def send(self, frame: bytes, body: bytes = b"", *, whisper: bool) -> None:
         """Send it, with its body if that is apart, now or with what else is gathered. Without a connection a whisper
         waits for one, and a packet is left to its link to repeat.
@@ -525,10 +530,13 @@ class Network:
 
     # -- seeds that are names
 
-    def ask_place(self, place: Place, frame: bytes) -> None:
-        """Send it to whoever is there."""
-        if self._running:
-            self._to(place.address, place.name).send(frame, whisper=True)
+    def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
+        """Send it to whoever is there. Answers who that is, if there is a connection already."""
+        if not self._running:
+            return None
+        outgoing = self._to(place.address, place.name)
+        outgoing.send(frame, whisper=True)
+        return MemberId(outgoing.member) if outgoing.member else None
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
         """Each address of the seed was tried: these members are there."""

@@ -23,8 +23,8 @@ NOBODY = MemberId("")
 class SeedAsker(Protocol):
     """The network, as far as seeds need it."""
 
-    def ask_place(self, place: Place, frame: bytes) -> None:
-        """Send it to whoever is there."""
+    def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
+        """Send it to whoever is there. Answers who that is, if there is a connection already."""
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
         """Each address of the seed was tried: these members are there."""
@@ -96,7 +96,10 @@ class SeedPlaces:
         self._there = {where: who for where, who in self._there.items() if where in wanted}
         for place in places:
             if self._there.get(place.address) != self._me:
-                self._asker.ask_place(place, frame)
+                # It may have been connected to before it was found to be behind this name.
+                there = self._asker.ask_place(place, frame)
+                if there is not None:
+                    self._there[place.address] = there
         self._tell(place.address for place in places)
 
     def at(self, address: Address, member: str) -> None:
