@@ -22,7 +22,7 @@ suspect_after_ms = 1000
 count = 11
 [log]
 format = "{format}"
-stall_ms = 400
+stall_ms = 0
 [maps.default]
 backups = {backups}
 """
@@ -86,9 +86,8 @@ def test_survivors_name_who_was_lost_and_what_is(form: str) -> None:
 
 
 def test_a_member_that_is_not_heard_is_suspected_by_name_and_a_minority_says_so() -> None:
-    config = SETTINGS.format(format="text", backups=1).replace(
-        "suspect_after_ms = 1000", "suspect_after_ms = 600"
-    )
+    config = SETTINGS.format(format="text", backups=1).replace("stall_ms = 0", "stall_ms = 400")
+    config = config.replace("suspect_after_ms = 1000", "suspect_after_ms = 600")
     with LoggingCluster(members=3, config=config) as cluster:
         first, second, third = cluster.members
         for one in (second, third):
