@@ -210,12 +210,12 @@ def test_after_a_crash_the_logs_name_who_is_gone_and_what_is_lost(
             for _ in range(400):
                 told = [line for line in logged(caplog, "WARNING") if re.match(gone, line)]
                 lost = [line for line in logged(caplog, level) if line.startswith(words)]
-                if len(told) == 2 and lost:
+                if len(told) == len(lost) == 2:
                     break
                 await asyncio.sleep(0.02)
             assert len(told) == 2, "by each of those who stay"
-            (line,) = lost
-            assert f"count={owned} partitions=" in line
+            assert len(lost) == 2, "what is lost, too"
+            assert all(f"count={owned} partitions=" in line for line in lost)
             for one in members:
                 await one.crash()
 

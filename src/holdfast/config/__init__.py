@@ -9,6 +9,7 @@ This package reads neither files nor the environment; its caller does and passes
 
 from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.loading import load
+from holdfast.config.log_settings import LogSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
     INTERNAL,
@@ -37,6 +38,7 @@ __all__ = [
     "TRANSACTIONS_MAP",
     "ClusterSettings",
     "LimitSettings",
+    "LogSettings",
     "MapSettings",
     "MemberSettings",
     "MetastoreSettings",

@@ -8,10 +8,8 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 import msgspec.inspect
 
-from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY, Section
-
-ALSO_LIVE = frozenset({"log.level"})
-"""Keys that can be changed while a member runs, beside those that the schema marks."""
+from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
+from holdfast.config.section import Section
 
 
 class Key(NamedTuple):
@@ -53,7 +51,6 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
         made = field.default_factory
         default = field.default if made is msgspec.NODEFAULT else made()
         secret, live = bool(extra.get("secret")), bool(extra.get("live"))
-        live = live or f"{section}.{field.name}" in ALSO_LIVE
         keys.append(
             Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret, live)
         )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.config.addresses import is_loopback
+from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -389,6 +389,11 @@ def _check_suspicion(settings: Settings) -> Iterator[str]:
 
 
 def _check_addresses(settings: Settings) -> Iterator[str]:
+    for server in settings.cluster.dns_servers:
+        try:
+            parse_address(server, "cluster.dns_servers")
+        except ConfigError as wrong:
+            yield str(wrong)
     member = settings.member
     for seed in settings.cluster.seeds:
         alone = msgspec.structs.replace(settings.cluster, seeds=[seed])

@@ -11,7 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config import sharing
-from holdfast.config.addresses import parse_address
+from holdfast.config.addresses import parse_seed
+from holdfast.config.log_settings import LogSettings
+from holdfast.config.section import LIVE, Section
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
@@ -43,14 +45,6 @@ LaneChoice = Literal["auto", "python"]
 SocketsChoice = Literal["auto", "poll", "loop"]
 
 
-LIVE = {"live": True}
-"""Marks what can be changed while a member runs (`holdfast config set`): `runtime.live_settings` does it."""
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the TOML file. Its keys are the annotated fields."""
-
-
 class ClusterSettings(Section, frozen=True, kw_only=True):
     """Which cluster this member belongs to, and when a silent member counts as lost."""
 
@@ -67,13 +61,21 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         Meta(
             max_length=64,
             description="HOST:MEMBER_PORT of members to ask for the cluster. The first one forms the cluster when it "
-            "finds none; empty: this member forms its own.",
+            "finds none; empty: this member forms its own. Behind a name, or srv:_SERVICE._tcp.NAME, all members that "
+            "the DNS knows are asked.",
         ),
     ] = []
     bootstrap: Annotated[
         bool,
         Meta(description="Form a new cluster at once when no seed answers, whatever the order of the seeds."),
     ] = False
+    dns_servers: Annotated[
+        list[str],
+        Meta(
+            max_length=8,
+            description="ADDRESS:PORT of name servers that are asked for names in cluster.seeds; empty: the system's.",
+        ),
+    ] = []
     quorum: Annotated[
         Literal["majority", "any"],
         Meta(
@@ -555,10 +557,16 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**40,
-            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2; older "
-            "ones go.",
+            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2, and so "
+            "on.",
         ),
     ] = 67_108_864
+    audit_files: Annotated[
+        int,
+        Meta(
+            ge=0, le=1000, description="How many of these older files are kept besides security.audit_file."
+        ),
+    ] = 2
 
     second_member_secret: Annotated[
         Password,
@@ -830,6 +838,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "security": SecuritySettings,
     "tls": TlsSettings,
     "limits": LimitSettings,
+    "log": LogSettings,
 }
 """Every table of the file but those of which there are several, each with a name."""
 
@@ -869,6 +878,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     security: SecuritySettings = SecuritySettings()
     tls: TlsSettings = TlsSettings()
     limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `default` is always there after `load`."""
     users: dict[str, UserSettings] = {}
@@ -968,7 +978,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
-        return [parse_address(seed, "cluster.seeds") for seed in self.cluster.seeds]
+        return [parse_seed(seed, "cluster.seeds") for seed in self.cluster.seeds]
 
     def shared(self) -> dict[str, str]:
         """What all members must have alike, as comparable text: dotted key -> value."""

@@ -487,6 +487,14 @@ class SeedAbsent:
 
 
 @dataclass(frozen=True, slots=True)
+class SeedBehind:
+    """Each address of this seed, which is a name, was tried: these members were found there."""
+
+    address: Address
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AnswersUnread:
     """Whether a member has not acknowledged more than `limits.answer_bytes` of what was sent to it."""
 
@@ -513,6 +521,7 @@ Event = (
     | MapDestroyed
     | SubscriptionEnded
     | SeedAbsent
+    | SeedBehind
     | AnswersUnread
     | Received
     | Heard

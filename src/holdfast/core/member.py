@@ -54,6 +54,7 @@ from holdfast.core.machine import (
     RefillRequested,
     Reply,
     SeedAbsent,
+    SeedBehind,
     Started,
     SubscriptionEnded,
     SuspicionOrdered,
@@ -569,6 +570,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
     PeerSilent: lambda member, event: member.on_silent(event.member),
     SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
+    SeedBehind: lambda member, event: member.membership.joining.seed_behind(event.address, event.members),
     AnswersUnread: lambda member, event: member.on_unread(event),
     RefillRequested: lambda member, event: member.source.refill(
         event.partition, event.member, Reply(member.out, event.token)

@@ -39,6 +39,7 @@ from holdfast.core.machine import (
     Received,
     RefillRequested,
     SeedAbsent,
+    SeedBehind,
     Send,
     SetTimer,
     Started,
@@ -259,6 +260,10 @@ class Driver:
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this address of `cluster.seeds`."""
         self.handle(SeedAbsent(address))
+
+    def seed_behind(self, address: Address, members: tuple[MemberId, ...]) -> None:
+        """Just these members were found behind this one of `cluster.seeds`, which is a name."""
+        self.handle(SeedBehind(address, members))
 
     def execute(self, request: Request, done: Done) -> None:
         """A session's request; `done` is called once."""

@@ -32,6 +32,7 @@ from holdfast.core.machine import (
     Received,
     RefillRequested,
     SeedAbsent,
+    SeedBehind,
     Send,
     Stop,
     SuspicionOrdered,
@@ -278,5 +279,7 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [f"a client destroys {name}"]
         case SeedAbsent(address):
             return [f"hears that nobody listens at {address.host}:{address.port}"]
+        case SeedBehind(address, members):
+            return [f"finds {len(members)} members behind {address.host}:{address.port}"]
         case _:
             return []

@@ -88,6 +88,12 @@ def spoken_there(opening: bytes) -> Speaks:
     return Speaks(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
 
 
+def opened_by(opening: bytes) -> str:
+    """Who says that it has opened so; nothing is proved by it."""
+    at = len(MAGIC) + _SPEAKS.size
+    return opening[at : at + UUID_BYTES].rstrip(b"\0").decode(errors="replace")
+
+
 def channel_of(tls: ssl.SSLObject | None) -> bytes:
     """What both ends of this TLS connection know, and no other connection has; empty without TLS.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.config import LimitSettings, Settings
 from holdfast.config.loading import changed
+from holdfast.runtime.limited_lines import quoted
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.open_files import room_for_sockets
-from holdfast.runtime.strangers import quoted
 
 log = logging.getLogger("holdfast")
 
@@ -59,9 +59,7 @@ class LiveSettings:
 
     def set_log_level(self) -> None:
         """Let the level of the log count."""
-        section: Any = getattr(self._member.settings, "log", None)
-        if section is not None:
-            log.setLevel(section.level.upper())
+        log.setLevel(self._member.settings.log.level.upper())
 
 
 APPLIERS: dict[str, Callable[[LiveSettings], None]] = {

@@ -1,4 +1,4 @@
-"""One member as a process: logs on standard output, signals, exit status.
+"""One member as a process: its log, signals, exit status.
 
 SIGTERM and SIGINT drain: the member leaves when its partitions are safe elsewhere. A second one, or the end of
 `partitions.drain_timeout_s` after the first, ends it at once. It also ends when an operator lets it leave or shuts down
@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 from typing import Any
 
 import uvloop
 
 from holdfast.config import Settings
 from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, NotReady
+from holdfast.runtime.logs import begin_log, call_log_of
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
 from holdfast.runtime.open_files import room_for_sockets
@@ -42,7 +42,7 @@ def main(settings: Settings) -> int:
     """Run one member until it has left; answers the exit status. Raises ConfigError when it cannot start."""
     files = bool(settings.persistence.directory) and not settings.member.lite
     prepare(files=files, memory_bytes=settings.limits.memory_bytes)
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    begin_log(settings.log, settings.member.name)
     room_for_sockets(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))
@@ -63,6 +63,7 @@ async def _run(settings: Settings) -> int:
     except JournalBroken as error:
         log.critical("this member stops: %s", error)
         return BROKEN
+    call_log_of(node.member.picture.info.name)
     loop.set_exception_handler(failed)
     leaving = asyncio.Event()
     at_once = asyncio.Event()

@@ -6,7 +6,7 @@ in which the member itself did nothing is nobody's silence. What it knows of oth
 
 from __future__ import annotations
 
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import MemberInfo
 
 
@@ -107,6 +107,15 @@ class Detector:
         would take the accuser for one of two that do not hear each other, and might leave out the living one.
         """
         return self.not_heard_for(self._suspect_after_ns, now_ns)
+
+    def why_silent(self, member: MemberId, now_ns: int) -> str:
+        """What this member knows of the silence of that one, in words."""
+        if member in self._silent:
+            return "its port refuses connections: the process has ended"
+        silent_ns = now_ns - self._heard_ns.get(member, now_ns)
+        if silent_ns < self._suspect_after_ns:
+            return "others do not hear it"
+        return f"silent for {silent_ns / SECOND:.1f} s"
 
     def accuse(self, accuser: MemberId, suspects: list[MemberId]) -> None:
         """This member suspects these."""

@@ -16,7 +16,7 @@ from holdfast.core.cluster.standing import SEEKING, MembershipState, MembershipS
 from holdfast.core.machine import Outbox, Stop
 from holdfast.core.messages import JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.baseline import Baseline
-from holdfast.core.model.ids import MILLISECOND, Address
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
@@ -115,6 +115,10 @@ class Joining:
         """Nothing listens at this seed: it is in no cluster."""
         self._formation.absent(address)
 
+    def seed_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
+        """These members were found behind a seed that is a name."""
+        self._formation.behind(seed, tuple(member for member in members if member != self._standing.me))
+
     def refuses(self, request: JoinRequest) -> bool:
         """Whether this process can never be let in as it is: it is told why."""
         info = request.info
@@ -166,7 +170,7 @@ class Joining:
         if self._standing.view is None or not self._standing.admitted:
             idle = self._standing.state is MembershipState.JOINING
             if idle:
-                self._formation.idle(home, request.cluster_id)
+                self._formation.idle(home, request.cluster_id, info.uuid)
             answer = JoinAnswer(
                 self._standing.me, idle, "", self._standing.info.host, self._standing.info.port
             )
@@ -199,7 +203,7 @@ class Joining:
         if self._standing.state not in SEEKING:
             return
         if answer.idle:
-            self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
+            self._formation.idle(Address(answer.host, answer.port), answer.cluster_id, answer.uuid)
         if answer.refusal and answer.asker != self._standing.me:
             return
         assert self._standing.view is None, "who looks for a cluster is in none"

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
@@ -509,8 +509,15 @@ class Membership(Standing):
                 level="warning",
                 name=info.name,
                 address=str(admission.home(info)),
+                why=self._why_removed(info.uuid),
                 uuid=info.uuid,
             )
+
+    def _why_removed(self, member: MemberId) -> str:
+        """As far as this member knows."""
+        if member in self.dead:
+            return "declared dead by the operator"
+        return self.detector.why_silent(member, self._out.now_ns)
 
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
@@ -526,13 +533,14 @@ class Membership(Standing):
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
         self.intents.installed(view, mine)
+        fields: dict[str, Any] = _changes(old, view, self.me)
         self._out.note(
             "view",
             number=view.number,
             state=view.state,
             master=view.members[0].name,
             members=[info.name for info in view.members],
-            left=list(view.left),
+            **fields,
         )
         if old is not None and view.level > old.level:
             self._out.note("feature level in force", feature_level=view.level, before=old.level)
@@ -571,6 +579,22 @@ class Membership(Standing):
         )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))
+
+
+def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
+    """Who came and who went, by name, and how; what has not happened is left out."""
+    before = {info.uuid: info for info in old.members} if old is not None else {}
+    here = {info.uuid: info for info in view.members}
+    others = [info for info in view.members if old is not None and info.uuid != me]
+    changes = {
+        "joined": [info.name for info in others if info.uuid not in before],
+        "returned": [
+            info.name for info in others if info.uuid in before and before[info.uuid].life < info.life
+        ],
+        "left_after_draining": [before[uuid].name for uuid in view.left if uuid in before],
+        "removed": [info.name for uuid, info in before.items() if uuid not in here and uuid not in view.left],
+    }
+    return {how: names for how, names in changes.items() if names}
 
 
 def _entry(view: View, member: MemberId) -> MemberInfo | None:
