@@ -8,13 +8,14 @@ This package reads neither files nor the environment; its caller does and passes
 """
 
 from holdfast.config.addresses import is_loopback, parse_address
-from holdfast.config.loading import load
+from holdfast.config.loading import load, missing_for_open_address
 from holdfast.config.schema import (
     BACKUPS_MAX,
     INTERNAL,
     SERVICE_PREFIX,
     TRANSACTIONS_MAP,
     ClusterSettings,
+    HttpSettings,
     LimitSettings,
     MapSettings,
     MemberSettings,
@@ -36,6 +37,7 @@ __all__ = [
     "SERVICE_PREFIX",
     "TRANSACTIONS_MAP",
     "ClusterSettings",
+    "HttpSettings",
     "LimitSettings",
     "MapSettings",
     "MemberSettings",
@@ -51,5 +53,6 @@ __all__ = [
     "disagreement",
     "is_loopback",
     "load",
+    "missing_for_open_address",
     "parse_address",
 ]

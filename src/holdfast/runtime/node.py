@@ -8,15 +8,13 @@ import random
 import ssl
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from holdfast.config import Settings, is_loopback
-from holdfast.config.loading import missing_for_open_address
+from holdfast.config import Settings, is_loopback, missing_for_open_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -34,23 +32,22 @@ from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
+from holdfast.runtime.http_door import HttpDoor
+from holdfast.runtime.listening import listen, loop_server, polled_door, secured
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
-from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound, sockets_way
+from holdfast.runtime.sockets import PolledDoor, sockets_way
 from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.runtime.tls import MemberTls
-from holdfast.runtime.tls_wire import TlsDoor
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
 
-PORTS_TRIED = 100
-Server = TypeVar("Server", asyncio.Server, PolledDoor)
 NOTED_MAX = 2000
 """Characters of one field of a note in the log: others have a say in many."""
 KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
@@ -66,34 +63,6 @@ TOO_MUCH = (
     "this member has no room in its memory for a request of {} bytes: send less at a time, remove entries, add a "
     "member, or raise limits.memory_bytes"
 )
-
-
-async def _listen(
-    make: Callable[[str, int], Awaitable[Server]], host: str, port: int, *, given: bool, key: str
-) -> tuple[Server, int]:
-    """Take the port, or, if it was not set by anyone and is taken, the next free one; `start_serving` opens it."""
-    for candidate in range(port, port + (1 if given or port == 0 else PORTS_TRIED)):
-        try:
-            server = await make(host, candidate)
-        except OSError as error:
-            if given or port == 0:
-                raise ConfigError(
-                    f"{key} = {candidate}: cannot listen on {host}:{candidate}: {error}"
-                ) from None
-            continue
-        return server, int(server.sockets[0].getsockname()[1])
-    raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
-
-
-async def _loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
-    """Whose connections are the loop's own. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
-
-
-async def _polled_door(host: str, port: int) -> PolledDoor:
-    """Whose connections are served by `poll_cy`. Raises OSError."""
-    return PolledDoor(await bound(host, port))
 
 
 class Node(MemberGrid):
@@ -141,6 +110,7 @@ class Node(MemberGrid):
         self._stalls: StallGauge | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
+        self._http = HttpDoor(self)
 
     # -- start and stop
 
@@ -175,6 +145,12 @@ class Node(MemberGrid):
             await network.stop()
             raise
         self._client_server = server
+        try:
+            await self._http.open(self._tls)
+        except ConfigError:
+            server.close()
+            await network.stop()
+            raise
         public = chosen.public_host or chosen.host
         network.address = Address(public, member_port)
         self.client_address = Address(public, client_port)
@@ -193,6 +169,7 @@ class Node(MemberGrid):
             self.driver = await self._open(identity)
         except BaseException:
             server.close()
+            self._http.close()
             await network.stop()
             raise
         self.member = self.driver.member
@@ -233,6 +210,7 @@ class Node(MemberGrid):
         )
         self._measure_again()
         self._stalls = StallGauge(self.loop)
+        self._http.begin()
 
     async def _open_member_door(self) -> tuple[asyncio.Server, int]:
         """Take the port for members, and tell which it is. Raises ConfigError."""
@@ -242,8 +220,8 @@ class Node(MemberGrid):
             make = self._secured(
                 make, lambda: tls.contexts.members, doors.MEMBERS_PORT, round(GREETING_TIMEOUT_S * 1000)
             )
-        return await _listen(
-            partial(_loop_server, make),
+        return await listen(
+            partial(loop_server, make),
             chosen.host,
             chosen.member_port,
             given=self.settings.is_given("member.member_port"),
@@ -262,14 +240,12 @@ class Node(MemberGrid):
         chosen, tls = self.settings.member, self._tls
         given, key = self.settings.is_given("member.client_port"), "member.client_port"
         if self.sockets.kind == "poll":
-            return await _listen(_polled_door, chosen.host, chosen.client_port, given=given, key=key)
+            return await listen(polled_door, chosen.host, chosen.client_port, given=given, key=key)
         make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(self._door)  # noqa: E731
         if tls is not None:
             timeout_ms = self.settings.limits.greeting_timeout_ms
             make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
-        return await _listen(
-            partial(_loop_server, make), chosen.host, chosen.client_port, given=given, key=key
-        )
+        return await listen(partial(loop_server, make), chosen.host, chosen.client_port, given=given, key=key)
 
     def _secured(
         self,
@@ -277,16 +253,10 @@ class Node(MemberGrid):
         context: Callable[[], ssl.SSLContext],
         name: str,
         timeout_ms: int,
-    ) -> TlsDoor:
+    ) -> Callable[[], asyncio.BaseProtocol]:
         """The same connections, behind TLS."""
-        return TlsDoor(
-            make,
-            context,
-            self.strangers,
-            name=name,
-            handshakes=self.settings.limits.half_open_connections,
-            handshake_s=timeout_ms / 1000,
-        )
+        handshakes = self.settings.limits.half_open_connections
+        return secured(make, context, self.strangers, name=name, handshakes=handshakes, timeout_ms=timeout_ms)
 
     def _look_at_tls_later(self, tls: MemberTls) -> None:
         def look() -> None:
@@ -407,6 +377,7 @@ class Node(MemberGrid):
         self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
+        self._http.close()
         # The last that clients hear of this member is where its partitions are now.
         self.tell_watchers()
         await self.control.stop()
@@ -607,6 +578,7 @@ class Node(MemberGrid):
             "why_these_sockets": self.sockets.why,
             "member_secret": self._network.secret_figures(),
             "tls": self._tls.figures() if self._tls is not None else None,
+            "http": str(self._http.address or ""),
         }
 
     @property

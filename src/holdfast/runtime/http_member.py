@@ -1,0 +1,93 @@
+"""A member as its sessions over HTTP see it (`server.http.routes.HttpMember`).
+
+What many may ask at a time is made once and told for a moment: status and metrics cost the member the same, however
+many dashboards and scrapers look at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.member import Member
+from holdfast.engine.driver import Driver
+from holdfast.observe.health import Health, why_not_ready
+from holdfast.server.grid import Grid
+from holdfast.server.http.http_messages import TOKEN_USER
+from holdfast.server.logins import Login, LoginDone, Logins
+
+FRESH_S = 0.5
+"""So old a status may be that is told."""
+
+
+class HttpHost(Grid, Protocol):
+    """The member in its process, as this door needs it."""
+
+    settings: Settings
+    started: bool
+    ended: asyncio.Event
+    ended_because: str
+    broken: BaseException | None
+    driver: Driver
+    member: Member
+    http_logins: Logins
+
+    def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        """As `log_in`, by what these know."""
+
+
+class HttpOfMember:
+    """This member, for sessions over HTTP."""
+
+    def __init__(self, host: HttpHost) -> None:
+        self._host = host
+        settings = host.settings
+        self._loop = asyncio.get_running_loop()
+        self.asks_credentials = settings.clients_authenticate or bool(settings.http.token)
+        self._token_user = TOKEN_USER not in settings.users and settings.security.username != TOKEN_USER
+        """Whether the password of somebody of this name is a token."""
+        self._status: tuple[float, bytes] = (-FRESH_S, b"")
+        """When it was made, and what it was."""
+
+    @property
+    def grid(self) -> Grid:
+        """The member itself."""
+        return self._host
+
+    @property
+    def started(self) -> bool:
+        """Whether there is something to ask."""
+        return self._host.started and not self._host.ended.is_set()
+
+    def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        if self._token_user and login.username == TOKEN_USER and login.password is not None:
+            login = Login(token=login.password.encode(), address=login.address)
+        self._host.log_in_by(self._host.http_logins, login, needed, done)
+
+    def health(self) -> Health:
+        host = self._host
+        if host.broken is not None or host.ended.is_set():
+            return Health(not_live=f"this member has ended: {host.ended_because or 'it was stopped'}")
+        if not host.started:
+            return Health(not_ready="it is starting")
+        host.driver.enter()
+        return Health(not_ready=why_not_ready(host.member))
+
+    def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
+        done(b"", "text/plain; version=0.0.4; charset=utf-8")
+
+    def status(self, done: Callable[[bytes], None]) -> None:
+        made_s, text = self._status
+        if time.monotonic() - made_s >= FRESH_S:
+            self._host.driver.enter()
+            text = msgspec.json.encode(self._host.status())
+            self._status = (time.monotonic(), text)
+        done(text)
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        self._loop.call_soon(deed)
