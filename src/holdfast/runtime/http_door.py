@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from holdfast.config import is_loopback
 from holdfast.core.model.ids import Address
@@ -18,7 +19,6 @@ from holdfast.errors import ConfigError
 from holdfast.runtime.clients import keep_alive
 from holdfast.runtime.http_member import HttpHost, HttpOfMember
 from holdfast.runtime.listening import listen, loop_server, secured
-from holdfast.runtime.strangers import Strangers
 from holdfast.runtime.tls import MemberTls
 from holdfast.server.http.member_routes import MemberRoutes
 from holdfast.server.http.routes import Routes
@@ -31,22 +31,18 @@ if TYPE_CHECKING:
 
 UNREAD_BYTES = 256 * 1024
 """When so much of what was answered has not left, a connection is not served until all of it has."""
+SESSION = "holdfast.server.http.http_session"
+"""What is loaded when somebody comes for the first time."""
 LOOK_S = 1.0
 """How often it is looked for connections that have to end."""
 
 log = logging.getLogger("holdfast")
 
 
-class KnownHost(HttpHost, Protocol):
-    """The member in its process, with those who hear of strangers."""
-
-    strangers: Strangers
-
-
 class HttpDoor:
     """Of one member, if it has one."""
 
-    def __init__(self, host: KnownHost) -> None:
+    def __init__(self, host: HttpHost) -> None:
         self._host = host
         self._settings = host.settings.http
         self._server: asyncio.Server | None = None
@@ -56,6 +52,8 @@ class HttpDoor:
         self._routes: Routes
         self._wires: Quota[HttpWire] = Quota(self._settings.connections)
         self._timer: asyncio.TimerHandle | None = None
+        self._loading: asyncio.Future[object] | None = None
+        """From when somebody came first."""
         self.address: Address | None = None
         """Where it is; None: nowhere."""
 
@@ -103,6 +101,11 @@ class HttpDoor:
         for wire in list(self._wires):
             wire.close("the member is shutting down")
 
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._wires)
+
     # -- what its connections say
 
     def knock(self, wire: HttpWire) -> None:
@@ -117,6 +120,11 @@ class HttpDoor:
             oldest.abort()
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
+        if self._loading is None:
+            # It takes some ms, in which the member goes on.
+            self._loading = self._loop.run_in_executor(None, import_module, SESSION)
+        if not self._loading.done():
+            wire.wait(self._loading)
 
     def gone(self, wire: HttpWire) -> None:
         """It has ended."""
@@ -182,6 +190,16 @@ class HttpWire(asyncio.Protocol):
         if sock is not None:
             keep_alive(sock)
         self._door.knock(self)
+
+    def wait(self, ready: asyncio.Future[object]) -> None:
+        """Take nothing before this is done."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            ready.add_done_callback(self._go_on)
+
+    def _go_on(self, _: asyncio.Future[object]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:

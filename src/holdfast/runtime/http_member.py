@@ -17,9 +17,19 @@ from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.engine.driver import Driver
 from holdfast.observe.health import Health, why_not_ready
+from holdfast.observe.latency_histogram import LatencyHistogram
+from holdfast.observe.member_metrics import Beside
+from holdfast.runtime.data_lane import DataLane
+from holdfast.runtime.memory import Gauge
+from holdfast.runtime.metrics_page import MetricsPage
+from holdfast.runtime.sockets import Sockets
+from holdfast.runtime.strangers import Strangers
 from holdfast.server.grid import Grid
+from holdfast.server.hazelcast.entries_cy import Tally
 from holdfast.server.http.http_messages import TOKEN_USER
 from holdfast.server.logins import Login, LoginDone, Logins
+from holdfast.server.operation_times import OperationTimes
+from holdfast.version import __version__
 
 FRESH_S = 0.5
 """So old a status may be that is told."""
@@ -36,6 +46,23 @@ class HttpHost(Grid, Protocol):
     driver: Driver
     member: Member
     http_logins: Logins
+    times: OperationTimes
+    tally: Tally
+    data_lane: DataLane
+    sockets: Sockets
+    gauge: Gauge
+    strangers: Strangers
+
+    def files(self) -> dict[str, object] | None:
+        """What the journal says of itself; None: there is none."""
+
+    @property
+    def stall_s(self) -> float:
+        """The longest turn of the loop in the last minute."""
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """How many there are, by door."""
 
     def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
         """As `log_in`, by what these know."""
@@ -53,6 +80,12 @@ class HttpOfMember:
         """Whether the password of somebody of this name is a token."""
         self._status: tuple[float, bytes] = (-FRESH_S, b"")
         """When it was made, and what it was."""
+        self._page = MetricsPage(
+            self._loop,
+            lambda: host.member,
+            self._beside,
+            lambda error: host.faulty("the metrics", error),
+        )
 
     @property
     def grid(self) -> Grid:
@@ -79,7 +112,33 @@ class HttpOfMember:
         return Health(not_ready=why_not_ready(host.member))
 
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
-        done(b"", "text/plain; version=0.0.4; charset=utf-8")
+        self._host.driver.enter()
+        self._page.ask(accept, done)
+
+    def _beside(self) -> Beside:
+        """What the process knows beside the member, for its metrics."""
+        host = self._host
+        latencies, failures = host.times.latencies(), host.times.failures()
+        for name, counts, sum_ns in host.tally.figures():
+            together = LatencyHistogram()
+            together.absorb(counts, sum_ns)
+            if (known := latencies.get(name)) is not None:
+                together.absorb(known.counts, known.sum_ns)
+            latencies[name] = together
+        if host.tally.lost:
+            failures["write", "unknown"] = host.tally.lost
+        return Beside(
+            version=__version__,
+            lane=host.data_lane.kind,
+            sockets=host.sockets.kind,
+            memory=host.gauge.figures(),
+            files=host.files(),
+            stall_s=host.stall_s,
+            connections=host.connections,
+            refusals=host.strangers.counts,
+            latencies=latencies,
+            failures=failures,
+        )
 
     def status(self, done: Callable[[bytes], None]) -> None:
         made_s, text = self._status

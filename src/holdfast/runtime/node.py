@@ -156,6 +156,7 @@ class Node(MemberGrid):
         self.client_address = Address(public, client_port)
         identity = self._identity(public, member_port, client_port)
         self.data_lane = data_lane(chosen.lane)
+        self.tally = self.data_lane.tally()
         log.info(
             "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
         )
@@ -190,6 +191,7 @@ class Node(MemberGrid):
             strangers=self.strangers,
             came=self.came,
             serve=self.data_lane.serve,
+            tally=self.tally,
         )
         if isinstance(server, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
@@ -562,6 +564,20 @@ class Node(MemberGrid):
     def audit(self, event: AuditEvent) -> None:
         if self._audit_log is not None:
             self._audit_log.tell(event)
+
+    def files(self) -> dict[str, object] | None:
+        """What the journal says of itself; None: there is none."""
+        return self._journal.figures() if self._journal is not None else None
+
+    @property
+    def stall_s(self) -> float:
+        """The longest turn of the loop in the last minute."""
+        return self._stalls.recent_s if self._stalls is not None else 0.0
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """How many there are, by door."""
+        return {"clients": len(self._door.connections), "http": self._http.connections}
 
     def status(self) -> dict[str, object]:
         files: dict[str, object] | None = None

@@ -27,6 +27,7 @@ from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
 from holdfast.server.logins import Login, LoginAnswer, LoginDone, Logins, Prover
+from holdfast.server.operation_times import OperationTimes
 
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
@@ -81,6 +82,8 @@ class MemberGrid:
         )
         self.http_logins = self.logins if not settings.http.token else self._logins_with(settings.http.token)
         """Of who comes over HTTP."""
+        self.times = OperationTimes(self.now_ns)
+        """How long requests took."""
         self._watchers: dict[Sparing, None] = {}
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
@@ -118,7 +121,7 @@ class MemberGrid:
         return self.member.picture.losses
 
     def execute(self, request: Request, done: Done) -> None:
-        self.driver.execute(request, done)
+        self.driver.execute(request, self.times.timed(request, done))
 
     def take_cut(
         self,

@@ -61,7 +61,11 @@ class MemberRoutes:
         """What is measured, for Prometheus."""
         self._member.metrics(
             request.headers.get("accept", ""),
-            lambda body, kind: responder.answer(HttpAnswer(200, body, kind)),
+            lambda body, kind: responder.answer(
+                HttpAnswer(200, body, kind)
+                if kind
+                else text_answer(500, "an error: the log of the member has it")
+            ),
         )
 
     def status(self, request: HttpRequest, responder: Responder) -> None:
