@@ -212,7 +212,6 @@ class Node(MemberGrid):
         )
         self._measure_again()
         self._stalls = StallGauge(self.loop)
-        self._http.begin()
 
     async def _open_member_door(self) -> tuple[asyncio.Server, int]:
         """Take the port for members, and tell which it is. Raises ConfigError."""
