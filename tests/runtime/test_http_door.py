@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,15 @@ async def asked(*args: Any, **keywords: Any) -> tuple[int, str]:
     return await asyncio.to_thread(ask, *args, **keywords)
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    """Wait for this."""
+    for _ in range(1000):
+        if reached():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within ten seconds")
+
+
 def values(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     """By name of the sample: values by the values of the labels."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
@@ -97,8 +106,7 @@ def test_health_from_the_start_to_the_end() -> None:
             # A member whose seed is nobody looks for its cluster.
             lonely = member("127.0.0.1:9", **OPEN, cluster__join_timeout_ms=60_000)
             starting = asyncio.create_task(lonely.start())
-            while not lonely._inner.started:
-                await asyncio.sleep(0.01)
+            await until(lambda: lonely._inner.started)
             assert await asked(door_of(lonely), "/health/live") == (200, "it lives\n")
             assert await asked(door_of(lonely), "/health/ready") == (
                 503,
@@ -138,8 +146,7 @@ def test_who_is_unsafe_is_ready() -> None:
         async with cluster(2, **OPEN) as (first, second):
             await first.change_cluster_state("frozen")
             await second.crash()
-            while first.safe:
-                await asyncio.sleep(0.02)
+            await until(lambda: not first.safe)
             assert (await asked(door_of(first), "/health/ready"))[0] == 200
             await first.change_cluster_state("active")
 

@@ -125,8 +125,8 @@ class HttpOfMember:
             if (known := latencies.get(name)) is not None:
                 together.absorb(known.counts, known.sum_ns)
             latencies[name] = together
-        if host.tally.lost:
-            failures["write", "unknown"] = host.tally.lost
+        if host.tally.unknown:
+            failures["write", "unknown"] = host.tally.unknown
         return Beside(
             version=__version__,
             lane=host.data_lane.kind,
