@@ -584,6 +584,7 @@ def test_who_ends_his_side_is_answered_first() -> None:
         b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"GET /\x7f\xff HTTP/1.1\r\nhost: a\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/0.9\r\nhost: a\r\n\r\n",
     ],
 )
 def test_what_makes_no_sense_ends_the_connection_alone(said: bytes) -> None:

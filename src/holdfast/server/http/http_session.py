@@ -40,6 +40,7 @@ from holdfast.server.rights import EVERYTHING, Rights
 HEAD_BYTES: Final = 16 * 1024
 BODY_BYTES: Final = 256 * 1024
 EARLY_BYTES: Final = 64 * 1024
+VERSIONS: Final = (b"1.0", b"1.1")
 WHOLE_NS: Final = 10 * SECOND
 IDLE_NS: Final = 120 * SECOND
 UNREAD_NS: Final = 30 * SECOND
@@ -142,6 +143,9 @@ class HttpSession:
                 event = self._http.next_event()
                 match event:
                     case h11.Request():
+                        if event.http_version not in VERSIONS:
+                            self._refuse(505, "this door speaks HTTP/1.1")
+                            return
                         self._begins(event)
                     case h11.Data():
                         self._size += len(event.data)
