@@ -168,6 +168,30 @@ def test_status_is_what_the_command_tells() -> None:
     run(story())
 
 
+def test_the_status_of_all_members_through_one_of_them() -> None:
+    users = {
+        "users__ada__passwords": ["secret"],
+        "users__ada__roles": ["looks"],
+        "roles__looks__rules": ["cluster * status"],
+    }
+
+    async def story() -> None:
+        for more, headers in (
+            ({}, {}),
+            (users, {"authorization": "Basic " + b64encode(b"ada:secret").decode()}),
+            ({"http__token": "t"}, {"authorization": "Bearer t"}),
+        ):
+            async with cluster(2, **OPEN, **more) as (first, second):
+                status, body = await asked(door_of(first), "/cluster", **headers)
+                told = json.loads(body)
+                assert status == 200
+                assert {each["status"]["uuid"] for each in told["members"]} == {first.uuid, second.uuid}
+                assert {each["error"] for each in told["members"]} == {None}
+                assert told["safe"], told["why_unsafe"]
+
+    run(story())
+
+
 def test_an_order_over_http_is_carried_out() -> None:
     async def story() -> None:
         async with cluster(1, **OPEN) as (one,):

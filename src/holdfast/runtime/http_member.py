@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -30,6 +30,9 @@ from holdfast.server.http.http_messages import TOKEN_USER
 from holdfast.server.logins import Login, LoginDone, Logins
 from holdfast.server.operation_times import OperationTimes
 from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.runtime.cluster_statuses import ClusterStatuses
 
 FRESH_S = 0.5
 """So old a status may be that is told."""
@@ -80,6 +83,7 @@ class HttpOfMember:
         """Whether the password of somebody of this name is a token."""
         self._status: tuple[float, bytes] = (-FRESH_S, b"")
         """When it was made, and what it was."""
+        self._cluster: ClusterStatuses | None = None
         self._page = MetricsPage(
             self._loop,
             lambda: host.member,
@@ -98,9 +102,19 @@ class HttpOfMember:
         return self._host.started and not self._host.ended.is_set()
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        self._host.log_in_by(self._host.http_logins, self._as_token(login), needed, done)
+
+    def _as_token(self, login: Login) -> Login:
+        """The same, where a browser has given a token as a password."""
         if self._token_user and login.username == TOKEN_USER and login.password is not None:
-            login = Login(token=login.password.encode(), address=login.address)
-        self._host.log_in_by(self._host.http_logins, login, needed, done)
+            return Login(token=login.password.encode(), address=login.address)
+        return login
+
+    def _shown(self, login: Login | None) -> Login | None:
+        """What the doors for clients want of it: they know nothing of `http.token`."""
+        if login is None or not self._host.settings.clients_authenticate:
+            return None
+        return self._as_token(login)
 
     def health(self) -> Health:
         host = self._host
@@ -147,6 +161,19 @@ class HttpOfMember:
             text = msgspec.json.encode(self._host.status())
             self._status = (time.monotonic(), text)
         done(text)
+
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        if self._cluster is None:
+            from holdfast.runtime.cluster_statuses import ClusterStatuses  # Most members are never asked.
+
+            self._cluster = ClusterStatuses(
+                self._loop,
+                self._host.settings,
+                self._host.status,
+                lambda error: self._host.faulty("the status of all members", error),
+            )
+        self._host.driver.enter()
+        self._cluster.ask(self._shown(login), done)
 
     def soon(self, deed: Callable[[], None]) -> None:
         self._loop.call_soon(deed)

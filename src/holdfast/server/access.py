@@ -377,6 +377,7 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /": ("known",),
     "GET /metrics": ("cluster", "metrics"),
     "GET /status": ("cluster", "status"),
+    "GET /cluster": ("cluster", "status"),
     "POST /orders": ("question",),
 }
 """Routes, and what has to be permitted. `open`: nothing, and nobody has to say who he is. `known`: nothing, for whoever

@@ -68,6 +68,9 @@ class OneHttpMember:
     def status(self, done: Callable[[bytes], None]) -> None:
         done(b'{"state":"member"}')
 
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        done(b"{}")
+
     def soon(self, deed: Callable[[], None]) -> None:
         self.turns.append(deed)
 

@@ -12,8 +12,6 @@ once keeps nobody else waiting. Whatever is wrong with what comes ends this conn
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote
@@ -31,10 +29,11 @@ from holdfast.server.http.http_messages import (
     HttpAnswer,
     HttpRequest,
     Stream,
+    login_of,
     text_answer,
 )
 from holdfast.server.http.routes import HttpMember, Route, Routes
-from holdfast.server.logins import Login, LoginAnswer
+from holdfast.server.logins import LoginAnswer
 from holdfast.server.rights import EVERYTHING, Rights
 
 HEAD_BYTES: Final = 16 * 1024
@@ -46,25 +45,6 @@ IDLE_NS: Final = 120 * SECOND
 UNREAD_NS: Final = 30 * SECOND
 NOBODY: Final = Rights()
 """Whose rights the requests to open routes have: these ask nothing of them."""
-
-
-def login_of(header: str, peer: str) -> Login | None:
-    """What an Authorization header says; None: nothing that is known. `peer`: the address that it comes from."""
-    scheme, _, rest = header.partition(" ")
-    rest = rest.strip()
-    match scheme.lower():
-        case "bearer":
-            return Login(token=rest.encode(), address=peer)
-        case "basic":
-            try:
-                name, colon, password = b64decode(rest, validate=True).decode().partition(":")
-            except (binascii.Error, UnicodeDecodeError):
-                return None
-            if not colon:
-                return None
-            return Login(username=name, password=password, address=peer)
-        case _:
-            return None
 
 
 class HttpSession:

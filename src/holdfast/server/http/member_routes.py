@@ -13,6 +13,7 @@ from holdfast.server.http.http_messages import (
     HttpRequest,
     Responder,
     json_answer,
+    login_of,
     text_answer,
 )
 from holdfast.server.http.routes import HttpMember, Route
@@ -37,13 +38,14 @@ class MemberRoutes:
             Route("GET", "/health/ready", self.ready),
             Route("GET", "/metrics", self.metrics),
             Route("GET", "/status", self.status),
+            Route("GET", "/cluster", self.cluster),
             Route("POST", "/orders", self.order),
         ]
 
     def index(self, request: HttpRequest, responder: Responder) -> None:
         """What there is."""
         responder.answer(
-            text_answer(200, "A member of Holdfast: /health/live /health/ready /metrics /status")
+            text_answer(200, "A member of Holdfast: /health/live /health/ready /metrics /status /cluster")
         )
 
     def live(self, request: HttpRequest, responder: Responder) -> None:
@@ -71,6 +73,11 @@ class MemberRoutes:
     def status(self, request: HttpRequest, responder: Responder) -> None:
         """What the member knows, as JSON (`observe.status`)."""
         self._member.status(lambda body: responder.answer(HttpAnswer(200, body, JSON)))
+
+    def cluster(self, request: HttpRequest, responder: Responder) -> None:
+        """What all members know, as JSON: each is asked, with the same credentials."""
+        login = login_of(request.headers.get("authorization", ""), request.peer)
+        self._member.cluster(login, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
 
     def order(self, request: HttpRequest, responder: Responder) -> None:
         """An order of an operator to this member, `{"want": "leave"}`: answered when it is so, or will not be."""

@@ -59,6 +59,9 @@ class HttpMember(Protocol):
     def status(self, done: Callable[[bytes], None]) -> None:
         """`Grid.status` as JSON; a moment old, if several ask; `done` is told, perhaps later."""
 
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        """What all members say of themselves, as JSON; they are shown these credentials. `done` is told later."""
+
     def soon(self, deed: Callable[[], None]) -> None:
         """Do this in the next turn of the loop. It raises nothing."""
 
