@@ -19,7 +19,9 @@ from holdfast.engine.driver import Driver
 from holdfast.observe.health import Health, why_not_ready
 from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.member_metrics import Beside
+from holdfast.observe.status import EntriesHeld, counting
 from holdfast.runtime.data_lane import DataLane
+from holdfast.runtime.loop_slices import in_slices
 from holdfast.runtime.memory import Gauge
 from holdfast.runtime.metrics_page import MetricsPage
 from holdfast.runtime.sockets import Sockets
@@ -56,6 +58,9 @@ class HttpHost(Grid, Protocol):
     gauge: Gauge
     strangers: Strangers
 
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
+        """As sessions see it; `entries`: if they are counted already."""
+
     def files(self) -> dict[str, object] | None:
         """What the journal says of itself; None: there is none."""
 
@@ -83,6 +88,8 @@ class HttpOfMember:
         """Whether the password of somebody of this name is a token."""
         self._status: tuple[float, bytes] = (-FRESH_S, b"")
         """When it was made, and what it was."""
+        self._waiting: list[Callable[[bytes], None]] = []
+        """Who waits for the status."""
         self._cluster: ClusterStatuses | None = None
         self._page = MetricsPage(
             self._loop,
@@ -156,11 +163,26 @@ class HttpOfMember:
 
     def status(self, done: Callable[[bytes], None]) -> None:
         made_s, text = self._status
-        if time.monotonic() - made_s >= FRESH_S:
-            self._host.driver.enter()
-            text = msgspec.json.encode(self._host.status())
-            self._status = (time.monotonic(), text)
-        done(text)
+        if time.monotonic() - made_s < FRESH_S:
+            done(text)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            in_slices(self._loop, counting(self._host.member), self._counted, self._failed)
+
+    def _counted(self, entries: EntriesHeld) -> None:
+        self._host.driver.enter()
+        self._tell_status(msgspec.json.encode(self._host.status(entries)))
+
+    def _failed(self, error: Exception) -> None:
+        self._host.faulty("the status", error)
+        self._tell_status(b"{}")
+
+    def _tell_status(self, text: bytes) -> None:
+        self._status = (time.monotonic(), text)
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(text)
 
     def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
         if self._cluster is None:

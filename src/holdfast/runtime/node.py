@@ -27,7 +27,7 @@ from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
-from holdfast.observe.status import status_of
+from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
@@ -578,12 +578,12 @@ class Node(MemberGrid):
         """How many there are, by door."""
         return {"clients": len(self._door.connections), "http": self._http.connections}
 
-    def status(self) -> dict[str, object]:
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(self.member, files, self.gauge.figures())
+        told = status_of(self.member, files, self.gauge.figures(), entries)
         return told | {
             "doors": dict(sorted(self.strangers.counts.items())),
             "stalls": self._stalls.figures() if self._stalls is not None else None,
