@@ -307,22 +307,19 @@ def test_a_thousand_maps_do_not_stall_the_member() -> None:
                     copy.open(f"m{number}").state.entries[b"k" * 20] = b"v" * 50
             await asked(door_of(one), "/metrics")  # What is needed for it is loaded.
             await asyncio.sleep(1.1)
-            longest = await longest_turn(asyncio.gather(*(asked(door_of(one), "/metrics") for _ in range(8))))
-            assert longest < 0.02 * SLOW
+            for path in ("/metrics", "/status"):
+                longest = await longest_turn(asyncio.gather(*(asked(door_of(one), path) for _ in range(8))))
+                assert longest < 0.02, path
 
     run(story())
 
 
-SLOW = 3
-"""How much slower than it should be a shared machine may be."""
-
-
 async def longest_turn(work: asyncio.Future[Any]) -> float:
-    """How long the loop was kept at most, in seconds, until this was done."""
-    longest, before = 0.0, time.perf_counter()
+    """How long one turn of the loop took at most, in seconds of the processor, until this was done."""
+    longest, before = 0.0, time.thread_time()
     while not work.done():
         await asyncio.sleep(0)
-        now = time.perf_counter()
+        now = time.thread_time()
         longest, before = max(longest, now - before), now
     await work
     return longest
@@ -335,7 +332,7 @@ def test_credentials_of_users() -> None:
     users = {
         "users__root__passwords": ["secret"],
         "users__root__roles": ["admin"],
-        "users__prometheus__tokens": ["scrape"],
+        "users__prometheus__tokens": ["scrape-scrape-scrape-scrape"],
         "users__prometheus__roles": ["scraper"],
         "roles__scraper__rules": ["cluster * metrics"],
     }
@@ -346,8 +343,12 @@ def test_credentials_of_users() -> None:
             basic = "Basic " + b64encode(b"root:secret").decode()
             assert (await asked(door, "/metrics"))[0] == 401
             assert (await asked(door, "/health/ready"))[0] == 200
-            assert (await asked(door, "/metrics", authorization="Bearer scrape"))[0] == 200
-            assert (await asked(door, "/status", authorization="Bearer scrape"))[0] == 403
+            assert (await asked(door, "/metrics", authorization="Bearer scrape-scrape-scrape-scrape"))[
+                0
+            ] == 200
+            assert (await asked(door, "/status", authorization="Bearer scrape-scrape-scrape-scrape"))[
+                0
+            ] == 403
             assert (await asked(door, "/status", authorization=basic))[0] == 200
             wrong = "Basic " + b64encode(b"root:wrong").decode()
             told = {(await asked(door, "/status", authorization=wrong))[0] for _ in range(12)}

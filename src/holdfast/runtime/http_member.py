@@ -176,7 +176,7 @@ class HttpOfMember:
 
     def _failed(self, error: Exception) -> None:
         self._host.faulty("the status", error)
-        self._tell_status(b"{}")
+        self._tell_status(b"")
 
     def _tell_status(self, text: bytes) -> None:
         self._status = (time.monotonic(), text)

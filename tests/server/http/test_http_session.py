@@ -333,7 +333,7 @@ def test_a_route_needs_what_the_table_says() -> None:
     desk.member.asks_credentials = True
     desk.member.grid.rights = rights("cluster * metrics drain")
     desk.ask(path="/metrics", authorization="Bearer t")
-    desk.member.measured.pop()(b"", "text/plain")
+    desk.member.measured.pop()(b"a 1", "text/plain")
     assert desk.answer()[0] == 200
     desk.ask(path="/status", authorization="Bearer t")
     status, _, told = desk.answer()
@@ -546,7 +546,7 @@ def test_who_does_not_read_is_not_served() -> None:
     desk.ask(path="/metrics")
     desk.ask()
     desk.session.pause()
-    desk.member.measured.pop()(b"", "text/plain")
+    desk.member.measured.pop()(b"a 1", "text/plain")
     desk.answer()
     desk.member.turn()
     assert not desk.sent

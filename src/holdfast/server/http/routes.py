@@ -53,7 +53,8 @@ class HttpMember(Protocol):
 
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
         """What is measured of this member, as text for Prometheus, with its content type; `done` is told, perhaps
-        later. `accept`: the header of who asks.
+        later: nothing, if an error has kept it from that, and so it is with the next two. `accept`: the header of who
+        asks.
         """
 
     def status(self, done: Callable[[bytes], None]) -> None:
