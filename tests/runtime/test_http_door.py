@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import socket
@@ -307,9 +308,13 @@ def test_a_thousand_maps_do_not_stall_the_member() -> None:
                     copy.open(f"m{number}").state.entries[b"k" * 20] = b"v" * 50
             await asked(door_of(one), "/metrics")  # What is needed for it is loaded.
             await asyncio.sleep(1.1)
+            # As in every process of a member (`KeptShort`): the collector does not go through what stays.
+            gc.collect()
+            gc.freeze()
             for path in ("/metrics", "/status"):
                 longest = await longest_turn(asyncio.gather(*(asked(door_of(one), path) for _ in range(8))))
                 assert longest < 0.02, path
+            gc.unfreeze()
 
     run(story())
 

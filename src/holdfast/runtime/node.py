@@ -33,9 +33,9 @@ from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.http_door import HttpDoor
-from holdfast.runtime.listening import listen, loop_server, polled_door, secured
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
+from holdfast.runtime.ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import PolledDoor, sockets_way

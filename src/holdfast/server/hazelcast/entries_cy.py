@@ -675,10 +675,8 @@ def serve_entries(
             if key_flags != 0x2000:
                 break
             if kind == GET or kind == CONTAINS_KEY:
-                if kind == GET:
-                    got += 1
-                else:
-                    looked += 1
+                got += kind == GET
+                looked += kind != GET
                 held = copy.maps.get(name)
                 answers = out
                 if compiled:
@@ -738,10 +736,8 @@ def serve_entries(
                     key = raw[key_at + DATA_AT : key_end]
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     break
-                if kind == REMOVE:
-                    removed += 1
-                else:
-                    deleted += 1
+                removed += kind == REMOVE
+                deleted += kind != REMOVE
                 if flat:
                     old = _take_out(lane, copy, name, key)
                 else:
@@ -785,10 +781,8 @@ def serve_entries(
             break
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
             break
-        if kind == SET:
-            stored += 1
-        else:
-            swapped += 1
+        stored += kind == SET
+        swapped += kind != SET
         if flat and name is not judged:
             judged = name
             default_ttl_ms, max_idle_ms = lane.lifetimes(name)

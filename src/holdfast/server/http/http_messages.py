@@ -107,7 +107,7 @@ class Responder(Protocol):
         """Answer with status 200, and what will be sent. Over when either side ends it."""
 
 
-Handler = Callable[[HttpRequest, Responder], None]
+RouteHandler = Callable[[HttpRequest, Responder], None]
 """Serves one request. It returns at once: what takes long is done in turns, or by somebody else. A BadRequest that it
 raises is answered with status 400, an error of `holdfast.errors` with 409; any other is told to the log, and answered
 with 500.

@@ -2,8 +2,8 @@
 
 To add a route:
 
-1. Write a handler: a function of the request and a responder (`http_messages.Handler`), in a module of its own beside
-   `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the responder:
+1. Write a handler: a function of the request and a responder (`http_messages.RouteHandler`), in a module of its own
+   beside `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the responder:
    with `json_answer(...)` or another `HttpAnswer` at once or later, or with `responder.stream()`, to which events are
    sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
    (`HttpMember.soon`).
@@ -26,7 +26,7 @@ from typing import Protocol
 
 from holdfast.observe.health import Health
 from holdfast.server.grid import Grid
-from holdfast.server.http.http_messages import Handler
+from holdfast.server.http.http_messages import RouteHandler
 from holdfast.server.logins import Login, LoginDone
 
 
@@ -74,7 +74,7 @@ class Route:
     method: str
     """GET or POST."""
     path: str
-    handler: Handler
+    handler: RouteHandler
 
     @property
     def name(self) -> str:
