@@ -33,6 +33,8 @@ UNREAD_BYTES = 256 * 1024
 """When so much of what was answered has not left, a connection is not served until all of it has."""
 SESSION = "holdfast.server.http.http_session"
 """What is loaded when somebody comes for the first time."""
+REST_S = 30.0
+"""How long a connection that is closed may take to read what was answered before."""
 LOOK_S = 1.0
 """How often it is looked for connections that have to end."""
 
@@ -148,6 +150,10 @@ class HttpDoor:
         """Count something, and tell it in the log."""
         self._host.strangers.tell(kind, line, *said)
 
+    def time(self) -> float:
+        """Of the loop, in seconds."""
+        return self._loop.time()
+
     def faulty(self, error: Exception) -> None:
         """An error inside the member has ended a connection."""
         self._host.faulty("HTTP", error)
@@ -179,6 +185,8 @@ class HttpWire(asyncio.Protocol):
         self._door = door
         self._session: HttpSession | None = None
         self._transport: asyncio.Transport | None = None
+        self._ends_s = 0.0
+        """When it ends, if it is being closed and the other side has not read what it was answered."""
         self.peer = ""
         """The address that it comes from."""
 
@@ -189,7 +197,7 @@ class HttpWire(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             keep_alive(sock)
-        self._door.knock(self)
+        self._guarded(lambda: self._door.knock(self))
 
     def wait(self, ready: asyncio.Future[object]) -> None:
         """Take nothing before this is done."""
@@ -197,7 +205,8 @@ class HttpWire(asyncio.Protocol):
             self._transport.pause_reading()
             ready.add_done_callback(self._go_on)
 
-    def _go_on(self, _: asyncio.Future[object]) -> None:
+    def _go_on(self, ready: asyncio.Future[object]) -> None:
+        ready.exception()  # If there is one, who loads it again meets it, too.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -233,7 +242,8 @@ class HttpWire(asyncio.Protocol):
     def look(self) -> None:
         """Has it to end, for what has not come in time?"""
         if self._transport is not None and self._transport.is_closing():
-            self.abort()
+            if self._door.time() > self._ends_s:
+                self.abort()
             return
         self._guarded(lambda: self._end_if(self._begun().why_over()))
 
@@ -274,7 +284,8 @@ class HttpWire(asyncio.Protocol):
 
     def close(self, why: str) -> None:
         """End the connection, after what was sent is written; `look` ends it if nobody reads that."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._ends_s = self._door.time() + REST_S
             log.debug("HTTP connection of %s closed: %s", self.peer, why)
             self._transport.close()
 

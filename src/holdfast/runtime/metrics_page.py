@@ -71,8 +71,9 @@ class MetricsPage:
                 loading = self._loop.run_in_executor(None, import_module, f"{CLIENT}.openmetrics.exposition")
                 loading.add_done_callback(self._came)
 
-    def _came(self, _: asyncio.Future[Any]) -> None:
-        self._loaded = True  # Whoever uses it meets what was wrong with it.
+    def _came(self, loading: asyncio.Future[Any]) -> None:
+        self._loaded = True
+        loading.exception()  # If there is one, whoever uses it meets it, too.
         self._begin()
 
     def _begin(self) -> None:

@@ -3,9 +3,9 @@
 To add a route:
 
 1. Write a handler: a function of the request and a responder (`http_messages.RouteHandler`), in a module of its own
-   beside `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the responder:
-   with `json_answer(...)` or another `HttpAnswer` at once or later, or with `responder.stream()`, to which events are
-   sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
+   beside `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the
+   responder: with `json_answer(...)` or another `HttpAnswer` at once or later, or with `responder.stream()`, to which
+   events are sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
    (`HttpMember.soon`).
 2. Make it a `Route`, in a function of that module that answers a list of these, and add that list where `Routes` are
    made (`runtime/http_door.py`). A path is matched as a whole; one that ends in `/*` serves all that begin so.
