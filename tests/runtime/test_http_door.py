@@ -432,6 +432,21 @@ def said(address: str, *pieces: bytes) -> bytes:
     return found
 
 
+def test_who_orders_a_member_to_leave_is_answered() -> None:
+    async def story() -> None:
+        async with cluster(1, **OPEN) as (one,):
+            order = json.dumps({"want": "leave", "timeout_ms": 5000})
+            asking = asyncio.create_task(
+                asked(door_of(one), "/orders", "POST", order, content_type="application/json")
+            )
+            await one.wait_ended()
+            await one._inner.stop()
+            status, body = await asking
+            assert (status, json.loads(body)["fate"]) == (200, "done")
+
+    run(story())
+
+
 def test_strangers_end_their_own_connection_alone() -> None:
     async def story() -> None:
         async with cluster(1, **OPEN, http__connections=4) as (one,):

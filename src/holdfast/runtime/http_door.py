@@ -93,10 +93,14 @@ class HttpDoor:
         self.address = Address(chosen.host if not public or is_loopback(chosen.host) else public, port)
         log.info("HTTP at %s://%s", "https" if self._tls else "http", self.address)
 
-    def close(self) -> None:
-        """Let nobody in any more, and end who is there."""
+    def close_port(self) -> None:
+        """Let nobody in any more."""
         if self._server is not None:
             self._server.close()
+
+    def close(self) -> None:
+        """And end who is there, after what was answered."""
+        self.close_port()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -378,10 +378,11 @@ class Node(MemberGrid):
         self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
-        self._http.close()
+        self._http.close_port()
         # The last that clients hear of this member is where its partitions are now.
         self.tell_watchers()
         await self.control.stop()
+        self._http.close()
         self.ended.set()
         for call in list(self.calls):
             if not call.done():

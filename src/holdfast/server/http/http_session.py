@@ -13,6 +13,7 @@ once keeps nobody else waiting. Whatever is wrong with what comes ends this conn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -265,7 +266,7 @@ class HttpSession:
             return
         headers = {**HEADERS, "content-type": answer.kind, **answer.headers}
         headers["content-length"] = str(len(answer.body))
-        data = self._http.send(h11.Response(status_code=answer.status, headers=list(headers.items())))
+        data = self._http.send(_head(answer.status, headers))
         if not exchange.head_only:
             data = (data or b"") + (self._http.send(h11.Data(data=answer.body)) or b"")
         self._put((data or b"") + (self._http.send(h11.EndOfMessage()) or b""))
@@ -276,7 +277,7 @@ class HttpSession:
         if self._over or exchange is not self._exchange:
             return
         headers = {**HEADERS, "content-type": kind, **more}
-        self._put(self._http.send(h11.Response(status_code=200, headers=list(headers.items()))))
+        self._put(self._http.send(_head(200, headers)))
 
     def write_more(self, exchange: Exchange, data: bytes) -> None:
         """More of such an answer."""
@@ -299,7 +300,7 @@ class HttpSession:
             answer = text_answer(status, why)
             headers = {**HEADERS, "content-type": answer.kind, "connection": "close"}
             headers["content-length"] = str(len(answer.body))
-            said = self._http.send(h11.Response(status_code=status, headers=list(headers.items()))) or b""
+            said = self._http.send(_head(status, headers)) or b""
             self._put(said + (self._http.send(h11.Data(data=answer.body)) or b""))
         self._end(why)
 
@@ -361,6 +362,10 @@ class HttpSession:
         self._body = []
         if exchange is not None:
             exchange.lose()
+
+
+def _head(status: int, headers: Mapping[str, str]) -> h11.Response:
+    return h11.Response(status_code=status, headers=list(headers.items()), reason=HTTPStatus(status).phrase)
 
 
 def _countable(query: str) -> bool:
