@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -38,12 +38,14 @@ class ClusterStatuses:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        threads: Executor,
         settings: Settings,
         own: Callable[[], dict[str, Any]],
         failed: Callable[[Exception], None],
     ) -> None:
         """`own`: the status of this member. `failed` hears of errors."""
         self._loop = loop
+        self._threads = threads
         self._own = own
         self._failed = failed
         self._tls = _tls_of(settings)
@@ -60,7 +62,7 @@ class ClusterStatuses:
         waiting = self._waiting.setdefault(key, [])
         waiting.append(done)
         if len(waiting) == 1:
-            asking = self._loop.run_in_executor(None, self._gather, self._own(), key)
+            asking = self._loop.run_in_executor(self._threads, self._gather, self._own(), key)
             asking.add_done_callback(lambda asked: self._came(key, asked))
 
     def _came(self, key: Key, asked: asyncio.Future[bytes]) -> None:

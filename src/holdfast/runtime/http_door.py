@@ -106,6 +106,8 @@ class HttpDoor:
             self._timer = None
         for wire in list(self._wires):
             wire.close("the member is shutting down")
+        if self._server is not None:
+            self._member.close()
 
     @property
     def connections(self) -> int:
@@ -128,7 +130,7 @@ class HttpDoor:
             self._timer = self._loop.call_later(LOOK_S, self._look)
         if self._loading is None:
             # It takes some ms, in which the member goes on.
-            self._loading = self._loop.run_in_executor(None, import_module, SESSION)
+            self._loading = self._loop.run_in_executor(self._member.threads, import_module, SESSION)
         if not self._loading.done():
             wire.wait(self._loading)
 

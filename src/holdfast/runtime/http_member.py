@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -36,6 +37,7 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from holdfast.runtime.cluster_statuses import ClusterStatuses
 
+THREADS = 2
 FRESH_S = 0.5
 """So old a status may be that is told."""
 
@@ -88,15 +90,22 @@ class HttpOfMember:
         """Whether the password of somebody of this name is a token."""
         self._status: tuple[float, bytes] = (-FRESH_S, b"")
         """When it was made, and what it was."""
+        self.threads = ThreadPoolExecutor(THREADS, "holdfast-http")
+        """For what would keep the loop waiting. Those of the loop itself may all be waiting for this member."""
         self._waiting: list[Callable[[bytes], None]] = []
         """Who waits for the status."""
         self._cluster: ClusterStatuses | None = None
         self._page = MetricsPage(
             self._loop,
+            self.threads,
             lambda: host.member,
             self._beside,
             lambda error: host.faulty("the metrics", error),
         )
+
+    def close(self) -> None:
+        """The member ends."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def grid(self) -> Grid:
@@ -190,6 +199,7 @@ class HttpOfMember:
 
             self._cluster = ClusterStatuses(
                 self._loop,
+                self.threads,
                 self._host.settings,
                 self._host.status,
                 lambda error: self._host.faulty("the status of all members", error),

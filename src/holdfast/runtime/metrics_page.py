@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,14 @@ class MetricsPage:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        threads: Executor,
         member: Callable[[], Member],
         beside: Callable[[], Beside],
         failed: Callable[[Exception], None],
     ) -> None:
         """`beside`: what the process knows now. `failed` hears of errors."""
         self._loop = loop
+        self._threads = threads
         self._member = member
         self._beside = beside
         self._failed = failed
@@ -68,7 +71,9 @@ class MetricsPage:
             if self._loaded:
                 self._begin()
             else:
-                loading = self._loop.run_in_executor(None, import_module, f"{CLIENT}.openmetrics.exposition")
+                loading = self._loop.run_in_executor(
+                    self._threads, import_module, f"{CLIENT}.openmetrics.exposition"
+                )
                 loading.add_done_callback(self._came)
 
     def _came(self, loading: asyncio.Future[Any]) -> None:
