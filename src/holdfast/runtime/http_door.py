@@ -212,7 +212,8 @@ class HttpWire(asyncio.Protocol):
             ready.add_done_callback(self._go_on)
 
     def _go_on(self, ready: asyncio.Future[object]) -> None:
-        ready.exception()  # If there is one, who loads it again meets it, too.
+        if not ready.cancelled():
+            ready.exception()  # If there is one, who loads it again meets it, too.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -77,6 +77,8 @@ class MetricsPage:
                 loading.add_done_callback(self._came)
 
     def _came(self, loading: asyncio.Future[Any]) -> None:
+        if loading.cancelled():
+            return  # The member ends.
         self._loaded = True
         loading.exception()  # If there is one, whoever uses it meets it, too.
         self._begin()
