@@ -18,7 +18,7 @@ from holdfast.core.model.ids import Address
 from holdfast.errors import ConfigError
 from holdfast.runtime.clients import keep_alive
 from holdfast.runtime.http_member import HttpHost, HttpOfMember
-from holdfast.runtime.ports import listen, loop_server, secured
+from holdfast.runtime.taken_ports import listen, loop_server, secured
 from holdfast.runtime.tls import MemberTls
 from holdfast.server.http.member_routes import MemberRoutes
 from holdfast.server.http.routes import Routes

@@ -35,12 +35,12 @@ from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.http_door import HttpDoor
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
-from holdfast.runtime.ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import PolledDoor, sockets_way
 from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
+from holdfast.runtime.taken_ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.tls import MemberTls
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
