@@ -675,8 +675,10 @@ def serve_entries(
             if key_flags != 0x2000:
                 break
             if kind == GET or kind == CONTAINS_KEY:
-                got += kind == GET
-                looked += kind != GET
+                if kind == GET:
+                    got += 1
+                else:
+                    looked += 1
                 held = copy.maps.get(name)
                 answers = out
                 if compiled:
@@ -736,8 +738,10 @@ def serve_entries(
                     key = raw[key_at + DATA_AT : key_end]
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
                     break
-                removed += kind == REMOVE
-                deleted += kind != REMOVE
+                if kind == REMOVE:
+                    removed += 1
+                else:
+                    deleted += 1
                 if flat:
                     old = _take_out(lane, copy, name, key)
                 else:
@@ -781,8 +785,10 @@ def serve_entries(
             break
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
             break
-        stored += kind == SET
-        swapped += kind != SET
+        if kind == SET:
+            stored += 1
+        else:
+            swapped += 1
         if flat and name is not judged:
             judged = name
             default_ttl_ms, max_idle_ms = lane.lifetimes(name)
