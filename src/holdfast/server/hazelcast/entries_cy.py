@@ -835,10 +835,16 @@ def serve_entries(
             if room < 0:
                 break
     if tally is not None:
-        tally.gets += got
-        tally.looks += looked
-        tally.sets += stored
-        tally.puts += swapped
-        tally.removes += removed
-        tally.deletes += deleted
+        if got:
+            tally.gets += got
+        if looked:
+            tally.looks += looked
+        if stored:
+            tally.sets += stored
+        if swapped:
+            tally.puts += swapped
+        if removed:
+            tally.removes += removed
+        if deleted:
+            tally.deletes += deleted
     return at
