@@ -133,8 +133,22 @@ def test_what_is_alerted_and_shown_is_enough() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_promtool_takes_rules_and_configuration() -> None:
-    for kind, path in (("rules", RULES), ("config", RULES.with_name("prometheus.yml"))):
+def test_promtool_takes_rules_configuration_and_panels(tmp_path: Path) -> None:
+    shown = {
+        "groups": [
+            {
+                "name": "panels",
+                "rules": [
+                    {"record": f"panel_{number}", "expr": expression}
+                    for number, (_, expression) in enumerate(panels())
+                    if not expression.startswith("label_values")
+                ],
+            }
+        ]
+    }
+    as_rules = tmp_path / "panels.yml"
+    as_rules.write_text(json.dumps(shown), encoding="utf-8")
+    for kind, path in (("rules", RULES), ("rules", as_rules), ("config", RULES.with_name("prometheus.yml"))):
         checked = subprocess.run(
             ["promtool", "check", kind, path], capture_output=True, text=True, check=False, timeout=60
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import shutil
 import socket
 import ssl
+import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
@@ -267,6 +269,8 @@ def test_every_metric_is_of_the_catalogue_and_named_as_it_should_be() -> None:
                 assert (metric.kind, metric.meaning) == (family.type, family.documentation)
                 for sample in family.samples:
                     assert set(sample.labels) - {"le"} == set(metric.labels)
+            if shutil.which("promtool") is not None:
+                assert await asyncio.to_thread(complaints_about, text) == b""
             _, text = await asked(
                 door_of(one), "/metrics", accept="application/openmetrics-text; version=1.0.0"
             )
@@ -280,6 +284,14 @@ def test_every_metric_is_of_the_catalogue_and_named_as_it_should_be() -> None:
     for name, metric in METRICS.items():
         assert name.endswith("_total") is (metric.kind == "counter"), name
         assert not name.endswith(("_ms", "_ns", "_us", "_count", "_sum", "_bucket")), name
+
+
+def complaints_about(text: str) -> bytes:
+    """What Prometheus's own judge of metrics says."""
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text.encode(), capture_output=True, check=False, timeout=60
+    )
+    return checked.stdout + checked.stderr
 
 
 @pytest.mark.rule("observe/M-2")
