@@ -301,7 +301,11 @@ class HttpSession:
             headers = {**HEADERS, "content-type": answer.kind, "connection": "close"}
             headers["content-length"] = str(len(answer.body))
             said = self._http.send(_head(status, headers)) or b""
-            self._put(said + (self._http.send(h11.Data(data=answer.body)) or b""))
+            try:
+                said += self._http.send(h11.Data(data=answer.body)) or b""
+            except h11.LocalProtocolError:
+                pass  # It was HEAD, of which nobody had come to know.
+            self._put(said)
         self._end(why)
 
     def _put(self, data: bytes | None) -> None:
