@@ -275,7 +275,9 @@ def run(path: str, arguments: list[str], *, tmp: Path = Path(), given: str = "",
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(members=3, config=CONFIG) as running:
         running.wait_settled(30)
-        until(lambda: run("zone create", ["first"], address=running.members[0].client_address).exit_code == 0)
+        address = running.members[0].client_address
+        until(lambda: run("zone create", ["first"], address=address).exit_code == DONE)
+        until(lambda: run("cluster safe", [], address=address).exit_code == DONE)
         yield running
 
 
@@ -388,6 +390,7 @@ def test_what_is_so_is_status_0(cluster: LocalCluster, folder: Path) -> None:
 
 def test_what_is_not_so_is_status_1(cluster: LocalCluster, folder: Path) -> None:
     address = cluster.members[1].client_address
+    assert run("data put", ["m", "kept", "x"], tmp=folder, address=address).exit_code == DONE
     for path, arguments in NOT_SO:
         for form in ([], ["--json"]):
             told = run(path, [*arguments, *form], tmp=folder, address=address)
@@ -400,7 +403,8 @@ def test_the_address_may_be_a_variable_and_members_have_names(
 ) -> None:
     door = cluster.members[0].client_address
     monkeypatch.setenv("HOLDFAST_ADDRESS", f"{NOBODY},{door}")
-    assert run("cluster safe", [], tmp=folder).exit_code == DONE
+    told = run("cluster safe", [], tmp=folder)
+    assert told.exit_code == DONE, told.output
     assert run("cluster safe", [], tmp=folder, address=NOBODY).exit_code == FAILED, "a flag wins"
     twice = ["cluster", "safe", "-a", NOBODY, "-a", door]
     assert CliRunner().invoke(holdfast, twice).exit_code == DONE

@@ -597,7 +597,7 @@ def test_turns_have_an_end(polled: Polled) -> None:
         looks += 1
         return looks * 20 * MILLISECOND
 
-    polled.desk.door._clock = clock
+    polled.desk.door.clock = clock
     polled.poll.ready()
     served = [client for client, _ in others if received(client)]
     assert 0 < len(served) < 4, "some have to wait"

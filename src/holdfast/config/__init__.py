@@ -8,7 +8,8 @@ This package reads neither files nor the environment; its caller does and passes
 """
 
 from holdfast.config.addresses import is_loopback, parse_address
-from holdfast.config.loading import load
+from holdfast.config.http_settings import HttpSettings
+from holdfast.config.loading import load, missing_for_open_address
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -37,6 +38,7 @@ __all__ = [
     "SERVICE_PREFIX",
     "TRANSACTIONS_MAP",
     "ClusterSettings",
+    "HttpSettings",
     "LimitSettings",
     "LogSettings",
     "MapSettings",
@@ -53,5 +55,6 @@ __all__ = [
     "disagreement",
     "is_loopback",
     "load",
+    "missing_for_open_address",
     "parse_address",
 ]

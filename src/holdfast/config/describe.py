@@ -9,7 +9,7 @@ import msgspec
 import msgspec.inspect
 
 from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
-from holdfast.config.section import Section
+from holdfast.config.sections import Section
 
 
 class Key(NamedTuple):

@@ -444,6 +444,29 @@ def missing_for_open_address(settings: Settings) -> list[str]:
     return missing
 
 
+def _check_http(settings: Settings) -> Iterator[str]:
+    http = settings.http
+    if http.token and settings.clients_authenticate:
+        others = "users are" if settings.users else "credentials in [security] are"
+        yield (
+            f"http.token is not allowed, because {others} set: these are asked for at the HTTP door, too. Give a user "
+            "a token instead"
+        )
+    if not http.enabled or is_loopback(http.host) or settings.security.allow_insecure_bind:
+        return
+    lacks = []
+    if not settings.tls.enabled:
+        lacks.append("tls.certificate, tls.key and tls.ca (for TLS)")
+    if not (settings.clients_authenticate or http.token or settings.tls.client_certificates == "required"):
+        lacks.append("users, http.token, or the credentials of [security]")
+    if lacks:
+        yield (
+            f"http.host = {http.host!r} is not allowed without TLS and credentials, for others could read and change "
+            f"what they like. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network where nobody else is, "
+            "security.allow_insecure_bind = true does without"
+        )
+
+
 def _check_tls(settings: Settings) -> Iterator[str]:
     tls = settings.tls
     if tls.enabled and not tls.ca:
@@ -516,6 +539,7 @@ CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
     check_users,
     _check_credentials,
     _check_tls,
+    _check_http,
     _check_frames,
 )
 """What must hold between keys; each says what does not, and names them."""

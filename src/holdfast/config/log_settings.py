@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.config.section import LIVE, Section
+from holdfast.config.sections import LIVE, Section
 
 
 class LogSettings(Section, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ class Action(StrEnum):
     RESET = "reset"
     SHOW = "show"
     STATUS = "status"
+    METRICS = "metrics"
     WATCH = "watch"
     VERIFY = "verify"
     REPAIR = "repair"
@@ -112,6 +113,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
     },
     Kind.CLUSTER: {
         Action.STATUS: "see the status of members and of the cluster",
+        Action.METRICS: "read the metrics of members, at their doors for HTTP",
         Action.WATCH: "hear of migrations and of lost partitions",
         Action.VERIFY: "compare copies: digests, and marks in the logs of zones",
         Action.REPAIR: "fill a backup anew from its primary",

@@ -5,15 +5,16 @@ The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_b
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.config import sharing
 from holdfast.config.addresses import parse_seed
+from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
-from holdfast.config.section import LIVE, Section
+from holdfast.config.sections import LIVE, Names, Password, Port, SecretiveSection, Secrets, Section, Text
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
@@ -35,8 +36,6 @@ ATTRIBUTES_MAX: Final = 64
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
 """Attributes that every member has by itself."""
 
-Port = Annotated[int, Meta(ge=0, le=65_535)]
-Text = Annotated[str, Meta(max_length=256)]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
@@ -508,29 +507,6 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
     ] = 500
 
 
-Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
-Secrets = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=2, extra={"secret": True})]
-"""One, or two while it is being changed: the one that goes and the one that comes."""
-Names = Annotated[list[Text], Meta(max_length=256)]
-
-
-def _is_secret(kind: Any) -> bool:
-    return any((meta.extra or {}).get("secret") for meta in get_args(kind) if isinstance(meta, Meta))
-
-
-class SecretiveSection(Section, frozen=True, kw_only=True):
-    """A table with secrets, which are never shown."""
-
-    def __repr__(self) -> str:
-        kinds = get_type_hints(type(self), include_extras=True)
-        values = {field: getattr(self, field) for field in self.__struct_fields__}
-        shown = [
-            f"{name}={'***' if value and _is_secret(kinds[name]) else repr(value)}"
-            for name, value in values.items()
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
 class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
     """Who may come in. Without these, and TLS, only loopback addresses are bound."""
 
@@ -837,6 +813,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "transactions": TransactionSettings,
     "security": SecuritySettings,
     "tls": TlsSettings,
+    "http": HttpSettings,
     "limits": LimitSettings,
     "log": LogSettings,
 }
@@ -877,6 +854,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     transactions: TransactionSettings = TransactionSettings()
     security: SecuritySettings = SecuritySettings()
     tls: TlsSettings = TlsSettings()
+    http: HttpSettings = HttpSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     maps: dict[str, MapSettings] = {}

@@ -13,7 +13,7 @@ from holdfast.core.member_picture import ReplicationBacklog
 from holdfast.runtime.strangers import Strangers
 from holdfast.server import door
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
+from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Door(door.Door):
         strangers: Strangers | None = None,
         came: Callable[[int], None] = lambda size: None,
         serve: ServeEntries = serve_entries,
+        tally: Tally | None = None,
     ) -> None:
         """Of the running event loop; see there."""
         super().__init__(
@@ -58,6 +59,7 @@ class Door(door.Door):
             release=__version__,
             came=came,
             serve=serve,
+            tally=tally,
         )
 
     async def close_all(self) -> None:

@@ -11,7 +11,7 @@ from holdfast.core.store import entry_mapping
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.runtime.compiled import compiled_from
 from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
+from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 
 COMPILED = "holdfast.server.hazelcast.entries_compiled"
 TABLE = "holdfast.core.store.entry_table"
@@ -27,6 +27,8 @@ class DataLane:
     """Makes what the maps of this member keep entries in."""
     why: str = ""
     """Why it is not compiled."""
+    tally: type[Tally] = Tally
+    """What counts, as `serve` wants it."""
 
 
 def data_lane(choice: LaneChoice = "auto") -> DataLane:
@@ -40,7 +42,7 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
         return DataLane("python", serve_entries, why=why or why_no_table)
     serve: ServeEntries = compiled.serve_entries
     entries: NewEntries = table.EntryTable
-    return DataLane("compiled", serve, entries)
+    return DataLane("compiled", serve, entries, tally=compiled.Tally)
 
 
 def lane_sources() -> tuple[Path, ...]:

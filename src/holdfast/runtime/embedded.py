@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import msgspec
+
 from holdfast.config import INTERNAL, Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
@@ -50,6 +52,11 @@ class Member:
         **keywords: Unpack[MemberKeywords],
     ) -> None:
         settings = settings_of(settings, keywords)
+        if not settings.is_given("http.enabled"):
+            # A door that the program does not know of is none that it has asked for.
+            settings = msgspec.structs.replace(
+                settings, http=msgspec.structs.replace(settings.http, enabled=False)
+            )
         self._serializers = serializers or Serializers()
         self._turns = BulkTurns()
         self._inner = Node(settings, services)

@@ -8,15 +8,14 @@ import random
 import ssl
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from holdfast.config import Settings, is_loopback
-from holdfast.config.loading import missing_for_open_address
+from holdfast.config import Settings, is_loopback, missing_for_open_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -29,19 +28,20 @@ from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
-from holdfast.observe.status import status_of
+from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
+from holdfast.runtime.http_door import HttpDoor
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
-from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound, sockets_way
+from holdfast.runtime.sockets import PolledDoor, sockets_way
 from holdfast.runtime.strangers import FAULTY, Strangers
+from holdfast.runtime.taken_ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.tls import MemberTls
-from holdfast.runtime.tls_wire import TlsDoor
 from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
@@ -49,8 +49,6 @@ from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
 
-PORTS_TRIED = 100
-Server = TypeVar("Server", asyncio.Server, PolledDoor)
 MEASURE_S = 0.1
 """How often memory is measured at least."""
 MEASURE_PART, MEASURE_BYTES_MIN = 256, 262_144
@@ -62,34 +60,6 @@ TOO_MUCH = (
     "this member has no room in its memory for a request of {} bytes: send less at a time, remove entries, add a "
     "member, or raise limits.memory_bytes"
 )
-
-
-async def _listen(
-    make: Callable[[str, int], Awaitable[Server]], host: str, port: int, *, given: bool, key: str
-) -> tuple[Server, int]:
-    """Take the port, or, if it was not set by anyone and is taken, the next free one; `start_serving` opens it."""
-    for candidate in range(port, port + (1 if given or port == 0 else PORTS_TRIED)):
-        try:
-            server = await make(host, candidate)
-        except OSError as error:
-            if given or port == 0:
-                raise ConfigError(
-                    f"{key} = {candidate}: cannot listen on {host}:{candidate}: {error}"
-                ) from None
-            continue
-        return server, int(server.sockets[0].getsockname()[1])
-    raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
-
-
-async def _loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
-    """Whose connections are the loop's own. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
-
-
-async def _polled_door(host: str, port: int) -> PolledDoor:
-    """Whose connections are served by `poll_cy`. Raises OSError."""
-    return PolledDoor(await bound(host, port))
 
 
 class Node(MemberGrid):
@@ -138,6 +108,7 @@ class Node(MemberGrid):
         self._measuring: asyncio.TimerHandle | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
+        self._http = HttpDoor(self)
 
     # -- start and stop
 
@@ -172,11 +143,18 @@ class Node(MemberGrid):
             await network.stop()
             raise
         self._client_server = server
+        try:
+            await self._http.open(self._tls)
+        except ConfigError:
+            server.close()
+            await network.stop()
+            raise
         public = chosen.public_host or chosen.host
         network.address = Address(public, member_port)
         self.client_address = Address(public, client_port)
         identity = self._identity(public, member_port, client_port)
         self.data_lane = data_lane(chosen.lane)
+        self.tally = self.data_lane.tally()
         log.info(
             "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
         )
@@ -190,6 +168,7 @@ class Node(MemberGrid):
             self.driver = await self._open(identity)
         except BaseException:
             server.close()
+            self._http.close()
             await network.stop()
             raise
         self.member = self.driver.member
@@ -210,6 +189,7 @@ class Node(MemberGrid):
             strangers=self.strangers,
             came=self.came,
             serve=self.data_lane.serve,
+            tally=self.tally,
         )
         self._door.member_port, network.client_port = member_port, client_port
         self.control.live.limited = (self._door, network)
@@ -241,8 +221,8 @@ class Node(MemberGrid):
             make = self._secured(
                 make, lambda: tls.contexts.members, doors.MEMBERS_PORT, round(GREETING_TIMEOUT_S * 1000)
             )
-        return await _listen(
-            partial(_loop_server, make),
+        return await listen(
+            partial(loop_server, make),
             chosen.host,
             chosen.member_port,
             given=self.settings.is_given("member.member_port"),
@@ -263,14 +243,12 @@ class Node(MemberGrid):
         chosen, tls = self.settings.member, self._tls
         given, key = self.settings.is_given("member.client_port"), "member.client_port"
         if self.sockets.kind == "poll":
-            return await _listen(_polled_door, chosen.host, chosen.client_port, given=given, key=key)
+            return await listen(polled_door, chosen.host, chosen.client_port, given=given, key=key)
         make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(self._door)  # noqa: E731
         if tls is not None:
             timeout_ms = self.settings.limits.greeting_timeout_ms
             make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
-        return await _listen(
-            partial(_loop_server, make), chosen.host, chosen.client_port, given=given, key=key
-        )
+        return await listen(partial(loop_server, make), chosen.host, chosen.client_port, given=given, key=key)
 
     def _secured(
         self,
@@ -278,16 +256,10 @@ class Node(MemberGrid):
         context: Callable[[], ssl.SSLContext],
         name: str,
         timeout_ms: int,
-    ) -> TlsDoor:
+    ) -> Callable[[], asyncio.BaseProtocol]:
         """The same connections, behind TLS."""
-        return TlsDoor(
-            make,
-            context,
-            self.strangers,
-            name=name,
-            handshakes=self.settings.limits.half_open_connections,
-            handshake_s=timeout_ms / 1000,
-        )
+        handshakes = self.settings.limits.half_open_connections
+        return secured(make, context, self.strangers, name=name, handshakes=handshakes, timeout_ms=timeout_ms)
 
     def _look_at_tls_later(self, tls: MemberTls) -> None:
         def look() -> None:
@@ -404,9 +376,11 @@ class Node(MemberGrid):
         self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
+        self._http.close_port()
         # The last that clients hear of this member is where its partitions are now.
         self.tell_watchers()
         await self.control.stop()
+        self._http.close()
         self.ended.set()
         for call in list(self.calls):
             if not call.done():
@@ -584,7 +558,27 @@ class Node(MemberGrid):
         if self._audit_log is not None:
             self._audit_log.tell(event)
 
-    def status(self) -> dict[str, object]:
+    def files(self) -> dict[str, object] | None:
+        """What the journal says of itself; None: there is none."""
+        return self._journal.figures() if self._journal is not None else None
+
+    @property
+    def stall_s(self) -> float:
+        """The longest turn of the loop in the last minute."""
+        return self._watch.stall_s
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """How many there are, by door."""
+        return {"clients": len(self._door.connections), "http": self._http.connections}
+
+    def _operations(self) -> dict[str, int]:
+        """How many were answered, by kind."""
+        counted = Counter({name: kept.count for name, kept in self.times.latencies().items()})
+        counted.update({name: sum(counts) for name, counts, _ in self.tally.figures()})
+        return dict(counted)
+
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
@@ -593,9 +587,11 @@ class Node(MemberGrid):
             self.member,
             files,
             self.gauge.figures(),
+            entries,
             uptime_s=time.monotonic() - self._begun_s,
         )
         return told | {
+            "operations": self._operations(),
             "settings_changed": dict(self.control.live.changed),
             "doors": dict(sorted(self.strangers.counts.items())),
             "lane": self.data_lane.kind,
@@ -606,6 +602,7 @@ class Node(MemberGrid):
             "protocol": self._network.protocol_figures(),
             "tls": self._tls.figures() if self._tls is not None else None,
             **self._watch.figures(),
+            "http": str(self._http.address or ""),
         }
 
     @property

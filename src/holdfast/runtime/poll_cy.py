@@ -241,6 +241,9 @@ class Poll:
     lost: list[tuple[Wire, int]]
     _door: Door
     _serve: ServeEntries
+    _tally: Any
+    _clock: Any
+    _began_ns: cython.longlong
     _wires: list[Wire | None]
     _set: Any
     _ready: Any
@@ -261,6 +264,10 @@ class Poll:
         """Connections that are over and do not know it yet, with the error."""
         self._door = door
         self._serve = serve
+        self._tally = door.tally
+        self._clock = door.clock
+        self._began_ns = 0
+        """When this call began."""
         self._wires = []
         """By descriptor."""
         self._set = self.fd if cython.compiled else self.descriptors
@@ -335,6 +342,8 @@ class Poll:
         door = self._door
         door.new_turn()
         door.enter()
+        if self._tally is not None:
+            self._began_ns = self._clock()
         self._look_around()
         number: cython.int
         count: cython.int
@@ -358,6 +367,8 @@ class Poll:
                 else:
                     wire.change(wire.watched & OUT)
         self._send_all()
+        if self._tally is not None:
+            self._tally.close(self._clock, self._began_ns)
         if self._wrote:
             self._wrote = False
             door.leave()
@@ -419,7 +430,9 @@ class Poll:
         unsealed = self._unsealed
         begin: cython.Py_ssize_t = len(out)
         size: cython.Py_ssize_t = len(data)
-        at: cython.Py_ssize_t = self._serve(data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room)
+        at: cython.Py_ssize_t = self._serve(
+            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally
+        )
         wire.took = True
         settled: cython.bint = True
         if unsealed:
@@ -451,12 +464,23 @@ class Poll:
     def _hold(self, wire: Wire, answers: bytes) -> cython.void:
         """Hold back these answers to writes until they are safe."""
         wire.flow.held += len(answers)
-        wire.lane.close_batch(partial(self.settle, wire, wire.flow, answers))
+        taken = self._tally.take_writes() if self._tally is not None else None
+        wire.lane.close_batch(partial(self.settle, wire, wire.flow, answers, taken, self._began_ns))
         if wire.flow.held > COUNTED_BYTES:
             wire.connection.recount()
 
-    def settle(self, wire: Wire, flow: Flow, answers: bytes, safe: bool) -> None:
-        """What these answer is on every sync backup, or nobody will ever know."""
+    def settle(
+        self,
+        wire: Wire,
+        flow: Flow,
+        answers: bytes,
+        taken: tuple[int, int, int, int] | None,
+        began_ns: int,
+        safe: bool,
+    ) -> None:
+        """What these answer is on every sync backup, or nobody will ever know. `taken`: the writes, by the tally."""
+        if taken is not None and self._tally is not None:
+            self._tally.settle(taken, self._clock() - began_ns, safe)
         flow.held -= len(answers)
         assert flow.held >= 0, "each batch is settled once"
         if wire.closing:

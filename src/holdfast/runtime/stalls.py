@@ -73,12 +73,17 @@ class StallGauge:
         """Look no more."""
         self._timer.cancel()
 
-    def figures(self) -> dict[str, object]:
-        """What is told of it in the status: milliseconds."""
+    @property
+    def recent_s(self) -> float:
+        """The longest of the last minute."""
         since = int(self._clock()) - MINUTE_S
         recent_s = max((longest_s for second, longest_s in self._seconds if second > since), default=0.0)
+        return max(0.0, recent_s)
+
+    def figures(self) -> dict[str, object]:
+        """What is told of it in the status: milliseconds."""
         return {
-            "longest_in_last_minute_ms": round(1000 * max(0.0, recent_s), 1),
+            "longest_in_last_minute_ms": round(1000 * self.recent_s, 1),
             "longest_ms": round(1000 * self._longest_s, 1),
         }
 

@@ -71,6 +71,11 @@ class Watch:
         self._stalls = StallGauge(loop, stalled=self._stalled)
         self._look()
 
+    @property
+    def stall_s(self) -> float:
+        """The longest turn of the loop in the last minute."""
+        return self._stalls.recent_s if self._stalls is not None else 0.0
+
     def _look(self) -> None:
         self._timers["look"] = self._loop.call_later(LOOK_S, self._look)
         for note in self._alarms.look():

@@ -372,6 +372,44 @@ def _of_transaction(order: TransactionOrder, begun: Container[TransactionId]) ->
             assert_never(order)
 
 
+# -- requests over HTTP
+
+HTTP: dict[str, tuple[str, ...]] = {
+    "GET /health/live": ("open",),
+    "GET /health/ready": ("open",),
+    "GET /": ("known",),
+    "GET /metrics": ("cluster", "metrics"),
+    "GET /status": ("cluster", "status"),
+    "GET /cluster": ("cluster", "status"),
+    "POST /orders": ("question",),
+}
+"""Routes, and what has to be permitted. `open`: nothing, and nobody has to say who he is. `known`: nothing, for whoever
+is logged in. `question`: what the same needs as a question of the own protocol (`why_not_question`); whoever serves the
+route asks. Else what a thing without a name needs: the kind, and the actions.
+"""
+
+
+def is_open(route: str) -> bool:
+    """Whether whoever asks for this over HTTP is answered without having said who he is."""
+    return HTTP.get(route) == ("open",)
+
+
+def why_not_route(rights: Rights, route: str) -> str:
+    """Why this request over HTTP is refused, in words; empty: it is permitted."""
+    if rights.everything:
+        return ""
+    match HTTP.get(route):
+        case None:
+            return _refused(rights, f"{route} is permitted to those who may do everything only")
+        case ("open",) | ("known",) | ("question",):
+            return ""
+        case (kind, *actions):
+            needs = (Needed(Kind(kind), "", Action(action)) for action in actions)
+            return next(filter(None, (_why_not(rights, need, route) for need in needs)), "")
+        case _:  # pragma: no cover - the table is not empty
+            return _refused(rights, route)
+
+
 # -- saying no
 
 

@@ -24,7 +24,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.entries_cy import ServeEntries, serve_entries
+from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 from holdfast.server.logins import net_of
 from holdfast.server.own_session import OwnSession
@@ -171,17 +171,21 @@ class Door:
         release: str = "",
         came: Callable[[int], None] = lambda size: None,
         serve: ServeEntries = serve_entries,
+        tally: Tally | None = None,
     ) -> None:
         """`clock` tells nanoseconds, for how long clients have been served. `strangers` hears of what happens at the
         door. `failed` hears of errors that leave the member's own state in doubt: whatever a client sends causes none.
         `backlog`: what is kept for backups; while that is too much, clients are not read. `request_ids`: how many
         requests a partition remembers. `client_acks`: clients that can may wait for backups themselves. `release`: the
         version of Holdfast that clients are told. `came` hears how many bytes have come. `serve`: the loop of the data
-        lane, plain or compiled.
+        lane, plain or compiled. `tally` is told what it has served.
         """
         self.limits = limits
         self.loop = loop
-        self._clock = clock
+        self.clock = clock
+        self.tally = tally
+        self.began_ns = 0
+        """When the first of those was read whose answers leave next, by `clock`."""
         self.strangers = strangers
         self.backlog: ReplicationBacklog = backlog or Backlog(limits)
         self._held: list[ClientConnection] = []
@@ -196,7 +200,8 @@ class Door:
         """Bytes that have come since it was looked how things stand."""
         self.connections: dict[ClientConnection, None] = {}
         """Oldest first."""
-        self._unwritten: list[ClientConnection] = []
+        self.unwritten: list[ClientConnection] = []
+        """Those with answers that leave next."""
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
                 grid,
@@ -208,6 +213,7 @@ class Door:
                 let_in=let_in,
                 serve=serve,
                 peer=peer,
+                tally=tally,
             ),
             doors.OWN_CLIENT: lambda send, close, flow, let_in, peer: OwnSession(
                 grid,
@@ -278,7 +284,7 @@ class Door:
         """Some has come: tell how much, and see whether clients have been served for long enough in this turn."""
         size, self.come = self.come, 0
         self.came(size)
-        now_ns = self._clock()
+        now_ns = self.clock()
         if not self._turn_ends_ns:
             self._turn_ends_ns = now_ns + TURN_NS
         self.late = now_ns > self._turn_ends_ns
@@ -294,15 +300,17 @@ class Door:
         Answers of many connections that are written one after the other cost less than answers between reads: a client
         is woken once for several of them, and not by the first before the second is ready.
         """
-        if not self._unwritten:
+        if not self.unwritten:
             self.loop.call_soon(self._write)
-        self._unwritten.append(connection)
+        self.unwritten.append(connection)
 
     def _write(self) -> None:
         self.new_turn()
-        connections, self._unwritten = self._unwritten, []
+        connections, self.unwritten = self.unwritten, []
         for connection in connections:
             connection.write()
+        if self.tally is not None:
+            self.tally.close(self.clock, self.began_ns)
 
     # -- who comes in
 
@@ -374,10 +382,10 @@ class Door:
         self._woken = False
         self.new_turn()
         waiting = self._waiting
-        ends_ns = self._clock() + SLICES_NS
+        ends_ns = self.clock() + SLICES_NS
         for _ in range(len(waiting)):
             waiting.popleft().go_on()
-            if self._clock() >= ends_ns:
+            if self.clock() >= ends_ns:
                 break
         if waiting and not self._woken:
             self._woken = True
@@ -541,6 +549,8 @@ class ClientConnection:
     def _serve(self, deed: Callable[[bytes], None], data: bytes) -> None:
         """Let the session work."""
         door, flow = self._door, self._flow
+        if door.tally is not None and not door.unwritten:
+            door.began_ns = door.clock()
         try:
             self._enter()
             deed(data)

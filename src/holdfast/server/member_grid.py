@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
@@ -25,6 +27,7 @@ from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
 from holdfast.server.logins import Login, LoginAnswer, LoginDone, Logins, Prover
+from holdfast.server.operation_times import OperationTimes
 
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
@@ -77,6 +80,10 @@ class MemberGrid:
         self.logins = Logins(
             settings, self.now_ns, lambda: self.prover, lambda: self.clients_loop, member_uuid.encode()
         )
+        self.http_logins = self.logins if not settings.http.token else self._logins_with(settings.http.token)
+        """Of who comes over HTTP."""
+        self.times = OperationTimes(self.now_ns)
+        """How long requests took."""
         self._watchers: dict[Sparing, None] = {}
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
@@ -114,7 +121,7 @@ class MemberGrid:
         return self.member.picture.losses
 
     def execute(self, request: Request, done: Done) -> None:
-        self.driver.execute(request, done)
+        self.driver.execute(request, self.times.timed(request, done))
 
     def take_cut(
         self,
@@ -216,6 +223,11 @@ class MemberGrid:
         return self.driver.callers.collect(client, heard)
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        self.log_in_by(self.logins, login, needed, done)
+
+    def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        """As `log_in`, by what these know."""
+
         def answered(answer: LoginAnswer) -> None:
             if answer.rights is None:
                 self.knocked(
@@ -232,7 +244,19 @@ class MemberGrid:
                 self.audit(AuditEvent(AuditKind.LOGIN, answer.rights.user, login.address))
             done(answer)
 
-        self.logins.ask(login, needed, answered)
+        logins.ask(login, needed, answered)
+
+    def _logins_with(self, token: str) -> Logins:
+        """Whoever shows this token may do everything."""
+        settings = self.settings
+        security = msgspec.structs.replace(settings.security, token=token)
+        return Logins(
+            msgspec.structs.replace(settings, security=security),
+            self.now_ns,
+            lambda: self.prover,
+            lambda: self.clients_loop,
+            self.member_uuid.encode(),
+        )
 
     @property
     def prover(self) -> Prover:
@@ -253,7 +277,7 @@ class MemberGrid:
         return chosen.reads == "local", chosen.ttl_ms
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
-        self.driver.zone_batch(batch, done)
+        self.driver.zone_batch(batch, self.times.timed_batch(done))
 
     def map_names(self) -> list[str]:
         names = {

@@ -13,8 +13,6 @@ from typing import assert_never
 import msgspec
 
 from holdfast.config import LimitSettings
-from holdfast.core.cluster.baseline_orders import BaselineChange
-from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import (
@@ -37,7 +35,6 @@ from holdfast.core.model.transaction_orders import (
     TransactionAnswer,
 )
 from holdfast.core.model.transactions import TransactionId
-from holdfast.core.model.views import ClusterState
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
@@ -52,6 +49,7 @@ from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
 from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.logins import Login, LoginAnswer
+from holdfast.server.order_bounds import named_partitions, why_no_order
 from holdfast.server.reserved import why_no_request, why_no_rows
 from holdfast.server.rights import EVERYTHING
 from holdfast.server.scanning import FIELDS_MAX, Scanned
@@ -557,25 +555,10 @@ class OwnSession:
     # -- what an operator wants, and hears
 
     def _order(self, order: own.Order) -> None:
-        if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
-            detail = f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"
+        if detail := why_no_order(order):
             self._fault(order.id, own.FaultKind.MALFORMED, detail)
             return
-        if order.want is own.Want.STATE and order.state not in set(ClusterState):
-            detail = f"a cluster is {', '.join(ClusterState)}; not {order.state!r}"
-            self._fault(order.id, own.FaultKind.MALFORMED, detail)
-            return
-        if order.want is own.Want.BASELINE and order.state not in set(BaselineChange):
-            detail = f"a baseline is changed by {', '.join(BaselineChange)}; not {order.state!r}"
-            self._fault(order.id, own.FaultKind.MALFORMED, detail)
-            return
-        if not FIXED <= order.adjust_ms <= own.ORDER_MS_MAX:
-            detail = f"a baseline is adjusted after at most {own.ORDER_MS_MAX} milliseconds"
-            self._fault(order.id, own.FaultKind.MALFORMED, detail)
-            return
-        if order.want is own.Want.REFILL and not self._in_range(order.id, [order.partition]):
-            return
-        if order.partitions and not self._in_range(order.id, order.partitions):
+        if (named := named_partitions(order)) and not self._in_range(order.id, named):
             return
         if not self._may_wait(order.id):
             return

@@ -20,6 +20,7 @@ REFUSED_PROTOCOL = b"\x02"
 
 MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
 CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
+HTTP_PORT = "the port for HTTP (http.port, 5801 by default)"
 
 OTHER_PORT = b"HFP"
 """What whoever has taken one port for the other is told, before the number of the right one."""
@@ -40,6 +41,7 @@ def port_of(said: bytes) -> int:
 
 
 A_TLS_SERVER = "a TLS server"
+A_TLS_CLIENT = "a TLS client"
 HTTP = "an HTTP request"
 _HTTP_METHODS = (b"GET ", b"PUT ", b"POST", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
 _KNOWN = (
@@ -52,7 +54,7 @@ _KNOWN = (
     (b"HZC", "a Hazelcast member"),
     (b"HTTP", "an HTTP server"),
     (b"SSH-", "an SSH server"),
-    (TLS, "a TLS client"),
+    (TLS, A_TLS_CLIENT),
     (TLS_ALERT[:2], A_TLS_SERVER),
     *((method, HTTP) for method in _HTTP_METHODS),
 )

@@ -13,12 +13,13 @@ from __future__ import annotations
 # is its point
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.records import PACKED_MOST, Change, Record
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
+from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.uncompiled import (
     EntryTable,
@@ -31,10 +32,6 @@ from holdfast.server.hazelcast.uncompiled import (
 
 Served = str | tuple[str]
 """A map as the lane finds it: its name; as the only one of a tuple, while nothing but reads is permitted."""
-ServeEntries = Callable[
-    [bytes, int, EntryLane, dict[bytes, Served], bytearray, bytearray, tuple[int, int], int], int
-]
-"""What `serve_entries` is, plain or compiled."""
 
 PUT = cython.declare(cython.int, 0x010100)
 GET = cython.declare(cython.int, 0x010200)
@@ -128,6 +125,136 @@ def answer_write(kind: int, correlation: int, old: bytes | None) -> bytes:
     if old is None:
         return null_answer(first, correlation, NULL)
     return value_answer(first, correlation, len(old) + 10, VALUE) + old
+
+
+OPERATIONS = ("get", "contains-key", "set", "put", "remove", "delete")
+"""What the lane serves, in the order in which a tally tells of it."""
+WRITTEN = cython.declare(cython.int, 2)
+"""From here on they write."""
+KINDS = cython.declare(cython.int, 6)
+CELLS = cython.declare(cython.int, BUCKETS)
+LOWEST = cython.declare(cython.int, FIRST_BIT)
+HIGHEST = cython.declare(cython.int, LAST_BIT)
+
+
+@cython.cclass
+class Tally:
+    """How many operations of each kind the lane has carried out, and how long these took. Of a single one nothing is
+    measured: whoever calls the lane says when the answers leave that were made since the last time (`close`).
+    """
+
+    gets: cython.longlong
+    looks: cython.longlong
+    sets: cython.longlong
+    puts: cython.longlong
+    removes: cython.longlong
+    deletes: cython.longlong
+    _unknown: cython.longlong
+    _cells: Any
+    _sums: Any
+
+    def __init__(self) -> None:
+        self.gets = self.looks = self.sets = self.puts = self.removes = self.deletes = 0
+        """Since the last time."""
+        self._unknown = 0
+        if cython.compiled:
+            self._cells = bytearray(8 * KINDS * CELLS)
+            self._sums = bytearray(8 * KINDS)
+        else:
+            self._cells = [0] * (KINDS * CELLS)
+            self._sums = [0] * KINDS
+
+    def close(self, clock: Callable[[], int], began_ns: cython.longlong) -> None:
+        """Answers to all since the last time leave now; the requests had come at `began_ns`."""
+        if not (self.gets or self.looks or self.sets or self.puts or self.removes or self.deletes):
+            return
+        took_ns: cython.longlong = clock() - began_ns
+        bucket: cython.int = self._bucket(took_ns)
+        self._add(0, self.gets, bucket, took_ns)
+        self._add(1, self.looks, bucket, took_ns)
+        self._add(2, self.sets, bucket, took_ns)
+        self._add(3, self.puts, bucket, took_ns)
+        self._add(4, self.removes, bucket, took_ns)
+        self._add(5, self.deletes, bucket, took_ns)
+        self.gets = self.looks = self.sets = self.puts = self.removes = self.deletes = 0
+
+    def take_writes(self) -> tuple[int, int, int, int]:
+        """The writes since the last time, whose answers are held back: `settle` tells of them later."""
+        taken = (self.sets, self.puts, self.removes, self.deletes)
+        self.sets = self.puts = self.removes = self.deletes = 0
+        return taken
+
+    def settle(self, taken: tuple[int, int, int, int], took_ns: cython.longlong, safe: cython.bint) -> None:
+        """Their answers leave now, after so long; or nobody will ever know."""
+        bucket: cython.int = self._bucket(took_ns)
+        for at, count in enumerate(taken):
+            if not safe:
+                self._unknown += count
+            self._add(WRITTEN + at, count, bucket, took_ns)
+
+    @cython.cfunc
+    def _bucket(self, took_ns: cython.longlong) -> cython.int:
+        """As `observe.latency_histogram.bucket_of`."""
+        bit: cython.int = LOWEST
+        if took_ns < (1 << LOWEST):
+            return 0
+        while bit < HIGHEST and took_ns >> (bit + 1):
+            bit += 1
+        if took_ns >> (bit + 1):
+            return CELLS - 1
+        return 1 + (bit - LOWEST) * 4 + ((took_ns >> (bit - 2)) & 3)
+
+    @cython.cfunc
+    def _add(
+        self, kind: cython.int, count: cython.longlong, bucket: cython.int, took_ns: cython.longlong
+    ) -> cython.void:
+        """So many of this kind took so long."""
+        if not count:
+            return
+        if cython.compiled:
+            cells: cython.p_longlong = cython.cast(cython.p_longlong, bytes_of(self._cells))
+            cells[kind * CELLS + bucket] += count
+            sums: cython.p_longlong = cython.cast(cython.p_longlong, bytes_of(self._sums))
+            sums[kind] += count * took_ns
+        else:
+            self._cells[kind * CELLS + bucket] += count
+            self._sums[kind] += count * took_ns
+
+    @property
+    def unknown(self) -> int:
+        """Writes of which nobody will ever know whether they have happened."""
+        return self._unknown
+
+    def figures(self) -> list[tuple[str, list[int], int]]:
+        """Of each kind that there was: its name, how many by `bucket_of`, and how long all took together, in ns."""
+        cells, sums = self._cells, self._sums
+        if cython.compiled:
+            cells, sums = memoryview(cells).cast("q").tolist(), memoryview(sums).cast("q").tolist()
+        found = []
+        for kind, name in enumerate(OPERATIONS):
+            counts = cells[kind * CELLS : (kind + 1) * CELLS]
+            if any(counts):
+                found.append((name, counts, sums[kind]))
+        return found
+
+
+class ServeEntries(Protocol):
+    """What `serve_entries` is, plain or compiled."""
+
+    def __call__(
+        self,
+        data: bytes,
+        at: int,
+        lane: EntryLane,
+        names: dict[bytes, Served],
+        out: bytearray,
+        unsealed: bytearray,
+        longest: tuple[int, int],
+        room: int,
+        tally: Tally | None = None,
+        /,
+    ) -> int:
+        """See there."""
 
 
 @cython.cfunc
@@ -418,13 +545,14 @@ def serve_entries(
     unsealed: bytearray,
     longest: tuple[int, int],
     room: cython.Py_ssize_t,
+    tally: Tally | None = None,
 ) -> cython.Py_ssize_t:
     """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
     more than `room` bytes; answers where the next one begins.
 
     Answers to reads are added to `out`; those to writes to `unsealed`, which the caller holds back until the
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
-    encoding.
+    encoding. `tally` is told how many operations of each kind there were.
     """
     compiled: cython.bint = cython.compiled
     raw: cython.p_uchar = data
@@ -456,6 +584,12 @@ def serve_entries(
     partitions: cython.Py_ssize_t = len(serving)
     confirms_reads: cython.bint = lane.confirms_reads
     locks_entries: cython.bint = lane.locks_entries
+    got: cython.longlong = 0
+    looked: cython.longlong = 0
+    stored: cython.longlong = 0
+    swapped: cython.longlong = 0
+    removed: cython.longlong = 0
+    deleted: cython.longlong = 0
     name = ""
     known: Any = None
     reads_only: cython.bint = False
@@ -493,15 +627,15 @@ def serve_entries(
             else:
                 ttl_ms, name_length, name_flags = ttl_and_name_of(data, at + 30)
             if ttl_ms < -1 or ttl_ms > LONGEST_TTL_MS:
-                return at
+                break
             name_at = at + 44
         else:
-            return at
+            break
         if flags & 0xE000 != 0xC000 or name_flags or name_length < 6 or not 0 <= partition < partitions:
-            return at
+            break
         key_at = name_at + name_length - 6
         if key_at + SHORTEST_DATA > end:
-            return at
+            break
         if compiled:
             key_length = cython.cast(cython.int, _word(raw, key_at))
             key_flags = raw[key_at + 4] | (raw[key_at + 5] << 8)
@@ -510,10 +644,10 @@ def serve_entries(
         else:
             key_length, key_flags, key_hash, key_type = data_head_of(data, key_at)
         if key_length < SHORTEST_DATA or not key_type:
-            return at
+            break
         key_end = key_at + key_length
         if key_end > end:
-            return at
+            break
         if (
             not compiled
             or named_length != name_length
@@ -521,7 +655,7 @@ def serve_entries(
         ):
             known = names.get(raw[name_at:key_at])
             if known is None:
-                return at
+                break
             reads_only = type(known) is tuple
             name = known[0] if reads_only else known
             named_at = name_at
@@ -530,17 +664,21 @@ def serve_entries(
         if copy is None:
             # While some writes are refused reads go on here.
             if kind != GET and kind != CONTAINS_KEY:
-                return at
+                break
             copy = lane.leading[partition]
             if copy is None:
-                return at
+                break
         if not compiled:
             key = raw[key_at + DATA_AT : key_end]
 
         if not writes:
             if key_flags != 0x2000:
-                return at
+                break
             if kind == GET or kind == CONTAINS_KEY:
+                if kind == GET:
+                    got += 1
+                else:
+                    looked += 1
                 held = copy.maps.get(name)
                 answers = out
                 if compiled:
@@ -595,11 +733,15 @@ def serve_entries(
                     answers += truth_answer(CONTAINED, correlation, found is not None)
             elif kind == REMOVE or kind == DELETE:
                 if reads_only:
-                    return at
+                    break
                 if compiled:
                     key = raw[key_at + DATA_AT : key_end]
                 if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, key):
-                    return at
+                    break
+                if kind == REMOVE:
+                    removed += 1
+                else:
+                    deleted += 1
                 if flat:
                     old = _take_out(lane, copy, name, key)
                 else:
@@ -618,14 +760,14 @@ def serve_entries(
                         at = key_end
                         break
             else:
-                return at
+                break
             at = key_end
             continue
 
         if reads_only or key_length > longest[0]:
-            return at
+            break
         if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
-            return at
+            break
         if compiled:
             value_length = cython.cast(cython.int, _word(raw, key_end))
             value_flags = raw[key_end + 4] | (raw[key_end + 5] << 8)
@@ -640,9 +782,13 @@ def serve_entries(
             or value_flags != 0x2000
             or value_length > longest[1]
         ):
-            return at
+            break
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
-            return at
+            break
+        if kind == SET:
+            stored += 1
+        else:
+            swapped += 1
         if flat and name is not judged:
             judged = name
             default_ttl_ms, max_idle_ms = lane.lifetimes(name)
@@ -688,4 +834,17 @@ def serve_entries(
             room -= size
             if room < 0:
                 break
+    if tally is not None:
+        if got:
+            tally.gets += got
+        if looked:
+            tally.looks += looked
+        if stored:
+            tally.sets += stored
+        if swapped:
+            tally.puts += swapped
+        if removed:
+            tally.removes += removed
+        if deleted:
+            tally.deletes += deleted
     return at

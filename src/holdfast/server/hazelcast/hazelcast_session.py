@@ -36,6 +36,7 @@ from holdfast.server.hazelcast.entries_cy import (
     GET,
     Served,
     ServeEntries,
+    Tally,
     found_nothing,
     serve_entries,
 )
@@ -149,15 +150,17 @@ class HazelcastSession:
         let_in: Callable[[bool], str] = lambda operates: "",
         serve: ServeEntries = serve_entries,
         peer: str = "",
+        tally: Tally | None = None,
     ) -> None:
         """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
         says why there is no place for a client that has authenticated. `serve`: the loop of the data lane. `peer`: the
-        client's address.
+        client's address. `tally` is told what the lane has served.
         """
         self._send = send
         self._grid = grid
         self._lane = grid.lane
         self._serve_data = serve
+        self._tally = tally
         self._limits = limits or LimitSettings()
         self._longest = (
             self._limits.key_bytes + DATA_AT,
@@ -209,7 +212,9 @@ class HazelcastSession:
             return
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
-        at = self._serve_data(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
+        at = self._serve_data(
+            data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room, self._tally
+        )
         if self._unsealed or at < len(data):
             self._go_on_from(data, at)
         elif (out := talk.out) and not talk.gone:
@@ -376,7 +381,15 @@ class HazelcastSession:
             self._look_at_losses()
         room = self._flow.left
         at = self._serve_data(
-            data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest, room
+            data,
+            at,
+            self._lane,
+            self._names,
+            self._talk.out,
+            self._unsealed,
+            self._longest,
+            room,
+            self._tally,
         )
         self._seal()
         if at < len(data) and self._zone_maps:
@@ -427,16 +440,24 @@ class HazelcastSession:
             answers = bytes(self._unsealed)
             self._unsealed.clear()
             self._flow.held += len(answers)
-            told = partial(self._settle, answers)
+            tally = self._tally
+            if tally is None:
+                told = partial(self._settle, answers, None, 0)
+            else:
+                told = partial(self._settle, answers, tally.take_writes(), self._grid.now_ns())
             if self._talk.collects:
                 correlations = [RESPONSE.unpack_from(answer)[3] for answer in messages_in(answers)]
                 self._lane.close_batch_for(told, self._talk.client, correlations)
             else:
                 self._lane.close_batch(told)
 
-    def _settle(self, answers: bytes, safe: bool) -> None:
-        """The batch is on every sync backup, or nobody will ever know."""
+    def _settle(
+        self, answers: bytes, taken: tuple[int, int, int, int] | None, began_ns: int, safe: bool
+    ) -> None:
+        """The batch is on every sync backup, or nobody will ever know. `taken`: the writes in it, by the tally."""
         talk = self._talk
+        if taken is not None and self._tally is not None:
+            self._tally.settle(taken, self._grid.now_ns() - began_ns, safe)
         self._flow.held -= len(answers)
         assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:

@@ -26,6 +26,7 @@ class cython:  # noqa: N801  (it stands for the module of that name)
     bint: TypeAlias = bool
     Py_ssize_t: TypeAlias = _Whole
     p_uchar: TypeAlias = Any
+    p_longlong: TypeAlias = Any
     void: TypeAlias = None
 
     @staticmethod

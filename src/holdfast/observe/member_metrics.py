@@ -1,0 +1,215 @@
+"""The metrics of one member, collected in slices: whoever collects lets the member work in between.
+
+- observe/M-1: Between two slices so much is looked at that takes some ms: rows of the table, and maps in partitions.
+- observe/M-2: A label has at most `MAPS_TOLD` values, whatever maps clients make; what is left out is counted together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from holdfast.core.member import Member
+from holdfast.core.model.views import ClusterState, Room
+from holdfast.observe.health import why_not_ready
+from holdfast.observe.latency_histogram import LatencyHistogram, told_buckets
+from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS, REASONS_TOLD
+
+ROWS: Final = 2000
+"""Rows of the table that are looked at in one slice."""
+SHARES: Final = 50
+"""The same of maps in partitions: a look into one takes some µs."""
+SAMPLES, SAMPLED_COPIES = 4, 16
+"""Entries of so many copies of a map, and of each so many, tell how large those of the map are."""
+ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
+
+
+@dataclass(slots=True)
+class Beside:
+    """What a member does not know of itself: its process does."""
+
+    version: str = ""
+    lane: str = ""
+    sockets: str = ""
+    memory: Mapping[str, Any] | None = None
+    files: Mapping[str, Any] | None = None
+    stall_s: float = 0.0
+    """The longest of the last minute."""
+    connections: Mapping[str, int] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    latencies: Mapping[str, LatencyHistogram] = field(default_factory=dict)
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class HistogramTold:
+    """A histogram as it is told."""
+
+    buckets: list[tuple[float, int]]
+    """Bounds in seconds, and how many took at most that."""
+    count: int
+    sum_s: float
+
+
+Value = float | HistogramTold
+Collected = dict[str, list[tuple[tuple[str, ...], Value]]]
+"""By metric: values, each with those of its labels."""
+
+
+def collecting(member: Member, beside: Beside) -> Generator[None, None, Collected]:
+    """Collect everything; yields between slices."""
+    found: Collected = {name: [] for name in METRICS}
+
+    def tell(name: str, value: float, *labels: str) -> None:
+        assert len(labels) == len(METRICS[name].labels), name
+        found[name].append((labels, float(value)))
+
+    _cluster(member, beside, tell)
+    _replication(member, tell)
+    yield
+    yield from _partitions(member, tell)
+    yield from _maps(member, tell)
+    _process(beside, tell)
+    for operation, kept in sorted(beside.latencies.items()):
+        told = HistogramTold(told_buckets(kept.counts), kept.count, kept.sum_ns / 1e9)
+        found["holdfast_operation_duration_seconds"].append(((operation,), told))
+    yield
+    return found
+
+
+def _cluster(member: Member, beside: Beside, tell: Any) -> None:
+    picture = member.picture
+    tell("holdfast_build_info", 1, beside.version, beside.lane, beside.sockets)
+    tell("holdfast_ready", not why_not_ready(member))
+    tell("holdfast_safe", not picture.why_unsafe())
+    tell("holdfast_cluster_safe", not picture.why_cluster_unsafe())
+    for state in ClusterState:
+        tell("holdfast_cluster_state", picture.cluster_state is state, state.value)
+    tell("holdfast_members", len(picture.members()))
+    tell("holdfast_data_members", len(picture.data_members()))
+    tell("holdfast_master", picture.is_master)
+    tell("holdfast_view_number", picture.view.number if picture.view else 0)
+    tell("holdfast_partition_table_version", picture.table_version)
+    for info in picture.members():
+        room = picture.short_of_memory.get(info.uuid, Room.PLENTY)
+        if room is not Room.PLENTY or info.uuid == member.me:
+            tell("holdfast_memory_short", ROOMS[room], info.name)
+    transactions = picture.transactions
+    tell("holdfast_transactions_running", transactions["running"])
+    tell("holdfast_transaction_oldest_seconds", transactions["oldest_ms"] / 1000)
+    tell("holdfast_cuts_kept", picture.cuts()["kept"])
+    for zone in picture.zones():
+        name = str(zone["name"])
+        for trouble in ("leaderless", "moving", "lacking"):
+            tell("holdfast_zone_partitions", float(zone[trouble]), name, trouble)  # type: ignore[arg-type]
+        tell("holdfast_zone_lag_entries", float(zone["lag"]), name)  # type: ignore[arg-type]
+
+
+def _replication(member: Member, tell: Any) -> None:
+    picture = member.picture
+    migrations = picture.migrations()
+    tell("holdfast_migrations_active", migrations["active"])
+    tell("holdfast_migrations_queued", migrations["queued"])
+    tell("holdfast_migrations_total", migrations["completed"], "completed")
+    tell("holdfast_migrations_total", migrations["failed"], "failed")
+    tell("holdfast_partitions_waiting", picture.waiting_for_copies)
+    tell("holdfast_sync_sent_bytes_total", picture.sent_bytes)
+    replicas: Mapping[str, Any] = picture.replicas()
+    for way, count in sorted(replicas["filled"].items()):
+        tell("holdfast_replicas_filled_total", count, way)
+    tell("holdfast_replicas_differed_total", replicas["differed"])
+    tell("holdfast_replicas_repaired_total", replicas["repaired"])
+    backlog = picture.backlog
+    tell("holdfast_replication_backlog_bytes", backlog.bytes)
+    tell("holdfast_replication_batches_waiting", picture.batches_waiting)
+    tell("holdfast_replication_pressure", 2 if backlog.refusing else 1 if backlog.crowded else 0)
+
+
+def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
+    picture, me = member.picture, member.me
+    rows = picture.assignments
+    primaries = backups = holes = lost = 0
+    for number, row in enumerate(rows, 1):
+        primaries += row.owner == me
+        backups += me in row.replicas[1:]
+        holes += row.replicas.count(None)
+        lost += bool(row.lost)
+        if not number % ROWS:
+            yield
+    tell("holdfast_partitions", len(rows))
+    tell("holdfast_partition_replicas", primaries, "primary")
+    tell("holdfast_partition_replicas", backups, "backup")
+    tell("holdfast_partition_holes", holes)
+    tell("holdfast_partitions_lost", lost)
+    serving = picture.leading
+    yield
+    tell("holdfast_partitions_serving", sum(copy is not None for copy in serving))
+
+
+def _maps(member: Member, tell: Any) -> Generator[None, None, None]:
+    """Entries of all maps, of copies that are served here and of all (observe/M-1)."""
+    entries: Counter[str] = Counter()
+    sampled: dict[str, list[int]] = {}
+    """Of each map: copies that were looked into, entries there, and their bytes."""
+    led = {copy.partition for copy in member.picture.leading if copy is not None}
+    everything = looked = 0
+    for partition, copy in list(member.picture.held.items()):
+        for name, held in list(copy.maps.items()):
+            kept = held.state.entries
+            count = len(kept)
+            everything += count
+            if partition in led and count:
+                entries[name] += count
+                known = sampled.setdefault(name, [0, 0, 0])
+                if known[0] < SAMPLED_COPIES:
+                    known[0] += 1
+                    for key, value in islice(kept.items(), SAMPLES):
+                        known[1] += 1
+                        known[2] += len(key) + len(value)
+            looked += 1
+            if not looked % SHARES:
+                yield
+    tell("holdfast_entries", sum(entries.values()), "primary")
+    tell("holdfast_entries", everything, "all")
+    sizes = {name: entries[name] * known[2] / known[1] for name, known in sampled.items() if known[1]}
+    named, left_out = _named(entries, member.settings.maps)
+    for name in named:
+        tell("holdfast_map_entries", entries[name], name)
+        tell("holdfast_map_bytes", round(sizes.get(name, 0)), name)
+    tell("holdfast_maps_left_out", len(left_out))
+    if left_out:
+        tell("holdfast_map_entries", sum(entries[name] for name in left_out), OTHERS)
+        tell("holdfast_map_bytes", round(sum(sizes.get(name, 0) for name in left_out)), OTHERS)
+
+
+def _named(entries: Iterable[str], configured: Mapping[str, object]) -> tuple[Sequence[str], Sequence[str]]:
+    """Which maps have a name of their own, and which have not (observe/M-2)."""
+    ordered = sorted(entries, key=lambda name: (name not in configured, name))
+    return ordered[:MAPS_TOLD], ordered[MAPS_TOLD:]
+
+
+def _process(beside: Beside, tell: Any) -> None:
+    if beside.memory is not None:
+        tell("holdfast_memory_used_bytes", beside.memory["used_bytes"])
+        tell("holdfast_memory_limit_bytes", beside.memory["limit_bytes"])
+    if beside.files is not None:
+        files = beside.files
+        tell("holdfast_journal_bytes", files["journal_bytes"])
+        tell("holdfast_journal_segments", files["segments"])
+        tell("holdfast_checkpoints_total", files["checkpoints_written"])
+        tell("holdfast_checkpoint_duration_seconds", (files["last_checkpoint_ms"] or 0) / 1000)
+        tell("holdfast_disk_full", bool(files["full"]))
+        tell("holdfast_files_damaged", len(files["doubts"]))
+    for door, count in sorted(beside.connections.items()):
+        tell("holdfast_connections", count, door)
+    reasons = sorted(beside.refusals.items())
+    for reason, count in reasons[:REASONS_TOLD]:
+        tell("holdfast_refusals_total", count, reason)
+    if len(reasons) > REASONS_TOLD:
+        tell("holdfast_refusals_total", sum(count for _, count in reasons[REASONS_TOLD:]), OTHERS)
+    for (operation, status), count in sorted(beside.failures.items()):
+        tell("holdfast_operation_failures_total", count, operation, status)
+    tell("holdfast_loop_stall_seconds", beside.stall_s)

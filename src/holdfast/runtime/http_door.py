@@ -1,0 +1,302 @@
+"""The door for HTTP on TCP: its port, its connections, and what they may take (`server.http`).
+
+Whatever goes wrong while a request is served ends its connection, and never the member. What is needed to speak HTTP is
+loaded when somebody comes for the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from holdfast.config import is_loopback
+from holdfast.core.model.ids import Address
+from holdfast.errors import ConfigError
+from holdfast.runtime.clients import keep_alive
+from holdfast.runtime.http_member import HttpHost, HttpOfMember
+from holdfast.runtime.taken_ports import listen, loop_server, secured
+from holdfast.runtime.tls import MemberTls
+from holdfast.server.http.member_routes import MemberRoutes
+from holdfast.server.http.routes import Routes
+from holdfast.server.logins import net_of
+from holdfast.server.quota import Quota
+from holdfast.wire import doors
+
+if TYPE_CHECKING:
+    from holdfast.server.http.http_session import HttpSession
+
+UNREAD_BYTES = 256 * 1024
+"""When so much of what was answered has not left, a connection is not served until all of it has."""
+SESSION = "holdfast.server.http.http_session"
+"""What is loaded when somebody comes for the first time."""
+REST_S = 30.0
+"""How long a connection that is closed may take to read what was answered before."""
+LOOK_S = 1.0
+"""How often it is looked for connections that have to end."""
+
+log = logging.getLogger("holdfast")
+
+
+class HttpDoor:
+    """Of one member, if it has one."""
+
+    def __init__(self, host: HttpHost) -> None:
+        self._host = host
+        self._settings = host.settings.http
+        self._server: asyncio.Server | None = None
+        self._tls = False
+        self._loop: asyncio.AbstractEventLoop
+        self._member: HttpOfMember
+        self._routes: Routes
+        self._wires: Quota[HttpWire] = Quota(self._settings.connections)
+        self._timer: asyncio.TimerHandle | None = None
+        self._loading: asyncio.Future[object] | None = None
+        """From when somebody came first."""
+        self.address: Address | None = None
+        """Where it is; None: nowhere."""
+
+    async def open(self, tls: MemberTls | None) -> None:
+        """Take the port and let people in. Raises ConfigError when somebody has said which, and it is taken."""
+        chosen = self._settings
+        if not chosen.enabled:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._member = HttpOfMember(self._host)
+        self._routes = Routes(MemberRoutes(self._member).all())
+        make: Callable[[], asyncio.BaseProtocol] = lambda: HttpWire(self)  # noqa: E731
+        if tls is not None:
+            limits = self._host.settings.limits
+            self._tls = True
+            make = secured(
+                make,
+                lambda: tls.contexts.clients,
+                self._host.strangers,
+                name=doors.HTTP_PORT,
+                handshakes=min(limits.half_open_connections, chosen.connections),
+                timeout_ms=limits.greeting_timeout_ms,
+            )
+        given = self._host.settings.is_given("http.port")
+        try:
+            self._server, port = await listen(
+                partial(_serving, make), chosen.host, chosen.port, given=given, key="http.port"
+            )
+        except ConfigError as error:
+            if given:
+                raise
+            log.warning("no door for HTTP: %s", error)
+            return
+        public = self._host.settings.member.public_host
+        self.address = Address(chosen.host if not public or is_loopback(chosen.host) else public, port)
+        log.info("HTTP at %s://%s", "https" if self._tls else "http", self.address)
+
+    def close_port(self) -> None:
+        """Let nobody in any more."""
+        if self._server is not None:
+            self._server.close()
+
+    def close(self) -> None:
+        """And end who is there, after what was answered."""
+        self.close_port()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for wire in list(self._wires):
+            wire.close("the member is shutting down")
+        if self._server is not None:
+            self._member.close()
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._wires)
+
+    # -- what its connections say
+
+    def knock(self, wire: HttpWire) -> None:
+        """Somebody has come."""
+        oldest = self._wires.add(wire, net_of(wire.peer))
+        if oldest is not None:
+            self.tell(
+                "HTTP connections closed, because too many were there",
+                "HTTP connection of %s closed: there are http.connections",
+                oldest.peer,
+            )
+            oldest.abort()
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+        if self._loading is None:
+            # It takes some ms, in which the member goes on.
+            self._loading = self._loop.run_in_executor(self._member.threads, import_module, SESSION)
+        if not self._loading.done():
+            wire.wait(self._loading)
+
+    def gone(self, wire: HttpWire) -> None:
+        """It has ended."""
+        self._wires.remove(wire)
+
+    def session_of(self, wire: HttpWire) -> HttpSession:
+        """What serves it."""
+        from holdfast.server.http.http_session import HttpSession
+
+        return HttpSession(
+            self._member,
+            self._routes,
+            wire.write,
+            wire.close,
+            peer=wire.peer,
+            hosts=tuple(name.lower() for name in self._settings.hosts),
+            secure=self._tls,
+        )
+
+    def tell(self, kind: str, line: str, *said: object) -> None:
+        """Count something, and tell it in the log."""
+        self._host.strangers.tell(kind, line, *said)
+
+    def time(self) -> float:
+        """Of the loop, in seconds."""
+        return self._loop.time()
+
+    def faulty(self, error: Exception) -> None:
+        """An error inside the member has ended a connection."""
+        self._host.faulty("HTTP", error)
+
+    def _look(self) -> None:
+        """End connections for what has not come in time."""
+        self._timer = None
+        for wire in list(self._wires):
+            wire.look()
+        if len(self._wires):
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+
+
+async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
+    """A server that has begun to take connections. Raises OSError."""
+    server = await loop_server(make, host, port)
+    try:
+        await server.start_serving()
+    except OSError:
+        server.close()
+        raise
+    return server
+
+
+class HttpWire(asyncio.Protocol):
+    """One connection. No call of the loop raises anything: that would stop the member."""
+
+    def __init__(self, door: HttpDoor) -> None:
+        self._door = door
+        self._session: HttpSession | None = None
+        self._transport: asyncio.Transport | None = None
+        self._ends_s = 0.0
+        """When it ends, if it is being closed and the other side has not read what it was answered."""
+        self.peer = ""
+        """The address that it comes from."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.peer = str((transport.get_extra_info("peername") or ("an unknown address",))[0])
+        self._transport.set_write_buffer_limits(high=UNREAD_BYTES, low=0)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            keep_alive(sock)
+        self._guarded(lambda: self._door.knock(self))
+
+    def wait(self, ready: asyncio.Future[object]) -> None:
+        """Take nothing before this is done."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            ready.add_done_callback(self._go_on)
+
+    def _go_on(self, ready: asyncio.Future[object]) -> None:
+        if not ready.cancelled():
+            ready.exception()  # If there is one, who loads it again meets it, too.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        if self._session is None:
+            stranger = doors.who(data[:16])
+            if stranger and stranger != doors.HTTP:
+                self._turn_away(stranger)
+                return
+        self._guarded(lambda: self._begun().receive(data))
+
+    def eof_received(self) -> bool:
+        self._guarded(lambda: self._begun().receive(b""))
+        return self._transport is not None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._door.gone(self)
+        session, self._session = self._session, None
+        if session is not None:
+            self._guarded(session.closed)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._guarded(self._session.pause)
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._guarded(self._session.resume)
+
+    def look(self) -> None:
+        """Has it to end, for what has not come in time?"""
+        if self._transport is not None and self._transport.is_closing():
+            if self._door.time() > self._ends_s:
+                self.abort()
+            return
+        self._guarded(lambda: self._end_if(self._begun().why_over()))
+
+    def _end_if(self, why: str) -> None:
+        if why:
+            self._door.tell(
+                "HTTP connections closed, because of what had not come in time",
+                "HTTP connection of %s closed: %s",
+                self.peer,
+                why,
+            )
+            self.abort()
+
+    def _begun(self) -> HttpSession:
+        if self._session is None:
+            self._session = self._door.session_of(self)
+        return self._session
+
+    def _turn_away(self, stranger: str) -> None:
+        self._door.tell("wrong doors", "%s came to %s, and was turned away", stranger, doors.HTTP_PORT)
+        if stranger == doors.A_TLS_CLIENT:
+            self.write(doors.TLS_ALERT)
+        self.close("this door speaks HTTP")
+
+    def _guarded(self, deed: Callable[[], None]) -> None:
+        try:
+            deed()
+        except Exception as error:  # noqa: BLE001  (whatever somebody's bytes can do ends their connection alone)
+            self._door.faulty(error)
+            self.abort()
+
+    # -- what the session says
+
+    def write(self, data: bytes) -> None:
+        """Send this."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self, why: str) -> None:
+        """End the connection, after what was sent is written; `look` ends it if nobody reads that."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._ends_s = self._door.time() + REST_S
+            log.debug("HTTP connection of %s closed: %s", self.peer, why)
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End it now."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,57 @@
+"""The ports of a member: taken, or the next free one where nobody has said which; plain, or behind TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from holdfast.errors import ConfigError
+from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound
+from holdfast.runtime.strangers import Strangers
+from holdfast.runtime.tls_wire import TlsDoor
+
+PORTS_TRIED = 100
+Server = TypeVar("Server", asyncio.Server, PolledDoor)
+
+
+async def listen(
+    make: Callable[[str, int], Awaitable[Server]], host: str, port: int, *, given: bool, key: str
+) -> tuple[Server, int]:
+    """Take the port, or, if it was not set by anyone and is taken, the next free one; `start_serving` opens it."""
+    for candidate in range(port, min(65_536, port + (1 if given or port == 0 else PORTS_TRIED))):
+        try:
+            server = await make(host, candidate)
+        except OSError as error:
+            if given or port == 0:
+                raise ConfigError(
+                    f"{key} = {candidate}: cannot listen on {host}:{candidate}: {error}"
+                ) from None
+            continue
+        return server, int(server.sockets[0].getsockname()[1])
+    raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
+
+
+async def loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
+    """Whose connections are the loop's own. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
+
+
+async def polled_door(host: str, port: int) -> PolledDoor:
+    """Whose connections are served by `poll_cy`. Raises OSError."""
+    return PolledDoor(await bound(host, port))
+
+
+def secured(
+    make: Callable[[], asyncio.BaseProtocol],
+    context: Callable[[], ssl.SSLContext],
+    strangers: Strangers,
+    *,
+    name: str,
+    handshakes: int,
+    timeout_ms: int,
+) -> Callable[[], asyncio.BaseProtocol]:
+    """The same connections, behind TLS: so many may be in the handshake at a time, each for so long."""
+    return TlsDoor(make, context, strangers, name=name, handshakes=handshakes, handshake_s=timeout_ms / 1000)

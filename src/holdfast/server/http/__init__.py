@@ -1,0 +1,8 @@
+"""The server side of the door for HTTP: health, metrics, status, and whatever else a browser or a scraper asks.
+
+http_session    one connection: bytes in, requests out, answers in, bytes out
+http_messages   a request, an answer, and what a handler may do with a request
+routes          which handler serves which path; how to add one
+member_routes   the routes of every member
+browser_rules   what keeps a page of somebody else from using a browser that may come in
+"""

@@ -1,0 +1,26 @@
+"""What an order of an operator must be before anybody thinks of carrying it out."""
+
+from __future__ import annotations
+
+from holdfast.core.cluster.baseline_orders import BaselineChange
+from holdfast.core.model.baseline import FIXED
+from holdfast.core.model.views import ClusterState
+from holdfast.wire import own
+
+
+def why_no_order(order: own.Order) -> str:
+    """What is wrong with it, in words, apart from the partitions that it names; empty: nothing is."""
+    if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
+        return f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"
+    if order.want is own.Want.STATE and order.state not in set(ClusterState):
+        return f"a cluster is {', '.join(ClusterState)}; not {order.state!r}"
+    if order.want is own.Want.BASELINE and order.state not in set(BaselineChange):
+        return f"a baseline is changed by {', '.join(BaselineChange)}; not {order.state!r}"
+    if not FIXED <= order.adjust_ms <= own.ORDER_MS_MAX:
+        return f"a baseline is adjusted after at most {own.ORDER_MS_MAX} milliseconds"
+    return ""
+
+
+def named_partitions(order: own.Order) -> list[int]:
+    """The partitions that it names, each of which there must be."""
+    return [order.partition] if order.want is own.Want.REFILL else list(order.partitions)

@@ -1,0 +1,649 @@
+"""One connection over HTTP: bytes in, bytes out, and nobody else harmed. Pure; real members are in tests/runtime."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+
+import h11
+import pytest
+from tests.server.hazelcast.one_member import OneMemberGrid
+
+from holdfast.config import load
+from holdfast.config.permissions import ACTIONS, Action, Kind
+from holdfast.config.users import users_of
+from holdfast.core.model.ids import SECOND
+from holdfast.demo.hostile import HTTP, Facts, talk
+from holdfast.errors import Refused
+from holdfast.observe.health import Health
+from holdfast.server import access
+from holdfast.server.audit_events import AuditKind
+from holdfast.server.http.browser_rules import is_own_name
+from holdfast.server.http.http_messages import (
+    COMMENT,
+    BadRequest,
+    HttpRequest,
+    Responder,
+    Stream,
+    event,
+    json_answer,
+    text_answer,
+)
+from holdfast.server.http.http_session import (
+    BODY_BYTES,
+    EARLY_BYTES,
+    HEAD_BYTES,
+    IDLE_NS,
+    UNREAD_NS,
+    WHOLE_NS,
+    HttpSession,
+)
+from holdfast.server.http.member_routes import MemberRoutes
+from holdfast.server.http.routes import Route, Routes
+from holdfast.server.logins import Login, LoginAnswer, LoginDone
+from holdfast.server.rights import Rights
+from holdfast.wire import own
+
+
+class OneHttpMember:
+    """A member without a network, for sessions over HTTP."""
+
+    def __init__(self) -> None:
+        self.grid = OneMemberGrid()
+        self.asks_credentials = False
+        self.started = True
+        self.told = Health()
+        self.turns: list[Callable[[], None]] = []
+        self.measured: list[Callable[[bytes, str], None]] = []
+
+    def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        self.grid.log_in(login, needed, done)
+
+    def health(self) -> Health:
+        return self.told
+
+    def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
+        self.measured.append(done)
+
+    def status(self, done: Callable[[bytes], None]) -> None:
+        done(b'{"state":"member"}')
+
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        done(b"{}")
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        self.turns.append(deed)
+
+    def turn(self) -> None:
+        turns, self.turns = self.turns, []
+        for deed in turns:
+            deed()
+
+
+class Desk:
+    """A session, what it has sent, and a client's view of that."""
+
+    def __init__(self, *routes: Route, hosts: tuple[str, ...] = (), secure: bool = False) -> None:
+        self.member = OneHttpMember()
+        self.sent = bytearray()
+        self.why = ""
+        every = [*MemberRoutes(self.member).all(), *routes]
+        self.session = HttpSession(
+            self.member,
+            Routes(every),
+            self.sent.extend,
+            self._close,
+            peer="10.0.0.9",
+            hosts=hosts,
+            secure=secure,
+        )
+
+    def _close(self, why: str) -> None:
+        self.why = why
+
+    def ask(self, method: str = "GET", path: str = "/status", body: bytes = b"", **headers: str) -> None:
+        known = {
+            "host": "127.0.0.1:5801",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        if body:
+            known |= {
+                "content-length": str(len(body)),
+                "content-type": known.get("content-type", "application/json"),
+            }
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in known.items())]
+        self.session.receive("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    def answer(self, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+        """What a client reads of what was sent, up to one answer."""
+        client = h11.Connection(h11.CLIENT)
+        client.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
+        client.send(h11.EndOfMessage())
+        client.receive_data(bytes(self.sent))
+        head, body = None, b""
+        while True:
+            found = client.next_event()
+            match found:
+                case h11.InformationalResponse():
+                    continue
+                case h11.Response():
+                    head = found
+                case h11.Data():
+                    body += bytes(found.data)
+                case h11.EndOfMessage():
+                    break
+                case _:
+                    raise AssertionError(f"no whole answer: {bytes(self.sent)!r}")
+        rest = client.trailing_data[0]
+        self.sent[:] = rest
+        assert head is not None
+        return head.status_code, {n.decode(): v.decode() for n, v in head.headers}, body
+
+
+def rights(*rules: str) -> Rights:
+    settings = load(overrides={"users.u.roles": ["r"], "roles.r.rules": list(rules)})
+    return Rights(users_of(settings)["u"])
+
+
+# -- answers
+
+
+def test_health_in_words() -> None:
+    desk = Desk()
+    desk.ask(path="/health/ready")
+    assert desk.answer()[::2] == (200, b"ready\n")
+    desk.member.told = Health(not_ready="it looks for the cluster")
+    desk.ask(path="/health/ready")
+    assert desk.answer()[::2] == (503, b"not ready: it looks for the cluster\n")
+    desk.ask(path="/health/live")
+    assert desk.answer()[0] == 200
+    desk.member.told = Health(not_live="this member has ended: a bug")
+    desk.ask(path="/health/live")
+    assert desk.answer()[::2] == (503, b"this member has ended: a bug\n")
+
+
+def test_status_with_headers_for_browsers() -> None:
+    desk = Desk()
+    desk.ask()
+    status, headers, body = desk.answer()
+    assert (status, body) == (200, b'{"state":"member"}')
+    assert headers["content-type"] == "application/json"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert not [name for name in headers if name.startswith("access-control-")]
+
+
+def test_head_has_no_body() -> None:
+    desk = Desk()
+    desk.ask("HEAD")
+    status, headers, body = desk.answer("HEAD")
+    assert (status, headers["content-length"], body) == (200, "18", b"")
+
+
+def test_what_is_not_there() -> None:
+    desk = Desk()
+    desk.ask(path="/nothing")
+    assert desk.answer()[0] == 404
+    desk.ask("DELETE", "/status")
+    status, headers, _ = desk.answer()
+    assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_an_answer_may_come_later_and_the_next_request_waits_for_it() -> None:
+    desk = Desk()
+    desk.ask(path="/metrics")
+    desk.ask(path="/status")
+    assert not desk.sent
+    desk.member.measured.pop()(b"a 1\n", "text/plain")
+    assert desk.answer()[2] == b"a 1\n"
+    assert not desk.sent, "each request has a turn of its own"
+    desk.member.turn()
+    assert desk.answer()[0] == 200
+
+
+def test_before_the_member_has_started_only_health_is_told() -> None:
+    desk = Desk()
+    desk.member.started = False
+    desk.ask()
+    assert desk.answer()[0] == 503
+    desk.ask(path="/health/live")
+    assert desk.answer()[0] == 200
+
+
+def test_errors_of_a_handler_are_answered() -> None:
+    def bad(request: HttpRequest, responder: Responder) -> None:
+        raise BadRequest("no such thing")
+
+    def refused(request: HttpRequest, responder: Responder) -> None:
+        raise Refused("not now")
+
+    def broken(request: HttpRequest, responder: Responder) -> None:
+        raise ValueError("a bug")
+
+    desk = Desk(Route("GET", "/bad", bad), Route("GET", "/refused", refused), Route("GET", "/broken", broken))
+    for path, status, body in (
+        ("/bad", 400, b"no such thing\n"),
+        ("/refused", 409, b"not now\n"),
+        ("/broken", 500, b"an error inside this member: its log has it\n"),
+    ):
+        desk.ask(path=path)
+        assert desk.answer()[::2] == (status, body)
+    assert [kind for kind, _ in desk.member.grid.faults] == ["HTTP GET /broken"]
+
+
+def test_a_path_is_decoded_and_may_be_a_beginning() -> None:
+    seen: list[HttpRequest] = []
+
+    def handler(request: HttpRequest, responder: Responder) -> None:
+        seen.append(request)
+        responder.answer(json_answer({"path": request.path}))
+
+    desk = Desk(Route("GET", "/files/*", handler))
+    desk.ask(path="/files/a%20b/c?x=1&y=%3D&x=2")
+    assert json.loads(desk.answer()[2]) == {"path": "/files/a b/c"}
+    assert seen[0].query == {"x": "2", "y": "="}
+
+
+# -- orders
+
+
+def test_an_order_is_taken_told_and_answered() -> None:
+    desk = Desk()
+    desk.ask("POST", "/orders", b'{"want": "state", "state": "frozen", "timeout_ms": 500}')
+    ((order, done),) = desk.member.grid.orders
+    assert (order.want, order.state, order.timeout_ms) == (own.Want.STATE, "frozen", 500)
+    done(own.Fate.STANDS, "not within 0.5 s")
+    status, _, body = desk.answer()
+    assert (status, json.loads(body)) == (202, {"fate": "stands", "why": "not within 0.5 s"})
+    assert [(told.event, told.what) for told in desk.member.grid.audited] == [
+        (AuditKind.ORDER, "STATE state=frozen")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"{", b"no JSON"),
+        (b'{"want": "explode"}', b"there is no order 'explode'"),
+        (b'{"want": "state", "state": "melted"}', b"a cluster is active"),
+        (b'{"want": "leave", "timeout_ms": -1}', b"waited for between"),
+        (b'{"want": "leave", "force": true}', b"no order"),
+        (b'{"want": "refill", "partition": 99, "member": "x"}', b"partitions are 0 to"),
+        (b"[" * 100_000, b"no JSON"),
+    ],
+)
+def test_what_is_no_order(body: bytes, why: bytes) -> None:
+    desk = Desk()
+    desk.ask("POST", "/orders", body)
+    status, _, told = desk.answer()
+    assert status == 400
+    assert why in told
+    assert desk.member.grid.orders == []
+
+
+# -- who may
+
+
+@pytest.mark.rule("server/H-3")
+def test_without_credentials_only_health_is_told() -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    for path in ("/", "/metrics", "/status"):
+        desk.ask(path=path)
+        status, headers, _ = desk.answer()
+        assert (status, headers["www-authenticate"].split()[0]) == (401, "Basic")
+    desk.ask(path="/status", authorization="Digest x")
+    assert desk.answer()[0] == 401
+    desk.ask(path="/health/ready")
+    assert desk.answer()[0] == 200
+    assert desk.member.grid.logins == []
+
+
+def test_credentials_are_looked_at_once_for_a_connection() -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    desk.member.grid.user = ("ada", "p:w", None)
+    basic = "Basic " + b64encode(b"ada:p:w").decode()
+    for _ in range(3):
+        desk.ask(authorization=basic)
+        assert desk.answer()[0] == 200
+    assert desk.member.grid.logins == [("ada", "p:w", None)]
+    desk.ask(authorization="Bearer wrong")
+    assert desk.answer()[0] == 401
+    desk.member.grid.user = (None, None, b"right")
+    desk.ask(authorization="Bearer right")
+    assert desk.answer()[0] == 200
+    desk.ask()
+    assert desk.answer()[0] == 401
+
+
+def test_who_has_gone_before_the_login_is_answered_is_not_served() -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    desk.member.grid.proving = []
+    desk.ask(path="/metrics", authorization="Bearer right")
+    desk.session.closed()
+    desk.member.grid.proving.pop()(LoginAnswer(Rights()))
+    assert desk.member.measured == []
+
+
+def test_a_route_needs_what_the_table_says() -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    desk.member.grid.rights = rights("cluster * metrics drain")
+    desk.ask(path="/metrics", authorization="Bearer t")
+    desk.member.measured.pop()(b"a 1", "text/plain")
+    assert desk.answer()[0] == 200
+    desk.ask(path="/status", authorization="Bearer t")
+    status, _, told = desk.answer()
+    assert status == 403
+    assert b"GET /status needs 'status' for cluster" in told
+    desk.ask("POST", "/orders", b'{"want": "leave"}', authorization="Bearer t")
+    assert len(desk.member.grid.orders) == 1
+    desk.member.grid.orders.pop()[1](own.Fate.DONE, "")
+    assert desk.answer()[0] == 200
+    desk.ask("POST", "/orders", b'{"want": "end"}', authorization="Bearer t")
+    assert desk.answer()[0] == 403
+    assert desk.member.grid.orders == []
+    refused = [told.what for told in desk.member.grid.audited if told.event is AuditKind.REFUSED]
+    assert refused == ["GET /status", "END"]
+
+
+@pytest.mark.rule("server/P-1")
+def test_every_route_is_in_the_table_and_none_that_is_not_there() -> None:
+    routes = {route.name for route in MemberRoutes(OneHttpMember()).all()}
+    assert routes <= set(access.HTTP)
+    nobody = rights()
+    for name, needed in access.HTTP.items():
+        match needed:
+            case ("open",) | ("known",) | ("question",):
+                assert access.why_not_route(nobody, name) == ""
+            case (kind, *actions):
+                assert set(map(Action, actions)) <= set(ACTIONS[Kind(kind)])
+                assert access.why_not_route(nobody, name)
+                assert access.why_not_route(rights(f"{kind} * {' '.join(actions)}"), name) == ""
+    assert "may do everything only" in access.why_not_route(rights("cluster * any"), "GET /elsewhere")
+    assert access.why_not_route(Rights(), "GET /elsewhere") == ""
+
+
+# -- browsers
+
+
+@pytest.mark.rule("server/B-1")
+def test_a_name_that_leads_here_is_refused_where_nobody_asks_who_it_is() -> None:
+    desk = Desk(hosts=("grid.example",))
+    for host, status in (
+        ("127.0.0.1:5801", 200),
+        ("[::1]:5801", 200),
+        ("localhost", 200),
+        ("GRID.example:5801", 200),
+        ("rebound.example:5801", 403),
+        ("127.0.0.1.example", 403),
+        ("localhost.example", 403),
+    ):
+        desk.ask(host=host)
+        assert desk.answer()[0] == status, host
+    desk.ask(path="/health/live", host="rebound.example")
+    assert desk.answer()[0] == 200
+    assert is_own_name("localhost.", ())
+    assert not is_own_name("", ())
+
+
+@pytest.mark.rule("server/B-2")
+def test_a_page_of_somebody_else_changes_nothing() -> None:
+    desk = Desk()
+    order = b'{"want": "leave"}'
+    for headers in (
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:5802"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+    ):
+        desk.ask("POST", "/orders", order, **headers)
+        assert desk.answer()[0] == 403, headers
+    assert desk.member.grid.orders == []
+    desk.ask("POST", "/orders", order, origin="http://127.0.0.1:5801", sec_fetch_site="same-origin")
+    assert len(desk.member.grid.orders) == 1
+
+
+@pytest.mark.rule("server/B-2")
+def test_the_origin_of_a_door_with_tls() -> None:
+    desk = Desk(secure=True)
+    desk.ask("POST", "/orders", b'{"want": "leave"}', origin="http://127.0.0.1:5801")
+    assert desk.answer()[0] == 403
+    desk.ask("POST", "/orders", b'{"want": "leave"}', origin="https://127.0.0.1:5801")
+    assert len(desk.member.grid.orders) == 1
+
+
+@pytest.mark.rule("server/B-3")
+def test_a_page_of_somebody_else_gets_nothing() -> None:
+    desk = Desk()
+    desk.ask(sec_fetch_site="cross-site", sec_fetch_mode="no-cors")
+    assert desk.answer()[0] == 403
+    desk.ask(sec_fetch_site="cross-site", sec_fetch_mode="navigate")
+    assert desk.answer()[0] == 200
+    desk.ask(sec_fetch_site="none")
+    assert desk.answer()[0] == 200
+
+
+# -- what goes on
+
+
+def streaming(desk: Desk) -> Stream:
+    """A stream that somebody has asked for."""
+    desk.ask(path="/events")
+    (stream,) = STREAMS
+    STREAMS.clear()
+    return stream
+
+
+STREAMS: list[Stream] = []
+EVENTS_ROUTE = Route("GET", "/events", lambda request, responder: STREAMS.append(responder.stream()))
+
+
+def test_events_are_sent_as_they_come() -> None:
+    desk = Desk(EVENTS_ROUTE)
+    stream = streaming(desk)
+    assert b"text/event-stream" in desk.sent
+    assert b"transfer-encoding: chunked" in desk.sent.lower()
+    assert stream.send(event("status", {"n": 1}))
+    assert stream.send(COMMENT)
+    assert desk.session.why_over() == ""
+    stream.end()
+    assert stream.closed
+    assert desk.answer()[2] == b'event: status\ndata: {"n":1}\n\n:\n\n'
+    assert not stream.send(b"more")
+    desk.ask()
+    assert desk.answer()[0] == 200
+
+
+def test_who_does_not_read_events_misses_some_and_is_told_the_newest() -> None:
+    desk = Desk(EVENTS_ROUTE)
+    stream = streaming(desk)
+    told: list[str] = []
+    stream.on_room(lambda: told.append("room"))
+    desk.session.pause()
+    assert not stream.send(b"left out")
+    desk.session.resume()
+    assert told == ["room"]
+    desk.session.pause()
+    desk.session.resume()
+    assert told == ["room"], "nothing was left out"
+    assert b"left out" not in desk.sent
+
+
+def test_a_stream_is_over_when_the_client_goes() -> None:
+    desk = Desk(EVENTS_ROUTE)
+    stream = streaming(desk)
+    told: list[str] = []
+    stream.on_closed(lambda: told.append("closed"))
+    desk.session.receive(b"")
+    assert (stream.closed, told, desk.why) == (True, ["closed"], "it has gone")
+    stream.on_closed(lambda: told.append("again"))
+    assert told == ["closed", "again"]
+    assert not stream.send(b"more")
+
+
+# -- enemies
+
+
+@pytest.mark.rule("server/H-1")
+def test_a_head_and_a_body_have_an_end() -> None:
+    desk = Desk()
+    desk.session.receive(b"GET / HTTP/1.1\r\nx: " + b"y" * (HEAD_BYTES + 1))
+    assert desk.sent.startswith(b"HTTP/1.1 431")
+    assert desk.why
+    desk = Desk()
+    desk.session.receive(
+        b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES + 1)
+    )
+    desk.session.receive(b" " * (BODY_BYTES + 1))
+    assert desk.sent.startswith(b"HTTP/1.1 413")
+    assert desk.why
+
+
+@pytest.mark.parametrize("method", [b"HEAD", b"GET"])
+def test_a_refusal_of_what_is_not_whole_has_a_body_only_where_one_may_be(method: bytes) -> None:
+    desk = Desk()
+    desk.session.receive(method + b" / HTTP/1.1\r\nhost: a\r\ncontent-length: 999999\r\n\r\n" + b"x" * 60_000)
+    for _ in range(10):
+        desk.session.receive(b"x" * 60_000)
+    head, _, body = bytes(desk.sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413")
+    assert bool(body) is (method == b"GET")
+
+
+@pytest.mark.rule("server/H-1")
+def test_who_sends_more_than_he_is_answered_is_closed() -> None:
+    desk = Desk()
+    desk.ask(path="/metrics")
+    desk.session.receive(b"x" * EARLY_BYTES)
+    assert not desk.why
+    desk.session.receive(b"x")
+    assert desk.why == "it sends more than it is answered"
+
+
+@pytest.mark.rule("server/H-2")
+def test_what_has_to_come_in_time() -> None:
+    desk = Desk()
+    grid = desk.member.grid
+    grid.now = WHOLE_NS
+    desk.session.receive(b"GET / HT")
+    grid.now += WHOLE_NS
+    desk.session.receive(b"T")
+    assert desk.session.why_over() == ""
+    grid.now += 1
+    assert desk.session.why_over() == "a request did not come whole in time"
+    desk = Desk()
+    desk.ask()
+    desk.answer()
+    desk.member.grid.now = IDLE_NS + 1
+    assert desk.session.why_over() == "nothing came from it"
+    desk = Desk()
+    desk.ask(path="/metrics")
+    desk.member.grid.now = 10 * IDLE_NS
+    assert desk.session.why_over() == "", "it waits for this member"
+    desk.session.pause()
+    desk.member.grid.now += UNREAD_NS + SECOND
+    assert desk.session.why_over() == "it does not read what it was answered"
+
+
+def test_who_does_not_read_is_not_served() -> None:
+    desk = Desk()
+    desk.ask(path="/metrics")
+    desk.ask()
+    desk.session.pause()
+    desk.member.measured.pop()(b"a 1", "text/plain")
+    desk.answer()
+    desk.member.turn()
+    assert not desk.sent
+    desk.session.resume()
+    desk.member.turn()
+    assert desk.answer()[0] == 200
+
+
+def test_hundreds_of_requests_at_once_have_a_turn_each() -> None:
+    desk = Desk()
+    one = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    desk.session.receive(one * 200)
+    for _ in range(200):
+        assert desk.sent.count(b"HTTP/1.1 200") == 1
+        desk.sent.clear()
+        desk.member.turn()
+    assert not desk.sent
+    assert not desk.why
+
+
+def test_who_ends_his_side_is_answered_first() -> None:
+    desk = Desk()
+    desk.session.receive(b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n" * 2)
+    desk.session.receive(b"")
+    assert desk.answer()[0] == 200
+    desk.member.turn()
+    assert desk.answer()[0] == 200
+    assert desk.why
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x00" * 100 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",  # no host
+        b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /\x7f\xff HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/0.9\r\nhost: a\r\n\r\n",
+    ],
+)
+def test_what_makes_no_sense_ends_the_connection_alone(said: bytes) -> None:
+    desk = Desk()
+    desk.session.receive(said)
+    desk.session.receive(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert desk.sent.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
+    assert desk.why
+    assert desk.member.grid.faults == []
+
+
+def test_expectations_and_connect() -> None:
+    desk = Desk()
+    desk.session.receive(
+        b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
+        b"content-length: 2\r\n\r\n"
+    )
+    assert desk.sent.startswith(b"HTTP/1.1 100")
+    desk.sent.clear()
+    desk.session.receive(b"{}")
+    assert desk.answer()[0] == 400
+    desk.session.receive(b"CONNECT other:443 HTTP/1.1\r\nhost: other:443\r\n\r\n")
+    assert desk.sent.startswith(b"HTTP/1.1 404")
+
+
+def test_nothing_that_strangers_say_meets_an_error() -> None:
+    """The same talks as `holdfast fuzz` has, without a network."""
+    for number in range(1000):
+        said = talk(20, number, Facts("dev", 271, ("aa-01",)))
+        if said.door != HTTP:
+            continue
+        desk = Desk()
+        for piece in said.pieces:
+            if not desk.why:
+                desk.session.receive(piece)
+            desk.member.turn()
+            for done in desk.member.measured:
+                done(b"a 1", "text/plain")
+            desk.member.measured.clear()
+        desk.session.receive(b"")
+        desk.session.closed()
+        assert desk.member.grid.faults == []
+        assert desk.member.grid.orders == []
+
+
+def test_an_answer_is_text_for_people() -> None:
+    assert text_answer(200, "so it is").body == b"so it is\n"
