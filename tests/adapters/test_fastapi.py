@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed")
-pytest.importorskip("httpx", reason="httpx is not installed, which FastAPI's test client needs")
+pytest.importorskip("httpx2", reason="httpx2 is not installed, which FastAPI's test client needs")
 from fastapi.testclient import TestClient
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi_app.py"
@@ -20,7 +21,7 @@ def test_the_example_serves_what_is_in_the_grid(addresses: str, monkeypatch: pyt
     assert spec is not None
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "fastapi_app", example)
+    monkeypatch.setitem(sys.modules, "fastapi_app", example)
     spec.loader.exec_module(example)
     flight = {"origin": "EWR", "minutes": 227}
     with TestClient(example.app) as browser:

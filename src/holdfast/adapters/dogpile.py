@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.adapters.cache_map import CacheMap
 from holdfast.adapters.cached_values import CACHE_SERIALIZERS
+from holdfast.adapters.process_clients import OPTIONS
 from holdfast.errors import NotInstalled
 
 try:
@@ -38,7 +39,8 @@ class HoldfastBackend(BytesBackend):
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         """`arguments`: `addresses`, `map`; `time_to_live_s`, after which members forget a value (0: never);
         `distributed_lock`: whether one process alone makes a value; `lock_s`, for how long it may take; and the options
-        of the client. Connects to nobody yet. Raises ConfigError.
+        of the client. What else there is, is ignored: dogpile.cache wants that. Connects to nobody yet. Raises
+        ConfigError.
         """
         given = dict(arguments)
         addresses = given.pop("addresses", "127.0.0.1:5701")
@@ -46,8 +48,9 @@ class HoldfastBackend(BytesBackend):
         self._ttl_s = float(given.pop("time_to_live_s", 0.0))
         self._lock_s = float(given.pop("lock_s", LOCK_S))
         self._distributed = bool(given.pop("distributed_lock", False))
-        self._cache = CacheMap(addresses, name, given)
-        self._locks = CacheMap(addresses, name + ".locks", given)
+        options = {option: value for option, value in given.items() if option in OPTIONS}
+        self._cache = CacheMap(addresses, name, options)
+        self._locks = CacheMap(addresses, name + ".locks", options)
 
     def get_mutex(self, key: str) -> CacheMutex | None:
         """A lock for all processes, or None: then dogpile.cache has one for the threads of this."""
