@@ -122,7 +122,7 @@ FILES_NEED_ARROW = (
     ("arguments", "said"),
     [
         ("start --set persistence.directory=DIR", FILES_NEED_ARROW),
-        ("export DIR", "this runs on Spark, and pyspark is not installed: pip install 'holdfast[spark]'"),
+        ("export run --to DIR", "this runs on Spark, and pyspark is not installed: pip install 'holdfast[spark]'"),
         ("demo", "this runs on Spark, and pyspark is not installed: pip install 'holdfast[spark,demo]'"),
     ],
     ids=["files", "spark", "demo"],

@@ -17,6 +17,7 @@ folder, addresses = sys.argv[1:]
 sys.path.insert(0, folder)
 settings.configure(
     SECRET_KEY="of tests",
+    ALLOWED_HOSTS=["testserver"],
     INSTALLED_APPS=["cache"],
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
     DEFAULT_AUTO_FIELD="django.db.models.AutoField",

@@ -20,9 +20,11 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture
 def app(addresses: str, request: pytest.FixtureRequest) -> Celery:
-    made = Celery("tested", broker="memory://", set_as_current=False)
+    # As `holdfast://...` alone, which needs the entry point of an installed package.
+    backend = f"holdfast.adapters.celery:HoldfastBackend+holdfast://{addresses}/{request.node.name}"
+    made = Celery("tested", broker="memory://", backend=backend, set_as_current=False)
     made.conf.result_expires = 60
-    made.backend = HoldfastBackend(app=made, url=f"holdfast://{addresses}/{request.node.name}")
+    assert isinstance(made.backend, HoldfastBackend)
     return made
 
 

@@ -66,15 +66,15 @@ def test_every_operation_does_what_django_says(cache: HoldfastCache) -> None:
 
 def test_times_to_live(cache: HoldfastCache) -> None:
     cache.set("soon", 1, 0.05)
-    cache.set_many({"soon too": 1, "and this": 2}, timeout=0.05)
+    cache.set_many({"soon_too": 1, "and_this": 2}, timeout=0.05)
     cache.set("never", 1, None)
-    cache.set("at once", 1, 0)
+    cache.set("at_once", 1, 0)
     cache.set("negative", 1, -5)
-    assert not cache.has_key("at once")
+    assert not cache.has_key("at_once")
     assert not cache.has_key("negative")
     assert cache.touch("never", 60)
     assert not cache.touch("none", 60)
-    while cache.get_many(["soon", "soon too", "and this"]):
+    while cache.get_many(["soon", "soon_too", "and_this"]):
         time.sleep(0.02)
     assert cache.touch("never", 0)
     assert not cache.has_key("never")

@@ -10,7 +10,7 @@ class that can do more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from http.cookies import SimpleCookie
+from http.cookies import Morsel
 from typing import Any, Protocol
 
 from holdfast.adapters.cache_map import ABSENT, FOR_EVER, CacheMap
@@ -80,7 +80,10 @@ class PlainSerializer:
                 "status": value.status_code,
                 "reason": value.reason_phrase,
                 "headers": [list(pair) for pair in value.headers.items()],
-                "cookies": [morsel.OutputString() for morsel in value.cookies.values()],
+                "cookies": [
+                    [morsel.key, morsel.value, morsel.coded_value, dict(morsel)]
+                    for morsel in value.cookies.values()
+                ],
                 "content": bytes(value.content),
             }
         )
@@ -94,8 +97,11 @@ class PlainSerializer:
         del response.headers["Content-Type"]
         for name, value in parts["headers"]:
             response.headers[name] = value
-        for cookie in parts["cookies"]:
-            response.cookies.update(SimpleCookie(cookie))
+        for key, value, coded, attributes in parts["cookies"]:
+            morsel: Morsel[str] = Morsel()
+            morsel.set(key, value, coded)
+            morsel.update(attributes)
+            response.cookies[key] = morsel
         return response
 
 

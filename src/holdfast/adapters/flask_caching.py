@@ -44,16 +44,17 @@ class HoldfastCache(BaseCache):
         app: Flask,  # noqa: ARG003 - Flask-Caching calls all backends alike
         config: dict[str, Any],
         args: list[Any],  # noqa: ARG003
-        kwargs: dict[str, Any],
+        kwargs: dict[str, Any],  # noqa: ARG003
     ) -> HoldfastCache:
         """What Flask-Caching calls. `CACHE_OPTIONS` are those of the client."""
-        kwargs.pop("default_timeout", None)
+        options = dict(config.get("CACHE_OPTIONS") or {})
+        options.pop("default_timeout", None)
         return cls(
             config.get("CACHE_HOLDFAST_ADDRESSES", "127.0.0.1:5701"),
             config.get("CACHE_HOLDFAST_MAP", MAP),
             config.get("CACHE_KEY_PREFIX") or "",
             config["CACHE_DEFAULT_TIMEOUT"],
-            **kwargs,
+            **options,
         )
 
     def _ttl_s(self, timeout: float | None) -> float:
