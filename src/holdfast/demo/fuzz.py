@@ -426,7 +426,7 @@ def _main_of_users(plan: Plan, logs: Path | None, console: Console) -> int:
     found = fuzz_rules(plan.messages, plan.seed, logs, only=plan.only, tls=plan.tls)
     console.print(
         f"{found.said:,} messages in {found.talks:,} talks, {found.seconds:.0f} s; of {found.answered:,} answers "
-        f"{found.refused:,} say that it is not permitted",
+        f"{found.refused:,} say that it is not permitted; {found.ended:,} talks were ended by a member",
         markup=False,
     )
     for wrong in found.wrong[:SHOWN]:
