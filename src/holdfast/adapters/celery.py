@@ -33,33 +33,33 @@ class HoldfastBackend(KeyValueStoreBackend):
         super().__init__(app=app, url=url, **kwargs)
         addresses, _, name = (url or SCHEME).removeprefix(SCHEME).partition("/")
         options = dict(self.app.conf.get("result_backend_transport_options") or {})
-        self._cache = CacheMap(addresses or "127.0.0.1:5701", name or MAP, options)
+        self._results = CacheMap(addresses or "127.0.0.1:5701", name or MAP, options)
 
     def _ttl_s(self) -> float:
         return float(self.expires) if self.expires else FOR_EVER
 
     def get(self, key: Any) -> Any:
-        return self._cache.get(_text(key))
+        return self._results.get(_text(key))
 
     def mget(self, keys: Any) -> list[Any]:
         names = [_text(key) for key in keys]
-        found = self._cache.get_many(names)
+        found = self._results.get_many(names)
         return [found.get(name) for name in names]
 
     def set(self, key: Any, value: Any) -> None:
-        self._cache.set(_text(key), value, self._ttl_s())
+        self._results.set(_text(key), value, self._ttl_s())
 
     def delete(self, key: Any) -> None:
-        self._cache.delete(_text(key))
+        self._results.delete(_text(key))
 
     def incr(self, key: Any) -> int:
         """The counter of a chord: how many of its parts have ended."""
-        added = self._cache.count(_text(key), 1, first=1, ttl_s=self._ttl_s())
+        added = self._results.count(_text(key), 1, first=1, ttl_s=self._ttl_s())
         assert added is not None, "where there is no number the first one is stored"
         return added
 
     def expire(self, key: Any, value: float) -> None:
-        self._cache.touch(_text(key), float(value))
+        self._results.touch(_text(key), float(value))
 
 
 def _text(key: Any) -> str:
