@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_views_and_functions_are_cached(cache: Cache) -> None:
 
 def test_the_backend_does_what_flask_caching_says(cache: Cache) -> None:
     backend = cache.cache
-    assert cache.set("k", {"a": 1}, timeout=0.05)
+    assert cache.set("k", {"a": 1}, timeout=timedelta(milliseconds=50))
     assert cache.get("k") == {"a": 1}
     while cache.has("k"):
         time.sleep(0.02)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.adapters.cache_map import CacheMap
@@ -59,9 +59,10 @@ class HoldfastBackend(BytesBackend):
     def get_serialized(self, key: str) -> Any:
         return self._cache.get(key, NO_VALUE)
 
-    def get_serialized_multi(self, keys: Sequence[str]) -> list[Any]:
-        found = self._cache.get_many(keys)
-        return [found.get(key, NO_VALUE) for key in keys]
+    def get_serialized_multi(self, keys: Iterable[str]) -> list[Any]:
+        wanted = list(keys)
+        found = self._cache.get_many(wanted)
+        return [found.get(key, NO_VALUE) for key in wanted]
 
     def set_serialized(self, key: str, value: bytes) -> None:
         self._cache.set(key, value, self._ttl_s)
@@ -72,7 +73,7 @@ class HoldfastBackend(BytesBackend):
     def delete(self, key: str) -> None:
         self._cache.delete(key)
 
-    def delete_multi(self, keys: Sequence[str]) -> None:
+    def delete_multi(self, keys: Iterable[str]) -> None:
         self._cache.delete_many(keys)
 
 

@@ -8,6 +8,7 @@ none of them: views have to answer text, bytes or what JSON knows.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from holdfast.adapters.cache_map import FOR_EVER, CacheMap
@@ -57,9 +58,11 @@ class HoldfastCache(BaseCache):
             **options,
         )
 
-    def _ttl_s(self, timeout: float | None) -> float:
+    def _ttl_s(self, timeout: float | timedelta | None) -> float:
         """As Flask-Caching counts: None is its default, 0 for ever."""
         seconds = self.default_timeout if timeout is None else timeout
+        if isinstance(seconds, timedelta):
+            seconds = seconds.total_seconds()
         return float(seconds) if seconds else FOR_EVER
 
     def _key(self, key: str) -> str:
@@ -71,11 +74,11 @@ class HoldfastCache(BaseCache):
     def has(self, key: str) -> bool:
         return self._cache.has(self._key(key))
 
-    def set(self, key: str, value: Any, timeout: float | None = None) -> bool:
+    def set(self, key: str, value: Any, timeout: float | timedelta | None = None) -> bool:
         self._cache.set(self._key(key), value, self._ttl_s(timeout))
         return True
 
-    def add(self, key: str, value: Any, timeout: float | None = None) -> bool:
+    def add(self, key: str, value: Any, timeout: float | timedelta | None = None) -> bool:
         return self._cache.add(self._key(key), value, self._ttl_s(timeout))
 
     def delete(self, key: str) -> bool:
@@ -88,7 +91,7 @@ class HoldfastCache(BaseCache):
     def get_dict(self, *keys: str) -> dict[str, Any]:
         return dict(zip(keys, self.get_many(*keys), strict=True))
 
-    def set_many(self, mapping: dict[str, Any], timeout: float | None = None) -> list[Any]:
+    def set_many(self, mapping: dict[str, Any], timeout: float | timedelta | None = None) -> list[Any]:
         """Answers the keys, as they were given: all were stored, or it raises."""
         values = {self._key(key): value for key, value in mapping.items()}
         self._cache.set_many(values, self._ttl_s(timeout))
