@@ -17,7 +17,7 @@ SEED = {
     "all-ack": 2,
     "all-prepared": 1,
     "apply-once": 1,
-    "confirmed-answers": 4,
+    "confirmed-answers": 5,
     "copy-complete": 1,
     "cut-kept": 1,
     "destination-acks": 2,
