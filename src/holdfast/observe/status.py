@@ -6,6 +6,7 @@ from collections import Counter
 
 from holdfast.core.member import Member
 from holdfast.core.model.baseline import FIXED
+from holdfast.observe.map_figures import MemberCount
 
 
 def _process(member: Member) -> dict[str, int] | None:
@@ -63,12 +64,15 @@ def _waits(member: Member) -> bool:
 
 
 def status_of(
-    member: Member, files: dict[str, object] | None = None, memory: dict[str, object] | None = None
+    member: Member,
+    files: dict[str, object] | None = None,
+    memory: dict[str, object] | None = None,
+    count: MemberCount | None = None,
 ) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
 
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
-    None when nobody measures.
+    None when nobody measures. count: of its entries, if they were just counted.
     """
     picture = member.picture
     rows = member.picture.assignments
@@ -141,7 +145,9 @@ def status_of(
         "entries": {
             "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
             "all": sum(copy.entry_count() for copy in member.picture.held.values()),
-        },
+        }
+        if count is None
+        else {"primary": count.primary, "all": count.all},
         "metastore": member.picture.metastore(),
         "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),

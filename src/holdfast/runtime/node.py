@@ -27,6 +27,7 @@ from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
+from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import status_of
 from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
@@ -212,6 +213,7 @@ class Node(MemberGrid):
         )
         self._measure_again()
         self._stalls = StallGauge(self.loop)
+        self._http.begin()
 
     async def _open_member_door(self) -> tuple[asyncio.Server, int]:
         """Take the port for members, and tell which it is. Raises ConfigError."""
@@ -578,12 +580,12 @@ class Node(MemberGrid):
         """How many there are, by door."""
         return {"clients": len(self._door.connections), "http": self._http.connections}
 
-    def status(self) -> dict[str, object]:
+    def status(self, count: MemberCount | None = None) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(self.member, files, self.gauge.figures())
+        told = status_of(self.member, files, self.gauge.figures(), count)
         return told | {
             "doors": dict(sorted(self.strangers.counts.items())),
             "stalls": self._stalls.figures() if self._stalls is not None else None,
