@@ -51,7 +51,7 @@ export async function drain(member, known) {
 
 const STATES = {
   active: "Everything goes on: reads, writes, migrations, members that join.",
-  no_migration: "Reads and writes go on. Nothing is moved, and lost copies are restored nowhere else.",
+  "no-migration": "Reads and writes go on. Nothing is moved, and lost copies are restored nowhere else.",
   frozen: "Reads and writes go on. The table stays as it is, and no member may join: for planned restarts.",
   passive: "Reads go on. Every write is refused, nothing is moved, and no member may join.",
 };

@@ -235,7 +235,7 @@ function slow(known) {
     const limits = [...new Set(told.map((one) => one.status.slow_operations.limit_ms))].join(", ");
     note.textContent = told.length ? `${count(total)} since the members started that took more than ${limits} ms; the last of each member are kept.`
       : "The members keep no list of slow operations. How long their event loops stood still is below.";
-    const stalls = known.survey.members.filter((one) => one.status?.stalls?.recent_ms).map((one) => `${one.name} ${Math.round(one.status.stalls.recent_ms)} ms`);
+    const stalls = known.survey.members.filter((one) => one.status?.stalls?.longest_in_last_minute_ms).map((one) => `${one.name} ${Math.round(one.status.stalls.longest_in_last_minute_ms)} ms`);
     if (stalls.length) note.textContent += ` Longest turn of the event loop in the last minute: ${stalls.join(", ")}.`;
     table.set(rows);
   } };

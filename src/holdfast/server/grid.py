@@ -269,8 +269,8 @@ class Grid(Protocol):
         """
 
     def status(self, count: MemberCount | None = None) -> dict[str, object]:
-        """What this member knows of itself and the cluster, as plain data (see observe.status). `count`: of its entries,
-        if they were just counted.
+        """What this member knows of itself and the cluster, as plain data (see observe.status). `count`: of its
+        entries, if they were just counted.
         """
 
     def count_maps(self, done: Callable[[MemberCount], None]) -> None:

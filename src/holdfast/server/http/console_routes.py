@@ -3,8 +3,8 @@
 The page and its files are served to everybody: nothing in them is secret. What it shows it asks for with the rights of
 who looks at it, and so it is with what it orders.
 
-- server/C-1: What a page orders goes through `access`, like the same order from anywhere else; what a page does not show
-  is refused as well.
+- server/C-1: What a page orders goes through `access`, like the same order from anywhere else; what a page does not
+  show is refused as well.
 """
 
 from __future__ import annotations
