@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PHONE = {"width": 360, "height": 740}
-PATIENCE_MS = 10_000
+PATIENCE_MS = 8_000
 
 
 @contextmanager

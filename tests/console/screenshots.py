@@ -1,4 +1,4 @@
-"""The pictures of docs/console.md, made anew: `make screenshots`. A real cluster with data, in which a member just joins;
+"""The pictures of docs/console.md, made anew: `make screenshots`. A real cluster with data, which members join;
 and the report of a real run of the demo (`--no-demo` leaves that out, `--report FILE` takes one that is there).
 """
 

@@ -120,8 +120,9 @@ export class Picture {
   }
 }
 
-const LEFT = 44;
+const LEFT = 54;
 const RIGHT = 8;
+const MARK_ROWS = 3;
 const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800];
 
 /** Where times are, between the two edges of a picture. */
@@ -184,11 +185,26 @@ function rotated(pen, text, x, middle, colour) {
   pen.restore();
 }
 
-/** Draw what happened to the cluster, as lines from top to bottom with words above; those that would overlap move up. */
-function drawMarks(pen, scale, marks, top, bottom, colour, rows) {
-  const ends = new Array(rows).fill(-Infinity);
+/** Where the words of marks are: each in the lowest line that is free; for those that find none there are none. */
+function placeMarks(pen, scale, marks) {
+  const ends = [];
+  const placed = [];
   for (const mark of marks) {
     if (mark.at < scale.begin || mark.at > scale.end) continue;
+    const wide = pen.measureText(mark.text).width;
+    const left = Math.max(0, Math.min(scale.x(mark.at) + 3, scale.left + scale.width + RIGHT - wide));
+    let row = ends.findIndex((end) => left > end + 8);
+    if (row < 0 && ends.length < MARK_ROWS) row = ends.push(-Infinity) - 1;
+    if (row >= 0) ends[row] = left + wide;
+    placed.push({ mark, left, row });
+  }
+  return { placed, rows: ends.length };
+}
+
+/** Draw what happened to the cluster, as lines from top to bottom with words above. */
+function drawMarks(pen, scale, placed, top, bottom, colour) {
+  pen.textAlign = "left";
+  for (const { mark, left, row } of placed) {
     const x = scale.x(mark.at);
     pen.strokeStyle = pen.fillStyle = colour(mark.alarm ? "--bad" : "--ink");
     pen.setLineDash([4, 3]);
@@ -197,13 +213,7 @@ function drawMarks(pen, scale, marks, top, bottom, colour, rows) {
     pen.lineTo(x, bottom);
     pen.stroke();
     pen.setLineDash([]);
-    const wide = pen.measureText(mark.text).width;
-    const left = Math.max(0, Math.min(x + 3, scale.left + scale.width + RIGHT - wide));
-    const row = ends.findIndex((end) => left > end + 8);
-    if (row < 0) continue;
-    ends[row] = left + wide;
-    pen.textAlign = "left";
-    pen.fillText(mark.text, left, top - 8 - row * 15);
+    if (row >= 0) pen.fillText(mark.text, left, top - 8 - row * 15);
   }
 }
 
@@ -236,10 +246,10 @@ export class OwnershipOverTime {
   draw(pen, width, height, colour) {
     if (!this.story) return;
     const { story, lines } = this;
-    const rows = story.marks?.length ? 3 : 0;
+    this.scale = new TimeScale(story.begin, story.end, width);
+    const { placed, rows } = placeMarks(pen, this.scale, story.marks ?? []);
     this.top = 8 + rows * 15;
     this.bottom = height - 26;
-    this.scale = new TimeScale(story.begin, story.end, width);
     const step = (this.bottom - this.top) / Math.max(1, lines.length);
     this.step = step;
     const paths = new Map();
@@ -260,7 +270,7 @@ export class OwnershipOverTime {
     pen.strokeRect(LEFT, this.top, this.scale.width, this.bottom - this.top);
     rotated(pen, `${lines.length} partitions`, LEFT - 14, (this.top + this.bottom) / 2, colour);
     axis(pen, this.scale, this.bottom, colour, (at) => this.clock(at, story.begin));
-    drawMarks(pen, this.scale, story.marks ?? [], this.top, this.bottom, colour, rows);
+    drawMarks(pen, this.scale, placed, this.top, this.bottom, colour);
     if (this.cursor !== null) {
       const x = this.scale.x(this.cursor);
       pen.fillStyle = colour("--ink");

@@ -223,11 +223,13 @@ main { position: relative }
 #theme { position: absolute; right: 20px; top: 20px; font: inherit; font-size: 14px; color: var(--quiet) }
 #theme { background: none; border: 1px solid var(--line); border-radius: 6px; padding: 4px 10px; cursor: pointer }
 h1 { padding-right: 90px }
+.cards { grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)) }
 h3 { font-size: 14px; font-weight: 400; margin: 14px 0 0 }
 .phases { display: grid; grid-template-columns: max-content max-content minmax(40px, 220px) 1fr; gap: 6px 16px }
 .phases { font-size: 14px; align-items: center }
 .phases .number { color: var(--ink) }
 @media (max-width: 640px) {
+  .cards { grid-template-columns: repeat(2, 1fr) }
   .phases { grid-template-columns: 1fr max-content }
   .phases .length { display: none }
   .phases .detail { grid-column: 1 / -1; margin: -6px 0 6px }
