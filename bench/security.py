@@ -1,12 +1,13 @@
 """What security costs on the data lane: a member with users and rules beside one without, in turns.
 
-    python -m bench.security [--rounds 7] [--seconds 1]
+    python -m bench.security [--lives 6] [--rounds 6] [--seconds 0.5]
 
-One member each, on the servers' core: one that is open, one whose client has a rule for the map, one whose client may
-only read it. Told are the medians of the rate and of the processor time of a request, and how much more than without
-users. On a machine that does other things too these differ by more than what is looked for; so the data lane is
-measured alone first, in this process: reads of a map as the lane finds it when everything is permitted, and when reads
-alone are.
+One member each, on the servers' core: two that are open, and one with users, whose clients have a rule for the map, or
+may only read it. Two processes of the same program differ by more than what is looked for, by where their memory
+happens to lie; so the members are started anew some times, and the second open one shows what is left of that. Told
+are the medians of the rate and of the processor time of a request, and the median of its ratios to the first open
+member of the same round. The data lane is measured alone first, in this process: reads of a map as the lane finds it
+when everything is permitted, and when reads alone are.
 """
 
 from __future__ import annotations
@@ -43,37 +44,42 @@ rules = ["map other read", "map {frames.MAP} read put remove", "cluster * status
 [roles.reader]
 rules = ["map {frames.MAP[:1]}* read", "cluster * status"]
 """
-OPEN, PERMITTED, READING = "without users", "permitted by a rule", "reads alone permitted"
+OPEN, AGAIN, PERMITTED, READING = (
+    "without users",
+    "another without users",
+    "permitted by a rule",
+    "reads alone permitted",
+)
+
+Found = dict[tuple[str, str, int], list[tuple[float, float]]]
+"""Requests in a second, and microseconds of processor time for each, of every round of who, what and how many."""
 
 
 @contextmanager
 def running() -> Iterator[dict[str, System]]:
-    """The members that are compared; the third is the second, with another client."""
+    """The members that are compared; the last is the one before it, with another client."""
     with ExitStack() as stack:
         off = stack.enter_context(systems.holdfast(1, 0, name=OPEN))
+        again = stack.enter_context(systems.holdfast(1, 0, name=AGAIN))
         on = stack.enter_context(systems.holdfast(1, 0, name=PERMITTED, more=USERS, user=WRITER))
         reading = System(READING, on.pids, on.addresses, on.owners, user=READER)
-        yield {OPEN: off, PERMITTED: on, READING: reading}
+        yield {OPEN: off, AGAIN: again, PERMITTED: on, READING: reading}
 
 
-def measure(
-    folder: Path, rounds: int, seconds: float
-) -> dict[tuple[str, str, int], list[tuple[float, float]]]:
-    """Requests in a second, and microseconds of processor time for each, of every round."""
+def measure(folder: Path, rounds: int, seconds: float, found: Found) -> None:
+    """Adds what one life of the members shows: the rounds are told in the same order for all of them."""
     command, numbers = generator_command(folder / "build"), frames.shuffled(BATCH)
-    found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     with running() as compared:
-        for system in list(compared.values())[:2]:
+        for system in list(compared.values())[:3]:
             _play(system, command, numbers, folder, "set", 1, count=BATCH)
         for turn in range(-1, rounds):
             for kind, depth in CASES:
-                names = list(compared) if kind == "get" else [OPEN, PERMITTED]
+                names = list(compared) if kind == "get" else [OPEN, AGAIN, PERMITTED]
                 # Who comes first alternates: the machine has moods that last longer than a turn.
                 for name in names if turn % 2 else reversed(names):
                     told = _play(compared[name], command, numbers, folder, kind, depth, seconds=seconds)
                     if turn >= 0:
                         found.setdefault((name, kind, depth), []).append(told)
-    return found
 
 
 def _play(
@@ -112,26 +118,29 @@ def _measure_lane(rounds: int) -> None:
 
 
 @click.command()
-@click.option("--rounds", default=7, show_default=True)
-@click.option("--seconds", default=1.0, show_default=True, help="Of each round of each case.")
-def main(rounds: int, seconds: float) -> None:
+@click.option("--lives", default=6, show_default=True, help="How often the members are started.")
+@click.option("--rounds", default=6, show_default=True, help="Of each life.")
+@click.option("--seconds", default=0.5, show_default=True, help="Of each round of each case.")
+def main(lives: int, rounds: int, seconds: float) -> None:
     """Measure what permissions cost."""
     load = os.getloadavg()[0]
-    _measure_lane(rounds * 3)
+    _measure_lane(lives * rounds)
+    found: Found = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
-        found = measure(Path(name), rounds, seconds)
+        for _ in range(lives):
+            measure(Path(name), rounds, seconds, found)
     click.echo(
-        f"load of the machine before: {load:.1f}; medians of {rounds} rounds of {seconds:g} s, in turns"
+        f"load of the machine before: {load:.1f}; medians of {lives} lives, {rounds} rounds of {seconds:g} s, in turns"
     )
     for kind, depth in CASES:
-        base = median(cpu for _, cpu in found[OPEN, kind, depth])
-        for name in (OPEN, PERMITTED, READING):
+        base = [cpu for _, cpu in found[OPEN, kind, depth]]
+        for name in (OPEN, AGAIN, PERMITTED, READING):
             told = found.get((name, kind, depth))
             if told is not None:
-                cpu = median(cpu for _, cpu in told)
-                rate = median(rate for rate, _ in told)
+                more = median(cpu / other for (_, cpu), other in zip(told, base, strict=True)) - 1
+                cpu, rate = median(cpu for _, cpu in told), median(rate for rate, _ in told)
                 title = f"{kind}, {depth} in flight, {name}"
-                click.echo(f"{title:48} {rate:10,.0f} /s {cpu:8.2f} us  {100 * (cpu / base - 1):+6.1f} %")
+                click.echo(f"{title:48} {rate:10,.0f} /s {cpu:8.2f} us  {100 * more:+6.1f} %")
 
 
 if __name__ == "__main__":

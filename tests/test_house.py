@@ -178,7 +178,7 @@ def test_modules_are_short_enough_to_read() -> None:
 
 COMPLEXITY = {"core": 23, "": 26}
 """Ways through a function, at most (McCabe): what branches, one more for each. By layer; else that of all."""
-HOT = {"serve_entries": 100, "serve_zone_entries": 61}
+HOT = {"serve_entries": 110, "serve_zone_entries": 61}
 """One loop over the frames of a read buffer: calls that it does not make are what it is fast by. That of the data lane
 has the two ways in which plain Python and what is compiled take bytes apart, and the way straight to a table."""
 MODULE_COMPLEXITY = 290

@@ -10,7 +10,7 @@ from tests.sampled_cases import sampled
 
 from holdfast.config.client_tls import ClientTls
 from holdfast.demo.fuzz import Plan, fuzz
-from holdfast.demo.hostile import DOORS, Facts, talk
+from holdfast.demo.hostile import DOORS, HTTP, Facts, talk
 
 FACTS = Facts("dev", 271, ("aa-01", "bb-02"), "secret")
 
@@ -27,6 +27,7 @@ def test_nothing_that_strangers_say_harms(tmp_path: Path, secret: bool, secured:
     # It came deep enough to be refused.
     assert verdict.doors["client connections closed by this member"] > 10
     assert verdict.doors["member connections closed for what they said"] > 10
+    assert verdict.doors["HTTP connections that made no sense"] > 10
 
 
 def test_a_talk_can_be_had_again() -> None:
@@ -37,4 +38,4 @@ def test_a_talk_can_be_had_again() -> None:
         if one.challenged is not None and again.challenged is not None:
             assert one.challenged(bytes(16), b"") == again.challenged(bytes(16), b"")
         seen.add(one.door)
-    assert seen == set(DOORS)
+    assert seen == {*DOORS, HTTP}

@@ -230,6 +230,12 @@ def test_each_member_has_doors_a_name_a_directory_and_its_share_of_memory() -> N
     }
 
 
+def test_ports_for_http_are_one_after_the_other_if_one_is_set() -> None:
+    first, second = places(load(None, {}, {"http.port": 9000}), 2)
+    assert (first.own["http.port"], second.own["http.port"]) == (9000, 9001)
+    assert "http.port" not in places(load(None, {}, {}), 2)[0].own, "each takes the next free one"
+
+
 def test_members_have_cores_of_their_own_if_there_are_enough() -> None:
     settings = load(None, {}, {})
     assert [place.core for place in places(settings, len(cores()))] == cores()

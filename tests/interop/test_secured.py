@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import hazelcast
 import pytest
+from hazelcast.errors import HazelcastError
 from tests.interop import recorded, strikes, test_go_client, test_java_client, test_node_client
-from tests.interop.python_calls import calls
+from tests.interop.python_calls import calls, until
 from tests.runtime.certificates import Authority, Shown
 
 from holdfast.config.client_tls import ClientTls
@@ -145,6 +149,42 @@ def test_members_are_killed_and_drained(files: Files, client: str) -> None:
         seen = (test_node_client if client == "node" else test_go_client).finish(writing, "stop\n")["seen"]
     assert seen["acknowledged"] > 500
     assert seen["wrong"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:ssl.:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("smart", [True, False], ids=["smart", "unisocket"])
+def test_members_are_killed_and_drained_under_the_python_client(files: Files, *, smart: bool) -> None:
+    """What it was told to be stored is there; a write that failed may be or not, and is no promise."""
+    with LocalCluster(strikes.MEMBERS, files.config(), user=ROOT, tls=files.tls) as cluster:
+        cluster.wait_settled()
+        client = connected(cluster, files, smart=smart)
+        struck = client.get_map("struck").blocking()
+        stopped = threading.Event()
+        promised: dict[str, int] = {}
+
+        def write() -> None:
+            for number in itertools.count():
+                if stopped.is_set():
+                    return
+                with contextlib.suppress(HazelcastError, OSError):
+                    struck.set(f"key {number}", number)
+                    promised[f"key {number}"] = number
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            assert until(lambda: len(promised) > 100)
+            strikes.kill_and_drain(cluster, lambda: None)
+        finally:
+            stopped.set()
+            writing.join(60)
+        assert not writing.is_alive()
+        assert len(promised) > 500
+        assert struck.get_all(list(promised)) == promised
+        client.shutdown()
 
 
 @pytest.mark.slow

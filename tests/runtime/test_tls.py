@@ -68,7 +68,8 @@ def grid(keys: Keys) -> Iterator[LocalCluster]:
     config = "\n".join(
         ["[tls]", *lines, 'client_certificates = "optional"', "[limits]", "half_open_connections = 8"]
     )
-    with LocalCluster(2, config) as running:
+    with LocalCluster(2, config, tls=ClientTls(keys.ours.file)) as running:
+        running.wait_settled()
         yield running
 
 

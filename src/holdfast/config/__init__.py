@@ -8,6 +8,7 @@ This package reads neither files nor the environment; its caller does and passes
 """
 
 from holdfast.config.addresses import is_loopback, parse_address
+from holdfast.config.http_settings import HttpSettings
 from holdfast.config.loading import load, missing_for_open_address
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -15,7 +16,6 @@ from holdfast.config.schema import (
     SERVICE_PREFIX,
     TRANSACTIONS_MAP,
     ClusterSettings,
-    HttpSettings,
     LimitSettings,
     MapSettings,
     MemberSettings,

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 import msgspec.inspect
 
-from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY, Section
+from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
+from holdfast.config.sections import Section
 
 
 class Key(NamedTuple):

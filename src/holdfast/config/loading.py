@@ -327,7 +327,7 @@ def _check_http(settings: Settings) -> None:
     lacks = []
     if not settings.tls.enabled:
         lacks.append("tls.certificate, tls.key and tls.ca (for TLS)")
-    if not (settings.clients_authenticate or http.token):
+    if not (settings.clients_authenticate or http.token or settings.tls.client_certificates == "required"):
         lacks.append("users, http.token, or the credentials of [security]")
     if lacks:
         raise ConfigError(

@@ -6,12 +6,14 @@ The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.config.addresses import parse_address
+from holdfast.config.http_settings import HttpSettings
+from holdfast.config.sections import Names, Password, Port, SecretiveSection, Secrets, Section, Text
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
@@ -33,18 +35,12 @@ ATTRIBUTES_MAX: Final = 64
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
 """Attributes that every member has by itself."""
 
-Port = Annotated[int, Meta(ge=0, le=65_535)]
-Text = Annotated[str, Meta(max_length=256)]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
 Placement = Literal["even", "rendezvous"]
 LaneChoice = Literal["auto", "python"]
 SocketsChoice = Literal["auto", "poll", "loop"]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the TOML file. Its keys are the annotated fields."""
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
@@ -495,29 +491,6 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
     ] = 500
 
 
-Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
-Secrets = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=2, extra={"secret": True})]
-"""One, or two while it is being changed: the one that goes and the one that comes."""
-Names = Annotated[list[Text], Meta(max_length=256)]
-
-
-def _is_secret(kind: Any) -> bool:
-    return any((meta.extra or {}).get("secret") for meta in get_args(kind) if isinstance(meta, Meta))
-
-
-class SecretiveSection(Section, frozen=True, kw_only=True):
-    """A table with secrets, which are never shown."""
-
-    def __repr__(self) -> str:
-        kinds = get_type_hints(type(self), include_extras=True)
-        values = {field: getattr(self, field) for field in self.__struct_fields__}
-        shown = [
-            f"{name}={'***' if value and _is_secret(kinds[name]) else repr(value)}"
-            for name, value in values.items()
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
 class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
     """Who may come in. Without these, and TLS, only loopback addresses are bound."""
 
@@ -643,55 +616,6 @@ class TlsSettings(SecretiveSection, frozen=True, kw_only=True):
     def enabled(self) -> bool:
         """Whether both doors speak TLS, and nothing else."""
         return bool(self.certificate)
-
-
-class HttpSettings(SecretiveSection, frozen=True, kw_only=True):
-    """The door for HTTP: health, metrics, status. It asks for the credentials of users, where there are some."""
-
-    enabled: Annotated[
-        bool,
-        Meta(
-            description="Whether there is one. A member inside a program (holdfast.Member) has one only if this is set."
-        ),
-    ] = True
-    host: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=253,
-            description="Address on which it listens. Any but loopback needs TLS, and users, http.token or the "
-            "credentials of [security].",
-        ),
-    ] = "127.0.0.1"
-    port: Annotated[
-        Port,
-        Meta(
-            description="0: any free port. If left out and taken, the next free one is used; if there is none near, "
-            "the member goes without."
-        ),
-    ] = 5801
-    token: Annotated[
-        Password,
-        Meta(
-            description="Token that must be shown (Authorization: Bearer) where there are neither users nor "
-            "credentials in [security]; whoever shows it may do everything at this door."
-        ),
-    ] = ""
-    hosts: Annotated[
-        Names,
-        Meta(
-            description="Names by which it is reached, besides addresses and localhost. Without credentials a request "
-            "for another name is refused: a browser may have been lured there."
-        ),
-    ] = []
-    connections: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=4096,
-            description="Connections at a time. One more, and the oldest of the address with the most is closed.",
-        ),
-    ] = 64
 
 
 class UserSettings(SecretiveSection, frozen=True, kw_only=True):

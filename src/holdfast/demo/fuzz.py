@@ -1,4 +1,4 @@
-"""Strangers who say whatever harms at the three doors of a real cluster, and a client who must not notice.
+"""Strangers who say whatever harms at the doors of a real cluster, and a client who must not notice.
 
     holdfast fuzz --messages 100000 --seed 7
     holdfast fuzz --seed 7 --only 1234          # one talk again, alone
@@ -33,7 +33,7 @@ from rich.console import Console
 from holdfast.client.blocking import Client
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import SECOND
-from holdfast.demo.hostile import CLIENTS, MEMBERS, OWN, Facts, Talk, talk
+from holdfast.demo.hostile import CLIENTS, HTTP, MEMBERS, OWN, Facts, Talk, talk
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.demo.rule_oracle import fuzz_rules
 from holdfast.demo.secured import channel_of, config_of, connected
@@ -265,6 +265,8 @@ class Run:
         self._began_s = time.monotonic()
         self._over = False
         self.verdict = Verdict()
+        self._http = {member.name: str(cluster.status(member)["http"]) for member in cluster.members}
+        """The doors for HTTP, by member."""
 
     def next_talk(self) -> int | None:
         """The number of the next talk; None when all is said."""
@@ -282,9 +284,10 @@ class Run:
     def door(self, said: Talk, number: int) -> tuple[str, int]:
         """Where a talk is said."""
         member = self._cluster.members[number % len(self._cluster.members)]
-        host, _, port = (member.member_address if said.door == MEMBERS else member.client_address).rpartition(
-            ":"
+        address = {MEMBERS: member.member_address, HTTP: self._http[member.name]}.get(
+            said.door, member.client_address
         )
+        host, _, port = address.rpartition(":")
         return host, int(port)
 
     def note(self, said: Talk) -> None:
@@ -426,7 +429,7 @@ def _main_of_users(plan: Plan, logs: Path | None, console: Console) -> int:
     found = fuzz_rules(plan.messages, plan.seed, logs, only=plan.only, tls=plan.tls)
     console.print(
         f"{found.said:,} messages in {found.talks:,} talks, {found.seconds:.0f} s; of {found.answered:,} answers "
-        f"{found.refused:,} say that it is not permitted",
+        f"{found.refused:,} say that it is not permitted; {found.ended:,} talks were ended by a member",
         markup=False,
     )
     for wrong in found.wrong[:SHOWN]:

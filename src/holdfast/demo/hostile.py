@@ -1,4 +1,4 @@
-"""What a hostile stranger says at the three doors, made from the layouts of the messages themselves.
+"""What a hostile stranger says at the doors, made from the layouts of the messages themselves.
 
 A *talk* is what is said on one connection. It follows from a seed and its number alone, and from who the members are:
 one that did harm can be had again. In most talks every message is one of the protocol, so that they come deep, with
@@ -26,6 +26,7 @@ from holdfast.core.messages import Message
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import WHOLE, Op, Request
 from holdfast.core.model.views import ClusterState
+from holdfast.demo.hostile_http import http_pieces
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.greetings import CONNECTS, NONCE_BYTES, proof_of
@@ -37,7 +38,9 @@ from holdfast.server.hazelcast.layouts import FIXED, Schema
 from holdfast.wire import hazelcast_frames as hz
 from holdfast.wire import own
 
-CLIENTS, OWN, MEMBERS = "Hazelcast", "own", "member"
+CLIENTS, OWN, MEMBERS, HTTP = "Hazelcast", "own", "member", "HTTP"
+HTTP_SHARE = 0.15
+"""Of the talks are at the door for HTTP; the others are those that there were before it."""
 DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
 ROUGH = 0.4
 """Of the talks."""
@@ -577,6 +580,11 @@ def login(facts: Facts) -> bytes:
 
 def talk(seed: int, number: int, facts: Facts) -> Talk:
     """The talk of this number."""
+    at_http = random.Random(f"http/{seed}/{number}")  # noqa: S311  (to be had again)
+    if at_http.random() < HTTP_SHARE:
+        count = at_http.randint(1, MESSAGES_MAX)
+        ends = at_http.choice(("closes", "resets", "stays"))
+        return Talk(HTTP, http_pieces(at_http, count), count, None, at_http.random() < 0.9, ends)
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  (to be had again)
     rough = draw.random() < ROUGH
     liar = Liar(draw, facts, rough=rough)
@@ -603,4 +611,16 @@ def talk(seed: int, number: int, facts: Facts) -> Talk:
     return Talk(door, pieces, count, challenged, liar.chance(0.9), ends)
 
 
-__all__ = ["CLIENTS", "MEMBERS", "OWN", "Facts", "Liar", "Talk", "pack", "questions", "struct_of", "talk"]
+__all__ = [
+    "CLIENTS",
+    "HTTP",
+    "MEMBERS",
+    "OWN",
+    "Facts",
+    "Liar",
+    "Talk",
+    "pack",
+    "questions",
+    "struct_of",
+    "talk",
+]

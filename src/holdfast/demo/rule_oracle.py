@@ -86,6 +86,8 @@ class Judgement:
     talks: int = 0
     answered: int = 0
     refused: int = 0
+    ended: int = 0
+    """Talks that a member ended before all was said: a request that cannot be understood ends its connection."""
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
@@ -220,6 +222,15 @@ class Talking:
             self._wrong("an answer tells what only others may know")
         return bool(piece)
 
+    def _say(self, data: bytes) -> bool:
+        """False when nobody listens any more."""
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            return False
+        self._found.said += 1
+        return True
+
     def _wrong(self, what: str) -> None:
         self._found.wrong.append(f"talk {self._number}: {what}")
 
@@ -243,10 +254,9 @@ class Talking:
             kind = self._guest.draw.choice(kinds)
             data = self._guest.numbered(number, kind)
             kind = hz.REQUEST.unpack_from(data)[2]
-            self._socket.sendall(data)
-            self._found.said += 1
-            answer = self._answer_to(number)
+            answer = self._answer_to(number) if self._say(data) else None
             if answer is None:
+                self._found.ended += 1
                 return
             code = _code_of(answer)
             call = _read(kind, data)
@@ -287,10 +297,9 @@ class Talking:
             question = self._guest.asked(number)
             if question is None:
                 continue
-            self._socket.sendall(own.frame(question))
-            self._found.said += 1
-            answer = self._told(frames, number)
+            answer = self._told(frames, number) if self._say(own.frame(question)) else None
             if answer is None:
+                self._found.ended += 1
                 return
             refused = isinstance(answer, own.Fault) and WORDS in answer.detail
             told = f"{question!r:.200} was answered {answer!r:.100}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
+from typing import Final, NamedTuple
 
 from holdfast.core.member import Member
 from holdfast.core.model.baseline import FIXED
-from holdfast.observe.map_figures import MemberCount
 
 
 def _process(member: Member) -> dict[str, int] | None:
@@ -63,17 +64,51 @@ def _waits(member: Member) -> bool:
     return view is not None and view.recovering and not member.picture.assigned
 
 
+COUNTED: Final = 2000
+"""Maps in partitions that are counted in one slice."""
+
+
+class EntriesHeld(NamedTuple):
+    """How many entries a member has."""
+
+    primary: int
+    """In the partitions that it serves."""
+    every: int
+    """In all its copies."""
+
+
+def counting(member: Member) -> Generator[None, None, EntriesHeld]:
+    """Count the entries of a member; yields between slices of some ms."""
+    primary = every = looked = 0
+    leading = {copy.partition for copy in member.picture.leading if copy is not None}
+    for partition, copy in list(member.picture.held.items()):
+        count = copy.entry_count()
+        every += count
+        if partition in leading:
+            primary += count
+        looked += len(copy.maps)
+        if looked >= COUNTED:
+            looked = 0
+            yield
+    return EntriesHeld(primary, every)
+
+
 def status_of(
     member: Member,
     files: dict[str, object] | None = None,
     memory: dict[str, object] | None = None,
-    count: MemberCount | None = None,
+    entries: EntriesHeld | None = None,
 ) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
 
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
-    None when nobody measures. count: of its entries, if they were just counted.
+    None when nobody measures. entries: if they are counted already.
     """
+    if entries is None:
+        entries = EntriesHeld(
+            sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
+            sum(copy.entry_count() for copy in member.picture.held.values()),
+        )
     picture = member.picture
     rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
@@ -143,11 +178,9 @@ def status_of(
         },
         "replicas": member.picture.replicas(),
         "entries": {
-            "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
-            "all": sum(copy.entry_count() for copy in member.picture.held.values()),
-        }
-        if count is None
-        else {"primary": count.primary, "all": count.all},
+            "primary": entries.primary,
+            "all": entries.every,
+        },
         "metastore": member.picture.metastore(),
         "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),

@@ -17,19 +17,20 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import order as give_order
 from holdfast.client.verification import Report, verify
-from holdfast.config import Settings
-from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
 from holdfast.core.model.partition_events import News
 from holdfast.errors import HoldfastError, Standing
 from holdfast.observe.happenings import Happenings
 from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
 from holdfast.observe.table_history import TableHistory
+from holdfast.runtime.cluster_statuses import tls_to_members
 from holdfast.runtime.cluster_survey import ClusterSurvey, Said
 from holdfast.runtime.console_files import console_files
 from holdfast.runtime.http_member import HttpHost
 from holdfast.server.http.console_routes import ConsoleFile
-from holdfast.server.http.http_messages import TOKEN_USER, BadRequest, HttpRequest
+from holdfast.server.http.http_messages import BadRequest, HttpRequest, login_of
+from holdfast.server.logins import Login
 from holdfast.wire import own
 
 LOOK_S: Final = 1.0
@@ -53,9 +54,10 @@ class ConsoleHost(HttpHost, Protocol):
 class ConsoleOfMember:
     """Of one member."""
 
-    def __init__(self, host: ConsoleHost) -> None:
+    def __init__(self, host: ConsoleHost, shown: Callable[[Login | None], Login | None]) -> None:
+        """`shown`: what the other members are shown of the credentials of who asks."""
         self._host = host
-        self._settings: Settings = host.settings
+        self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._table = TableHistory()
         self.happenings = Happenings(lambda: self._tell("happened"))
@@ -144,7 +146,7 @@ class ConsoleOfMember:
         def counted(count: MemberCount) -> None:
             maps = {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()}
             more = {"counted": maps, "running": self._host.running_migrations()}
-            done({**self._host.status(count), **more})
+            done({**self._host.status(EntriesHeld(count.primary, count.all)), **more})
 
         self._host.count_maps(counted)
 
@@ -219,30 +221,10 @@ class ConsoleOfMember:
 
     def _credentials(self, request: HttpRequest) -> Credentials:
         """Of who asks, for the doors of other members."""
-        from holdfast.server.http.http_session import login_of  # It is loaded when somebody has come.
-
-        tls, settings = None, self._settings
-        if settings.tls.enabled:
-            chosen = settings.tls
-            apart = bool(chosen.member_certificate)
-            tls = ClientTls(
-                chosen.ca,
-                chosen.member_certificate if apart else chosen.certificate,
-                (chosen.member_key if apart else chosen.key) or None,
-                chosen.key_password or None,
-                chosen.verify_host,
-                chosen.minimum_version,
-            )
-        login = login_of(request.headers.get("authorization", ""), "")
-        if login is None or not settings.clients_authenticate:
+        tls = tls_to_members(self._host.settings)
+        login = self._shown(login_of(request.headers.get("authorization", ""), request.peer))
+        if login is None:
             return Credentials(operates=True, tls=tls)
-        if (
-            login.username == TOKEN_USER
-            and login.password
-            and TOKEN_USER not in settings.users
-            and settings.security.username != TOKEN_USER
-        ):
-            return Credentials(token=login.password.encode(), operates=True, tls=tls)
         return Credentials(None, login.username, login.password, login.token, True, tls)
 
 

@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.runtime.clients import keep_alive
 from holdfast.runtime.console_member import ConsoleHost, ConsoleOfMember
 from holdfast.runtime.http_member import HttpOfMember
-from holdfast.runtime.listening import listen, loop_server, secured
+from holdfast.runtime.taken_ports import listen, loop_server, secured
 from holdfast.runtime.tls import MemberTls
 from holdfast.server.http.console_routes import ConsoleRoutes
 from holdfast.server.http.member_routes import MemberRoutes
@@ -35,6 +35,8 @@ UNREAD_BYTES = 256 * 1024
 """When so much of what was answered has not left, a connection is not served until all of it has."""
 SESSION = "holdfast.server.http.http_session"
 """What is loaded when somebody comes for the first time."""
+REST_S = 30.0
+"""How long a connection that is closed may take to read what was answered before."""
 LOOK_S = 1.0
 """How often it is looked for connections that have to end."""
 
@@ -67,7 +69,7 @@ class HttpDoor:
             return
         self._loop = asyncio.get_running_loop()
         self._member = HttpOfMember(self._host)
-        self._console = ConsoleOfMember(self._host)
+        self._console = ConsoleOfMember(self._host, self._member.shown_to_others)
         self._routes = Routes(
             [*MemberRoutes(self._member).all(), *ConsoleRoutes(self._member, self._console).all()]
         )
@@ -102,10 +104,14 @@ class HttpDoor:
         if self._console is not None and self.address is not None:
             self._console.begin()
 
-    def close(self) -> None:
-        """Let nobody in any more, and end who is there."""
+    def close_port(self) -> None:
+        """Let nobody in any more."""
         if self._server is not None:
             self._server.close()
+
+    def close(self) -> None:
+        """And end who is there, after what was answered."""
+        self.close_port()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -113,6 +119,8 @@ class HttpDoor:
             self._console.close()
         for wire in list(self._wires):
             wire.close("the member is shutting down")
+        if self._server is not None:
+            self._member.close()
 
     @property
     def connections(self) -> int:
@@ -135,7 +143,7 @@ class HttpDoor:
             self._timer = self._loop.call_later(LOOK_S, self._look)
         if self._loading is None:
             # It takes some ms, in which the member goes on.
-            self._loading = self._loop.run_in_executor(None, import_module, SESSION)
+            self._loading = self._loop.run_in_executor(self._member.threads, import_module, SESSION)
         if not self._loading.done():
             wire.wait(self._loading)
 
@@ -160,6 +168,10 @@ class HttpDoor:
     def tell(self, kind: str, line: str, *said: object) -> None:
         """Count something, and tell it in the log."""
         self._host.strangers.tell(kind, line, *said)
+
+    def time(self) -> float:
+        """Of the loop, in seconds."""
+        return self._loop.time()
 
     def faulty(self, error: Exception) -> None:
         """An error inside the member has ended a connection."""
@@ -192,6 +204,8 @@ class HttpWire(asyncio.Protocol):
         self._door = door
         self._session: HttpSession | None = None
         self._transport: asyncio.Transport | None = None
+        self._ends_s = 0.0
+        """When it ends, if it is being closed and the other side has not read what it was answered."""
         self.peer = ""
         """The address that it comes from."""
 
@@ -202,7 +216,7 @@ class HttpWire(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             keep_alive(sock)
-        self._door.knock(self)
+        self._guarded(lambda: self._door.knock(self))
 
     def wait(self, ready: asyncio.Future[object]) -> None:
         """Take nothing before this is done."""
@@ -210,7 +224,9 @@ class HttpWire(asyncio.Protocol):
             self._transport.pause_reading()
             ready.add_done_callback(self._go_on)
 
-    def _go_on(self, _: asyncio.Future[object]) -> None:
+    def _go_on(self, ready: asyncio.Future[object]) -> None:
+        if not ready.cancelled():
+            ready.exception()  # If there is one, who loads it again meets it, too.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -246,7 +262,8 @@ class HttpWire(asyncio.Protocol):
     def look(self) -> None:
         """Has it to end, for what has not come in time?"""
         if self._transport is not None and self._transport.is_closing():
-            self.abort()
+            if self._door.time() > self._ends_s:
+                self.abort()
             return
         self._guarded(lambda: self._end_if(self._begun().why_over()))
 
@@ -287,7 +304,8 @@ class HttpWire(asyncio.Protocol):
 
     def close(self, why: str) -> None:
         """End the connection, after what was sent is written; `look` ends it if nobody reads that."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._ends_s = self._door.time() + REST_S
             log.debug("HTTP connection of %s closed: %s", self.peer, why)
             self._transport.close()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -19,7 +20,9 @@ from holdfast.engine.driver import Driver
 from holdfast.observe.health import Health, why_not_ready
 from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.member_metrics import Beside
+from holdfast.observe.status import EntriesHeld, counting
 from holdfast.runtime.data_lane import DataLane
+from holdfast.runtime.loop_slices import in_slices
 from holdfast.runtime.memory import Gauge
 from holdfast.runtime.metrics_page import MetricsPage
 from holdfast.runtime.sockets import Sockets
@@ -31,6 +34,10 @@ from holdfast.server.logins import Login, LoginDone, Logins
 from holdfast.server.operation_times import OperationTimes
 from holdfast.version import __version__
 
+if TYPE_CHECKING:
+    from holdfast.runtime.cluster_statuses import ClusterStatuses
+
+THREADS = 2
 FRESH_S = 0.5
 """So old a status may be that is told."""
 
@@ -52,6 +59,9 @@ class HttpHost(Grid, Protocol):
     sockets: Sockets
     gauge: Gauge
     strangers: Strangers
+
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
+        """As sessions see it; `entries`: if they are counted already."""
 
     def files(self) -> dict[str, object] | None:
         """What the journal says of itself; None: there is none."""
@@ -80,12 +90,22 @@ class HttpOfMember:
         """Whether the password of somebody of this name is a token."""
         self._status: tuple[float, bytes] = (-FRESH_S, b"")
         """When it was made, and what it was."""
+        self.threads = ThreadPoolExecutor(THREADS, "holdfast-http")
+        """For what would keep the loop waiting. Those of the loop itself may all be waiting for this member."""
+        self._waiting: list[Callable[[bytes], None]] = []
+        """Who waits for the status."""
+        self._cluster: ClusterStatuses | None = None
         self._page = MetricsPage(
             self._loop,
+            self.threads,
             lambda: host.member,
             self._beside,
             lambda error: host.faulty("the metrics", error),
         )
+
+    def close(self) -> None:
+        """The member ends."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def grid(self) -> Grid:
@@ -98,9 +118,19 @@ class HttpOfMember:
         return self._host.started and not self._host.ended.is_set()
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        self._host.log_in_by(self._host.http_logins, self._as_token(login), needed, done)
+
+    def _as_token(self, login: Login) -> Login:
+        """The same, where a browser has given a token as a password."""
         if self._token_user and login.username == TOKEN_USER and login.password is not None:
-            login = Login(token=login.password.encode(), address=login.address)
-        self._host.log_in_by(self._host.http_logins, login, needed, done)
+            return Login(token=login.password.encode(), address=login.address)
+        return login
+
+    def shown_to_others(self, login: Login | None) -> Login | None:
+        """What the doors for clients want of it: they know nothing of `http.token`."""
+        if login is None or not self._host.settings.clients_authenticate:
+            return None
+        return self._as_token(login)
 
     def health(self) -> Health:
         host = self._host
@@ -125,8 +155,8 @@ class HttpOfMember:
             if (known := latencies.get(name)) is not None:
                 together.absorb(known.counts, known.sum_ns)
             latencies[name] = together
-        if host.tally.lost:
-            failures["write", "unknown"] = host.tally.lost
+        if host.tally.unknown:
+            failures["write", "unknown"] = host.tally.unknown
         return Beside(
             version=__version__,
             lane=host.data_lane.kind,
@@ -142,11 +172,40 @@ class HttpOfMember:
 
     def status(self, done: Callable[[bytes], None]) -> None:
         made_s, text = self._status
-        if time.monotonic() - made_s >= FRESH_S:
-            self._host.driver.enter()
-            text = msgspec.json.encode(self._host.status())
-            self._status = (time.monotonic(), text)
-        done(text)
+        if time.monotonic() - made_s < FRESH_S:
+            done(text)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            in_slices(self._loop, counting(self._host.member), self._counted, self._failed)
+
+    def _counted(self, entries: EntriesHeld) -> None:
+        self._host.driver.enter()
+        self._tell_status(msgspec.json.encode(self._host.status(entries)))
+
+    def _failed(self, error: Exception) -> None:
+        self._host.faulty("the status", error)
+        self._tell_status(b"")
+
+    def _tell_status(self, text: bytes) -> None:
+        self._status = (time.monotonic(), text)
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(text)
+
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        if self._cluster is None:
+            from holdfast.runtime.cluster_statuses import ClusterStatuses  # Most members are never asked.
+
+            self._cluster = ClusterStatuses(
+                self._loop,
+                self.threads,
+                self._host.settings,
+                self._host.status,
+                lambda error: self._host.faulty("the status of all members", error),
+            )
+        self._host.driver.enter()
+        self._cluster.ask(self.shown_to_others(login), done)
 
     def soon(self, deed: Callable[[], None]) -> None:
         self._loop.call_soon(deed)

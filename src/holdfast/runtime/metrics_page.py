@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.member import Member
 from holdfast.observe.member_metrics import Beside, Collected, HistogramTold, collecting
 from holdfast.observe.metric_catalogue import METRICS
+from holdfast.runtime.loop_slices import in_slices
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 FRESH_S = 1.0
 """So old what is told may be: all who ask within it get the same."""
-SLICE_S = 0.004
-"""How long is worked in one turn of the loop, at about."""
 SERIES = 100
 """So many values are written between two looks at the clock, at about: a millisecond's work."""
 CLIENT = "prometheus_client"
@@ -36,12 +36,14 @@ class MetricsPage:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        threads: Executor,
         member: Callable[[], Member],
         beside: Callable[[], Beside],
         failed: Callable[[Exception], None],
     ) -> None:
         """`beside`: what the process knows now. `failed` hears of errors."""
         self._loop = loop
+        self._threads = threads
         self._member = member
         self._beside = beside
         self._failed = failed
@@ -69,36 +71,33 @@ class MetricsPage:
             if self._loaded:
                 self._begin()
             else:
-                loading = self._loop.run_in_executor(None, import_module, f"{CLIENT}.openmetrics.exposition")
+                loading = self._loop.run_in_executor(
+                    self._threads, import_module, f"{CLIENT}.openmetrics.exposition"
+                )
                 loading.add_done_callback(self._came)
 
-    def _came(self, _: asyncio.Future[Any]) -> None:
-        self._loaded = True  # Whoever uses it meets what was wrong with it.
+    def _came(self, loading: asyncio.Future[Any]) -> None:
+        if loading.cancelled():
+            return  # The member ends.
+        self._loaded = True
+        loading.exception()  # If there is one, whoever uses it meets it, too.
         self._begin()
 
     def _begin(self) -> None:
-        self._step(self._working_on())
+        in_slices(self._loop, self._working_on(), self._over, self._broken)
 
-    def _step(self, work: Generator[None, None, None]) -> None:
-        """Work for some ms, and go on in the next turn."""
-        ends_s = time.perf_counter() + SLICE_S
-        try:
-            while time.perf_counter() < ends_s:
-                next(work)
-        except StopIteration:
-            self._working = False
-            if self._waiting:
-                self._working = True
-                self._begin()
-            return
-        except Exception as error:  # noqa: BLE001  (it is told, and ends nothing but this)
-            self._working = False
-            self._failed(error)
-            waiting, self._waiting = self._waiting, {}
-            for done in [each for told in waiting.values() for each in told]:
-                done(b"", "")
-            return
-        self._loop.call_soon(self._step, work)
+    def _over(self, _: None) -> None:
+        self._working = False
+        if self._waiting:
+            self._working = True
+            self._begin()
+
+    def _broken(self, error: Exception) -> None:
+        self._working = False
+        self._failed(error)
+        waiting, self._waiting = self._waiting, {}
+        for done in [each for told in waiting.values() for each in told]:
+            done(b"", "")
 
     def _working_on(self) -> Generator[None, None, None]:
         if time.monotonic() - self._made_s >= FRESH_S:

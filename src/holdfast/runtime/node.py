@@ -27,14 +27,12 @@ from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
-from holdfast.observe.map_figures import MemberCount
-from holdfast.observe.status import status_of
+from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.http_door import HttpDoor
-from holdfast.runtime.listening import listen, loop_server, polled_door, secured
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
@@ -42,6 +40,7 @@ from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import PolledDoor, sockets_way
 from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
+from holdfast.runtime.taken_ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.tls import MemberTls
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
@@ -380,10 +379,11 @@ class Node(MemberGrid):
         self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
-        self._http.close()
+        self._http.close_port()
         # The last that clients hear of this member is where its partitions are now.
         self.tell_watchers()
         await self.control.stop()
+        self._http.close()
         self.ended.set()
         for call in list(self.calls):
             if not call.done():
@@ -580,12 +580,12 @@ class Node(MemberGrid):
         """How many there are, by door."""
         return {"clients": len(self._door.connections), "http": self._http.connections}
 
-    def status(self, count: MemberCount | None = None) -> dict[str, object]:
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(self.member, files, self.gauge.figures(), count)
+        told = status_of(self.member, files, self.gauge.figures(), entries)
         return told | {
             "doors": dict(sorted(self.strangers.counts.items())),
             "stalls": self._stalls.figures() if self._stalls is not None else None,

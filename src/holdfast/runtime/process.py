@@ -53,6 +53,8 @@ def room_for_sockets(settings: Settings) -> None:
     limits = settings.limits
     needed = FILES + limits.connections + limits.operator_connections
     needed += (4 if settings.tls.enabled else 2) * limits.half_open_connections + limits.member_connections
+    if settings.http.enabled:
+        needed += settings.http.connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -85,6 +85,8 @@ def places(settings: Settings, count: int) -> list[Place]:
         }
         if member.name:
             own["member.name"] = name
+        if settings.is_given("http.port"):
+            own["http.port"] = settings.http.port and settings.http.port + number
         if settings.persistence.directory:
             own["persistence.directory"] = str(Path(settings.persistence.directory) / f"member-{number + 1}")
         if not settings.is_given("limits.memory_bytes"):

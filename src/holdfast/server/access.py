@@ -377,6 +377,7 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /": ("known",),
     "GET /metrics": ("cluster", "metrics"),
     "GET /status": ("cluster", "status"),
+    "GET /cluster": ("cluster", "status"),
     "POST /orders": ("question",),
     "GET /console": ("open",),
     "GET /console/*": ("open",),

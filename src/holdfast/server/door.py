@@ -185,7 +185,7 @@ class Door:
         self.clock = clock
         self.tally = tally
         self.began_ns = 0
-        """When the first of those was read whose answers leave next; 0: there are none."""
+        """When the first of those was read whose answers leave next, by `clock`."""
         self.strangers = strangers
         self.backlog: ReplicationBacklog = backlog or Backlog(limits)
         self._held: list[ClientConnection] = []
@@ -198,7 +198,8 @@ class Door:
         """Bytes that have come since it was looked how things stand."""
         self.connections: dict[ClientConnection, None] = {}
         """Oldest first."""
-        self._unwritten: list[ClientConnection] = []
+        self.unwritten: list[ClientConnection] = []
+        """Those with answers that leave next."""
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
                 grid,
@@ -297,19 +298,17 @@ class Door:
         Answers of many connections that are written one after the other cost less than answers between reads: a client
         is woken once for several of them, and not by the first before the second is ready.
         """
-        if not self._unwritten:
+        if not self.unwritten:
             self.loop.call_soon(self._write)
-        self._unwritten.append(connection)
+        self.unwritten.append(connection)
 
     def _write(self) -> None:
         self.new_turn()
-        connections, self._unwritten = self._unwritten, []
+        connections, self.unwritten = self.unwritten, []
         for connection in connections:
             connection.write()
-        if self.began_ns:
-            if self.tally is not None:
-                self.tally.close(self.clock, self.began_ns)
-            self.began_ns = 0
+        if self.tally is not None:
+            self.tally.close(self.clock, self.began_ns)
 
     # -- who comes in
 
@@ -542,7 +541,7 @@ class ClientConnection:
     def _serve(self, deed: Callable[[bytes], None], data: bytes) -> None:
         """Let the session work."""
         door, flow = self._door, self._flow
-        if not door.began_ns and door.tally is not None:
+        if door.tally is not None and not door.unwritten:
             door.began_ns = door.clock()
         try:
             self._enter()

@@ -26,6 +26,7 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.logins import Login, LoginDone
 from holdfast.wire import own
@@ -268,9 +269,9 @@ class Grid(Protocol):
         client's.
         """
 
-    def status(self, count: MemberCount | None = None) -> dict[str, object]:
-        """What this member knows of itself and the cluster, as plain data (see observe.status). `count`: of its
-        entries, if they were just counted.
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
+        """What this member knows of itself and the cluster, as plain data (see observe.status). `entries`: if
+        they are counted already.
         """
 
     def count_maps(self, done: Callable[[MemberCount], None]) -> None:

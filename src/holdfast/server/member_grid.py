@@ -278,7 +278,7 @@ class MemberGrid:
         return chosen.reads == "local", chosen.ttl_ms
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
-        self.driver.zone_batch(batch, done)
+        self.driver.zone_batch(batch, self.times.timed_batch(done))
 
     def count_maps(self, done: Callable[[MemberCount], None]) -> None:
         work = counting_maps(self.member)

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast.core.model.operations import Done, Op, Outcome, Request, Status
+from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.observe.latency_histogram import LatencyHistogram
+
+ZONE_BATCH = "zone-batch"
 
 
 def operation_name(op: Op) -> str:
@@ -21,6 +24,7 @@ class OperationTimes:
         """`clock`: in nanoseconds."""
         self._clock = clock
         self._by_op: dict[Op, LatencyHistogram] = {}
+        self._zone_batches = LatencyHistogram()
         self._failed: Counter[tuple[Op, Status]] = Counter()
 
     def timed(self, request: Request, done: Done) -> Done:
@@ -38,9 +42,22 @@ class OperationTimes:
 
         return told
 
+    def timed_batch(self, done: Callable[[ZoneBatchDone], None]) -> Callable[[ZoneBatchDone], None]:
+        """The same of what a read buffer wants of a zone, as one thing."""
+        began_ns, clock = self._clock(), self._clock
+
+        def told(batch: ZoneBatchDone) -> None:
+            self._zone_batches.add(clock() - began_ns)
+            done(batch)
+
+        return told
+
     def latencies(self) -> dict[str, LatencyHistogram]:
-        """By name of the operation."""
-        return {operation_name(op): kept for op, kept in self._by_op.items()}
+        """By name of the operation; `zone-batch`: all that one read buffer wanted of a zone."""
+        found = {operation_name(op): kept for op, kept in self._by_op.items()}
+        if self._zone_batches.count:
+            found[ZONE_BATCH] = self._zone_batches
+        return found
 
     def failures(self) -> dict[tuple[str, str], int]:
         """How many, by name of the operation and what was answered."""

@@ -41,6 +41,7 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, map_replica
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
 from holdfast.server import agreed_questions as agreed
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
@@ -568,7 +569,11 @@ class OwnSession:
                 "counted": {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()},
                 "running": self._grid.running_migrations(),
             }
-            self._say(own.StatusIs(question.id, {**self._grid.status(count), **told}))
+            self._say(
+                own.StatusIs(
+                    question.id, {**self._grid.status(EntriesHeld(count.primary, count.all)), **told}
+                )
+            )
 
         self._grid.count_maps(self._telling("AskStatus", done, question.id))
 

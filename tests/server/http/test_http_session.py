@@ -14,6 +14,7 @@ from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
 from holdfast.core.model.ids import SECOND
+from holdfast.demo.hostile import HTTP, Facts, talk
 from holdfast.errors import Refused
 from holdfast.observe.health import Health
 from holdfast.server import access
@@ -67,6 +68,9 @@ class OneHttpMember:
 
     def status(self, done: Callable[[bytes], None]) -> None:
         done(b'{"state":"member"}')
+
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        done(b"{}")
 
     def soon(self, deed: Callable[[], None]) -> None:
         self.turns.append(deed)
@@ -330,7 +334,7 @@ def test_a_route_needs_what_the_table_says() -> None:
     desk.member.asks_credentials = True
     desk.member.grid.rights = rights("cluster * metrics drain")
     desk.ask(path="/metrics", authorization="Bearer t")
-    desk.member.measured.pop()(b"", "text/plain")
+    desk.member.measured.pop()(b"a 1", "text/plain")
     assert desk.answer()[0] == 200
     desk.ask(path="/status", authorization="Bearer t")
     status, _, told = desk.answer()
@@ -503,6 +507,17 @@ def test_a_head_and_a_body_have_an_end() -> None:
     assert desk.why
 
 
+@pytest.mark.parametrize("method", [b"HEAD", b"GET"])
+def test_a_refusal_of_what_is_not_whole_has_a_body_only_where_one_may_be(method: bytes) -> None:
+    desk = Desk()
+    desk.session.receive(method + b" / HTTP/1.1\r\nhost: a\r\ncontent-length: 999999\r\n\r\n" + b"x" * 60_000)
+    for _ in range(10):
+        desk.session.receive(b"x" * 60_000)
+    head, _, body = bytes(desk.sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413")
+    assert bool(body) is (method == b"GET")
+
+
 @pytest.mark.rule("server/H-1")
 def test_who_sends_more_than_he_is_answered_is_closed() -> None:
     desk = Desk()
@@ -543,7 +558,7 @@ def test_who_does_not_read_is_not_served() -> None:
     desk.ask(path="/metrics")
     desk.ask()
     desk.session.pause()
-    desk.member.measured.pop()(b"", "text/plain")
+    desk.member.measured.pop()(b"a 1", "text/plain")
     desk.answer()
     desk.member.turn()
     assert not desk.sent
@@ -584,6 +599,7 @@ def test_who_ends_his_side_is_answered_first() -> None:
         b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"GET /\x7f\xff HTTP/1.1\r\nhost: a\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/0.9\r\nhost: a\r\n\r\n",
     ],
 )
 def test_what_makes_no_sense_ends_the_connection_alone(said: bytes) -> None:
@@ -607,6 +623,26 @@ def test_expectations_and_connect() -> None:
     assert desk.answer()[0] == 400
     desk.session.receive(b"CONNECT other:443 HTTP/1.1\r\nhost: other:443\r\n\r\n")
     assert desk.sent.startswith(b"HTTP/1.1 404")
+
+
+def test_nothing_that_strangers_say_meets_an_error() -> None:
+    """The same talks as `holdfast fuzz` has, without a network."""
+    for number in range(1000):
+        said = talk(20, number, Facts("dev", 271, ("aa-01",)))
+        if said.door != HTTP:
+            continue
+        desk = Desk()
+        for piece in said.pieces:
+            if not desk.why:
+                desk.session.receive(piece)
+            desk.member.turn()
+            for done in desk.member.measured:
+                done(b"a 1", "text/plain")
+            desk.member.measured.clear()
+        desk.session.receive(b"")
+        desk.session.closed()
+        assert desk.member.grid.faults == []
+        assert desk.member.grid.orders == []
 
 
 def test_an_answer_is_text_for_people() -> None:

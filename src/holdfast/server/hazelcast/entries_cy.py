@@ -149,15 +149,14 @@ class Tally:
     puts: cython.longlong
     removes: cython.longlong
     deletes: cython.longlong
-    lost: cython.longlong
+    _unknown: cython.longlong
     _cells: Any
     _sums: Any
 
     def __init__(self) -> None:
         self.gets = self.looks = self.sets = self.puts = self.removes = self.deletes = 0
         """Since the last time."""
-        self.lost = 0
-        """Writes of which nobody will know."""
+        self._unknown = 0
         if cython.compiled:
             self._cells = bytearray(8 * KINDS * CELLS)
             self._sums = bytearray(8 * KINDS)
@@ -190,7 +189,7 @@ class Tally:
         bucket: cython.int = self._bucket(took_ns)
         for at, count in enumerate(taken):
             if not safe:
-                self.lost += count
+                self._unknown += count
             self._add(WRITTEN + at, count, bucket, took_ns)
 
     @cython.cfunc
@@ -220,6 +219,11 @@ class Tally:
         else:
             self._cells[kind * CELLS + bucket] += count
             self._sums[kind] += count * took_ns
+
+    @property
+    def unknown(self) -> int:
+        """Writes of which nobody will ever know whether they have happened."""
+        return self._unknown
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Of each kind that there was: its name, how many by `bucket_of`, and how long all took together, in ns."""
@@ -831,10 +835,16 @@ def serve_entries(
             if room < 0:
                 break
     if tally is not None:
-        tally.gets += got
-        tally.looks += looked
-        tally.sets += stored
-        tally.puts += swapped
-        tally.removes += removed
-        tally.deletes += deleted
+        if got:
+            tally.gets += got
+        if looked:
+            tally.looks += looked
+        if stored:
+            tally.sets += stored
+        if swapped:
+            tally.puts += swapped
+        if removed:
+            tally.removes += removed
+        if deleted:
+            tally.deletes += deleted
     return at

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 
+from holdfast.server.logins import Login
 from holdfast.server.rights import Rights
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -104,7 +107,7 @@ class Responder(Protocol):
         """Answer with status 200, and what will be sent. Over when either side ends it."""
 
 
-Handler = Callable[[HttpRequest, Responder], None]
+RouteHandler = Callable[[HttpRequest, Responder], None]
 """Serves one request. It returns at once: what takes long is done in turns, or by somebody else. A BadRequest that it
 raises is answered with status 400, an error of `holdfast.errors` with 409; any other is told to the log, and answered
 with 500.
@@ -118,3 +121,22 @@ def event(name: str, content: object) -> bytes:
 
 COMMENT: Final = b":\n\n"
 """Is no event: sent now and again, it shows that somebody is there."""
+
+
+def login_of(header: str, peer: str) -> Login | None:
+    """What an Authorization header says; None: nothing that is known. `peer`: the address that it comes from."""
+    scheme, _, rest = header.partition(" ")
+    rest = rest.strip()
+    match scheme.lower():
+        case "bearer":
+            return Login(token=rest.encode(), address=peer)
+        case "basic":
+            try:
+                name, colon, password = b64decode(rest, validate=True).decode().partition(":")
+            except (binascii.Error, UnicodeDecodeError):
+                return None
+            if not colon:
+                return None
+            return Login(username=name, password=password, address=peer)
+        case _:
+            return None

@@ -12,9 +12,8 @@ once keeps nobody else waiting. Whatever is wrong with what comes ends this conn
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -31,39 +30,22 @@ from holdfast.server.http.http_messages import (
     HttpAnswer,
     HttpRequest,
     Stream,
+    login_of,
     text_answer,
 )
 from holdfast.server.http.routes import HttpMember, Route, Routes
-from holdfast.server.logins import Login, LoginAnswer
+from holdfast.server.logins import LoginAnswer
 from holdfast.server.rights import EVERYTHING, Rights
 
 HEAD_BYTES: Final = 16 * 1024
 BODY_BYTES: Final = 256 * 1024
 EARLY_BYTES: Final = 64 * 1024
+VERSIONS: Final = (b"1.0", b"1.1")
 WHOLE_NS: Final = 10 * SECOND
 IDLE_NS: Final = 120 * SECOND
 UNREAD_NS: Final = 30 * SECOND
 NOBODY: Final = Rights()
 """Whose rights the requests to open routes have: these ask nothing of them."""
-
-
-def login_of(header: str, peer: str) -> Login | None:
-    """What an Authorization header says; None: nothing that is known. `peer`: the address that it comes from."""
-    scheme, _, rest = header.partition(" ")
-    rest = rest.strip()
-    match scheme.lower():
-        case "bearer":
-            return Login(token=rest.encode(), address=peer)
-        case "basic":
-            try:
-                name, colon, password = b64decode(rest, validate=True).decode().partition(":")
-            except (binascii.Error, UnicodeDecodeError):
-                return None
-            if not colon:
-                return None
-            return Login(username=name, password=password, address=peer)
-        case _:
-            return None
 
 
 class HttpSession:
@@ -142,6 +124,9 @@ class HttpSession:
                 event = self._http.next_event()
                 match event:
                     case h11.Request():
+                        if event.http_version not in VERSIONS:
+                            self._refuse(505, "this door speaks HTTP/1.1")
+                            return
                         self._begins(event)
                     case h11.Data():
                         self._size += len(event.data)
@@ -281,7 +266,7 @@ class HttpSession:
             return
         headers = {**HEADERS, "content-type": answer.kind, **answer.headers}
         headers["content-length"] = str(len(answer.body))
-        data = self._http.send(h11.Response(status_code=answer.status, headers=list(headers.items())))
+        data = self._http.send(_head(answer.status, headers))
         if not exchange.head_only:
             data = (data or b"") + (self._http.send(h11.Data(data=answer.body)) or b"")
         self._put((data or b"") + (self._http.send(h11.EndOfMessage()) or b""))
@@ -292,7 +277,7 @@ class HttpSession:
         if self._over or exchange is not self._exchange:
             return
         headers = {**HEADERS, "content-type": kind, **more}
-        self._put(self._http.send(h11.Response(status_code=200, headers=list(headers.items()))))
+        self._put(self._http.send(_head(200, headers)))
 
     def write_more(self, exchange: Exchange, data: bytes) -> None:
         """More of such an answer."""
@@ -315,8 +300,12 @@ class HttpSession:
             answer = text_answer(status, why)
             headers = {**HEADERS, "content-type": answer.kind, "connection": "close"}
             headers["content-length"] = str(len(answer.body))
-            said = self._http.send(h11.Response(status_code=status, headers=list(headers.items()))) or b""
-            self._put(said + (self._http.send(h11.Data(data=answer.body)) or b""))
+            said = self._http.send(_head(status, headers)) or b""
+            try:
+                said += self._http.send(h11.Data(data=answer.body)) or b""
+            except h11.LocalProtocolError:
+                pass  # It was HEAD, of which nobody had come to know.
+            self._put(said)
         self._end(why)
 
     def _put(self, data: bytes | None) -> None:
@@ -377,6 +366,10 @@ class HttpSession:
         self._body = []
         if exchange is not None:
             exchange.lose()
+
+
+def _head(status: int, headers: Mapping[str, str]) -> h11.Response:
+    return h11.Response(status_code=status, headers=list(headers.items()), reason=HTTPStatus(status).phrase)
 
 
 def _countable(query: str) -> bool:

@@ -13,6 +13,7 @@ from holdfast.server.http.http_messages import (
     HttpRequest,
     Responder,
     json_answer,
+    login_of,
     text_answer,
 )
 from holdfast.server.http.routes import HttpMember, Route
@@ -21,6 +22,15 @@ from holdfast.wire import own
 
 STATUS_OF = {own.Fate.DONE: 200, own.Fate.STANDS: 202, own.Fate.REFUSED: 409}
 """What an order's end is as a status of HTTP."""
+
+
+def _told(body: bytes, kind: str) -> HttpAnswer:
+    """What was asked of the member; nothing: an error has kept it from that."""
+    return (
+        HttpAnswer(200, body, kind)
+        if body
+        else text_answer(500, "an error inside this member: its log has it")
+    )
 
 
 class MemberRoutes:
@@ -37,13 +47,14 @@ class MemberRoutes:
             Route("GET", "/health/ready", self.ready),
             Route("GET", "/metrics", self.metrics),
             Route("GET", "/status", self.status),
+            Route("GET", "/cluster", self.cluster),
             Route("POST", "/orders", self.order),
         ]
 
     def index(self, request: HttpRequest, responder: Responder) -> None:
         """What there is."""
         responder.answer(
-            text_answer(200, "A member of Holdfast: /health/live /health/ready /metrics /status")
+            text_answer(200, "A member of Holdfast: /health/live /health/ready /metrics /status /cluster")
         )
 
     def live(self, request: HttpRequest, responder: Responder) -> None:
@@ -60,17 +71,17 @@ class MemberRoutes:
     def metrics(self, request: HttpRequest, responder: Responder) -> None:
         """What is measured, for Prometheus."""
         self._member.metrics(
-            request.headers.get("accept", ""),
-            lambda body, kind: responder.answer(
-                HttpAnswer(200, body, kind)
-                if kind
-                else text_answer(500, "an error: the log of the member has it")
-            ),
+            request.headers.get("accept", ""), lambda body, kind: responder.answer(_told(body, kind))
         )
 
     def status(self, request: HttpRequest, responder: Responder) -> None:
         """What the member knows, as JSON (`observe.status`)."""
-        self._member.status(lambda body: responder.answer(HttpAnswer(200, body, JSON)))
+        self._member.status(lambda body: responder.answer(_told(body, JSON)))
+
+    def cluster(self, request: HttpRequest, responder: Responder) -> None:
+        """What all members know, as JSON: each is asked, with the same credentials."""
+        login = login_of(request.headers.get("authorization", ""), request.peer)
+        self._member.cluster(login, lambda body: responder.answer(_told(body, JSON)))
 
     def order(self, request: HttpRequest, responder: Responder) -> None:
         """An order of an operator to this member, `{"want": "leave"}`: answered when it is so, or will not be."""

@@ -2,10 +2,10 @@
 
 To add a route:
 
-1. Write a handler: a function of the request and a responder (`http_messages.Handler`), in a module of its own beside
-   `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the responder:
-   with `json_answer(...)` or another `HttpAnswer` at once or later, or with `responder.stream()`, to which events are
-   sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
+1. Write a handler: a function of the request and a responder (`http_messages.RouteHandler`), in a module of its own
+   beside `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the
+   responder: with `json_answer(...)` or another `HttpAnswer` at once or later, or with `responder.stream()`, to which
+   events are sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
    (`HttpMember.soon`).
 2. Make it a `Route`, in a function of that module that answers a list of these, and add that list where `Routes` are
    made (`runtime/http_door.py`). A path is matched as a whole; one that ends in `/*` serves all that begin so.
@@ -26,7 +26,7 @@ from typing import Protocol
 
 from holdfast.observe.health import Health
 from holdfast.server.grid import Grid
-from holdfast.server.http.http_messages import Handler
+from holdfast.server.http.http_messages import RouteHandler
 from holdfast.server.logins import Login, LoginDone
 
 
@@ -53,11 +53,15 @@ class HttpMember(Protocol):
 
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
         """What is measured of this member, as text for Prometheus, with its content type; `done` is told, perhaps
-        later. `accept`: the header of who asks.
+        later: nothing, if an error has kept it from that, and so it is with the next two. `accept`: the header of who
+        asks.
         """
 
     def status(self, done: Callable[[bytes], None]) -> None:
         """`Grid.status` as JSON; a moment old, if several ask; `done` is told, perhaps later."""
+
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        """What all members say of themselves, as JSON; they are shown these credentials. `done` is told later."""
 
     def soon(self, deed: Callable[[], None]) -> None:
         """Do this in the next turn of the loop. It raises nothing."""
@@ -70,7 +74,7 @@ class Route:
     method: str
     """GET or POST."""
     path: str
-    handler: Handler
+    handler: RouteHandler
 
     @property
     def name(self) -> str:

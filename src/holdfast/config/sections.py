@@ -1,0 +1,36 @@
+"""What sections of the configuration are made of: their form, and kinds of values that several have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Text = Annotated[str, Meta(max_length=256)]
+Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
+Secrets = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=2, extra={"secret": True})]
+"""One, or two while it is being changed: the one that goes and the one that comes."""
+Names = Annotated[list[Text], Meta(max_length=256)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the TOML file. Its keys are the annotated fields."""
+
+
+def _is_secret(kind: Any) -> bool:
+    return any((meta.extra or {}).get("secret") for meta in get_args(kind) if isinstance(meta, Meta))
+
+
+class SecretiveSection(Section, frozen=True, kw_only=True):
+    """A table with secrets, which are never shown."""
+
+    def __repr__(self) -> str:
+        kinds = get_type_hints(type(self), include_extras=True)
+        values = {field: getattr(self, field) for field in self.__struct_fields__}
+        shown = [
+            f"{name}={'***' if value and _is_secret(kinds[name]) else repr(value)}"
+            for name, value in values.items()
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"

@@ -1,0 +1,132 @@
+"""What all members say of themselves, asked for through one of them: a browser can ask no other.
+
+The others are asked at their doors for clients, in threads, with the credentials of who asks here. What was told is
+kept for a moment; who asks meanwhile waits for the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from holdfast.client.blocking import Client
+from holdfast.config import Settings
+from holdfast.config.client_tls import ClientTls
+from holdfast.errors import HoldfastError
+from holdfast.server.logins import Login
+
+FRESH_S = 2.0
+"""So old what is told may be."""
+ANSWER_S = 3.0
+"""How long one member may take."""
+AT_A_TIME = 16
+ASKERS_MAX = 8
+"""So many different credentials are remembered."""
+
+Told = Callable[[bytes], None]
+Key = tuple[str | None, str | None, bytes | None]
+
+
+class ClusterStatuses:
+    """Of one member."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+        settings: Settings,
+        own: Callable[[], dict[str, Any]],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`own`: the status of this member. `failed` hears of errors."""
+        self._loop = loop
+        self._threads = threads
+        self._own = own
+        self._failed = failed
+        self._tls = tls_to_members(settings)
+        self._kept: dict[Key, tuple[float, bytes]] = {}
+        self._waiting: dict[Key, list[Told]] = {}
+
+    def ask(self, login: Login | None, done: Told) -> None:
+        """Tell them as JSON. `login`: what the others are shown; None: nothing."""
+        key = (login.username, login.password, login.token) if login is not None else (None, None, None)
+        made_s, text = self._kept.get(key, (0.0, b""))
+        if text and time.monotonic() - made_s < FRESH_S:
+            done(text)
+            return
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            asking = self._loop.run_in_executor(self._threads, self._gather, self._own(), key)
+            asking.add_done_callback(lambda asked: self._came(key, asked))
+
+    def _came(self, key: Key, asked: asyncio.Future[bytes]) -> None:
+        waiting = self._waiting.pop(key)
+        if asked.cancelled():
+            return
+        error = asked.exception()
+        if error is not None:
+            self._failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            text = b""
+        else:
+            text = asked.result()
+            self._kept.pop(key, None)
+            if len(self._kept) >= ASKERS_MAX:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[key] = (time.monotonic(), text)
+        for done in waiting:
+            done(text)
+
+    def _gather(self, seen: dict[str, Any], key: Key) -> bytes:
+        """In a thread: ask the others."""
+
+        def one(member: dict[str, Any]) -> dict[str, Any]:
+            if member["uuid"] == seen["uuid"]:
+                return {**member, "status": seen, "error": None}
+            username, password, token = key
+            address = f"{member['host']}:{member['client_port']}"
+            try:
+                with Client(
+                    address,
+                    username=username,
+                    password=password,
+                    token=token,
+                    timeout_s=ANSWER_S,
+                    operates=True,
+                    tls=self._tls,
+                ) as client:
+                    return {**member, "status": client.status(), "error": None}
+            except (HoldfastError, OSError) as error:
+                return {**member, "status": None, "error": str(error)}
+
+        with ThreadPoolExecutor(AT_A_TIME) as threads:
+            members = list(threads.map(one, seen["members"]))
+        why = next((f"{each['name']} does not answer" for each in members if each["status"] is None), "")
+        why = why or next(
+            (each["status"]["why_unsafe"] for each in members if not each["status"]["safe"]), ""
+        )
+        whole = {
+            name: seen[name]
+            for name in ("cluster", "cluster_id", "master", "cluster_state", "ending", "table")
+        }
+        return msgspec.json.encode({**whole, "safe": not why, "why_unsafe": why, "members": members})
+
+
+def tls_to_members(settings: Settings) -> ClientTls | None:
+    """How this member speaks TLS as a client of the others: it trusts whom it trusts as members."""
+    tls = settings.tls
+    if not tls.enabled:
+        return None
+    return ClientTls(
+        tls.ca,
+        tls.member_certificate or tls.certificate,
+        (tls.member_key if tls.member_certificate else tls.key) or None,
+        tls.key_password or None,
+        tls.verify_host,
+        tls.minimum_version,
+    )

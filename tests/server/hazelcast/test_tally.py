@@ -1,0 +1,76 @@
+"""What the data lane has served is counted, by kind and by how long it took: plain and compiled alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.server.hazelcast.one_member import OneMemberGrid
+from tests.server.hazelcast.test_lane_ways import KEYS, LONGEST, VALUES, request
+
+from holdfast.observe.latency_histogram import LatencyHistogram
+from holdfast.runtime.data_lane import DataLane, data_lane
+from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, Tally
+
+WAYS = {"plain": data_lane("python"), data_lane().kind: data_lane()}
+KINDS = {"get": GET, "contains-key": CONTAINS_KEY, "set": SET, "put": PUT, "remove": REMOVE, "delete": DELETE}
+
+
+def serve(way: DataLane, tally: Tally, *kinds: int) -> int:
+    """Let the lane serve requests of these kinds; answers how far it came."""
+    data = b"".join(
+        request(kind, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=-1, word=0, number=1) for kind in kinds
+    )
+    lane = OneMemberGrid().lane
+    return way.serve(data, 0, lane, {b"m": "m"}, bytearray(), bytearray(), LONGEST, 1 << 30, tally)
+
+
+def counted(tally: Tally) -> dict[str, tuple[int, int]]:
+    """By kind: how many, and how long all took."""
+    return {name: (sum(counts), took_ns) for name, counts, took_ns in tally.figures()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=20))
+def test_each_operation_is_counted_once(way: str, kinds: list[str]) -> None:
+    tally = WAYS[way].tally()
+    serve(WAYS[way], tally, *(KINDS[kind] for kind in kinds))
+    tally.close(lambda: 7000, 2000)
+    assert counted(tally) == {kind: (kinds.count(kind), 5000 * kinds.count(kind)) for kind in kinds}
+    tally.close(lambda: 9000, 2000)
+    assert sum(count for count, _ in counted(tally).values()) == len(kinds)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_left_to_the_general_way_is_not(way: str) -> None:
+    tally = WAYS[way].tally()
+    replace = 0x010400
+    assert serve(WAYS[way], tally, GET, replace, GET) > 0
+    tally.close(lambda: 0, 0)
+    assert counted(tally) == {"get": (1, 0)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(times=st.lists(st.integers(0, 2**40), max_size=20))
+def test_in_the_buckets_of_a_histogram(way: str, times: list[int]) -> None:
+    tally, kept = WAYS[way].tally(), LatencyHistogram()
+    for took_ns in times:
+        serve(WAYS[way], tally, GET, GET)
+        tally.close(lambda took_ns=took_ns: took_ns + 5, 5)  # type: ignore[misc]
+        kept.add(took_ns, 2)
+    assert tally.figures() == ([("get", kept.counts, kept.sum_ns)] if times else [])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> None:
+    tally = WAYS[way].tally()
+    serve(WAYS[way], tally, GET, GET, SET, SET, SET, DELETE)
+    taken = tally.take_writes()
+    tally.close(lambda: 2000, 0)
+    assert counted(tally) == {"get": (2, 4000)}
+    tally.settle(taken, 10_000_000, True)
+    assert counted(tally) == {"get": (2, 4000), "set": (3, 30_000_000), "delete": (1, 10_000_000)}
+    assert tally.unknown == 0
+    serve(WAYS[way], tally, PUT, PUT)
+    tally.settle(tally.take_writes(), 5, False)
+    assert tally.unknown == 2
