@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CONFIG = "[maps.default]\nbackups = 1\n[http]\nport = 0\n"
 MAPS = {"flights": 12_000, "orders": 6_400, "customers": 1_900, "carts": 740, "sessions": 320, "prices": 88}
-WIDE = {"width": 1180, "height": 860}
+WIDE = {"width": 1180, "height": 900}
 BYTES_MAX = 150_000
 
 

@@ -141,6 +141,7 @@ def test_each_view_has_content(tab: Callable[..., Tab]) -> None:
     page.get_by_role("link", name="Slow operations").click()
     page.get_by_role("heading", name="Slow operations").wait_for()
     page.get_by_role("link", name="Events").click()
+    page.get_by_label("Which events").select_option("notable")
     page.get_by_text(re.compile("m3 (has joined|is here)")).first.wait_for()
     page.get_by_role("link", name="Entry").click()
     page.get_by_label("Map").fill("open-texts")

@@ -113,7 +113,7 @@ export class Rows {
     this.none.hidden = rows.length > 0;
     this.none.textContent = this.rows.length ? "Nothing fits the filter." : this.empty;
     this.table.hidden = !rows.length;
-    this.tools.hidden = !this.rows.length && !this.extra.childElementCount;
+    this.tools.hidden = (this.search.hidden || !this.rows.length) && !this.extra.childElementCount;
     this.pages.hidden = rows.length <= this.size && this.rows.length <= this.size;
     this.back.disabled = this.page === 0;
     this.next.disabled = this.page === last;

@@ -314,16 +314,17 @@ export class OwnershipNow {
     const count = Math.max(1, this.rows.length);
     this.size = Math.max(3, Math.min(22, Math.floor(Math.sqrt(width * 240 / count))));
     this.columns = Math.max(1, Math.floor(width / this.size));
-    return Math.ceil(count / this.columns) * this.size + 2;
+    this.size = width / this.columns;
+    return Math.ceil(Math.ceil(count / this.columns) * this.size);
   }
 
   draw(pen, width, height, colour) {
     const gap = this.size > 7 ? 2 : this.size > 4 ? 1 : 0;
     this.rows.forEach((row, partition) => {
       const place = this.only < 0 ? 0 : row.indexOf(this.only);
-      const x = (partition % this.columns) * this.size;
-      const y = Math.floor(partition / this.columns) * this.size;
-      const side = this.size - gap;
+      const x = Math.round((partition % this.columns) * this.size);
+      const y = Math.round(Math.floor(partition / this.columns) * this.size);
+      const side = Math.floor(this.size) - gap;
       pen.globalAlpha = this.only < 0 || place === 0 ? 1 : place > 0 ? 0.45 : 0.1;
       pen.fillStyle = colour(colourName(this.only < 0 ? row[0] ?? -1 : place < 0 ? row[0] ?? -1 : this.only));
       pen.fillRect(x, y, side, side);
