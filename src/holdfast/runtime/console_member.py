@@ -34,7 +34,7 @@ from holdfast.server.logins import Login
 from holdfast.wire import own
 
 LOOK_S: Final = 1.0
-"""How often it is looked for what nobody tells: suspicions, full disks, slow operations."""
+"""How often it is looked for what nobody tells: suspicions, full disks."""
 BEATS: Final = 15
 """After so many looks pages are told that somebody is there."""
 ORDERS_AT_A_TIME: Final = 8
@@ -77,8 +77,6 @@ class ConsoleOfMember:
         self._ends: list[Callable[[], object]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looks = 0
-        self._slow = 0
-        """How many operations were slow when it was looked last."""
 
     # -- what has happened
 
