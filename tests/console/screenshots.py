@@ -5,6 +5,8 @@ and the report of a real run of the demo (`--no-demo` leaves that out, `--report
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,7 +18,6 @@ from tests.console.browser import PHONE, Tab, chromium
 
 from holdfast.client.blocking import Client
 from holdfast.demo.local_cluster import LocalCluster
-from holdfast.demo.main_job import main as demo
 from holdfast.wire.values import to_stored
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def main() -> None:
             report(browser, chosen.report)
     if chosen.report is None and not chosen.no_demo:
         with tempfile.TemporaryDirectory(prefix="holdfast-pictures-") as folder:
-            assert demo(rows=20_000, out=folder) == 0
+            holdfast = Path(sys.executable).with_name("holdfast")
+            subprocess.run([holdfast, "demo", "--rows", "20000", "--out", folder], check=True)
             with chromium() as browser:
                 report(browser, Path(folder) / "report.html")
 

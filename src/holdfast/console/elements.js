@@ -55,7 +55,7 @@ export class Rows {
   heads() {
     this.head.replaceChildren(...this.columns.map((column) => {
       const sorted = this.sort === column.title ? (this.down ? "descending" : "ascending") : null;
-      const button = make("button", { type: "button", "aria-sort": sorted, onclick: () => this.by(column) },
+      const button = make("button", { type: "button", onclick: () => this.by(column) },
         column.title, sorted ? (this.down ? " ↓" : " ↑") : "");
       return make(`th${column.number ? ".number" : ""}`, { scope: "col", "aria-sort": sorted }, column.value ? button : column.title);
     }));

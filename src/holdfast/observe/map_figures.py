@@ -1,6 +1,6 @@
 """How large each map is on one member, and how often it has changed: counted in slices, for there may be many.
 
-- observe/F-1: Between two slices at most `COPIES` maps in partitions are looked at, which takes some ms.
+- observe/F-1: Between two slices at most `COPIES` maps in partitions are looked at, which takes a ms or two.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 
 from holdfast.core.member import Member
 
-COPIES: Final = 4000
+COPIES: Final = 500
 """Maps in partitions that are looked at in one slice."""
-SAMPLES, SAMPLED_COPIES = 4, 16
+SAMPLES, SAMPLED_COPIES = 4, 6
 """Entries of so many copies of a map, and of each so many, tell how large those of the map are."""
 
 
