@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.config import load
 from holdfast.config.client_tls import ClientTls
 from holdfast.config.users import users_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.demo.hostile import Facts
 from holdfast.demo.rule_oracle import (
     BOX,
     CONFIG,
@@ -18,16 +20,19 @@ from holdfast.demo.rule_oracle import (
     RESERVED,
     SHELF,
     VAULT,
+    Guest,
     fuzz_rules,
     why_wrong,
     why_wrong_answer,
 )
+from holdfast.errors import HoldfastError
 from holdfast.server.access import why_not_call
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.layouts import Call
 from holdfast.server.hazelcast.names import NAMES, name_of
 from holdfast.server.hazelcast.objects import MAP_SERVICE
 from holdfast.server.rights import Rights
+from holdfast.wire import hazelcast_frames as hz
 from holdfast.wire import own
 
 NUMBERS = {name: kind for kind, name in NAMES.items()}
@@ -92,6 +97,28 @@ def test_the_table_and_the_judge_are_of_one_mind(kind: int) -> None:
         call.proxies = [(of, MAP_SERVICE)] if "proxies" in carried else []
         why = why_not_call(guest, call)
         assert why_wrong(call, 64 if why else None) == "", f"{name_of(kind)} of {of}: {why or 'permitted'}"
+
+
+def test_each_request_that_is_said_can_be_understood() -> None:
+    """One that is always broken ends its connection, and the rules are never asked."""
+    guest = Guest(random.Random(1), Facts("ruled", 271, ()), rough=False)
+    broken = []
+    for kind in MESSAGES:
+        said = [guest.numbered(number, kind) for number in range(60)]
+        understood = [
+            data for data in said if hz.REQUEST.unpack_from(data)[2] == kind and _decodes(kind, data)
+        ]
+        if len(understood) < 20:
+            broken.append(name_of(kind))
+    assert broken == []
+
+
+def _decodes(kind: int, data: bytes) -> bool:
+    try:
+        MESSAGES[kind].layout.decode(data, 0, len(data))
+    except HoldfastError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("secured", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["TLS", "plain"])

@@ -67,6 +67,8 @@ Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in 
 * Maps that live in a zone have no near caches: see [zones.md](zones.md).
 * The Go client forgets a request now and then that is under way when its connection breaks, and waits for an answer
   until the deadline of its context: give each call one. What such a call has done is unknown.
+* The Go client, where it speaks with one member alone (`Unisocket`), makes its listeners anew with no other one: after
+  that member has gone they hear nothing. Smart clients go on hearing.
 * The clients for .NET and C++ speak the same protocol, but no program here uses them.
 """
 

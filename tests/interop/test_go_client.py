@@ -96,7 +96,8 @@ def test_members_are_killed_and_drained(*, unisocket: bool) -> None:
         seen = finish(writing, "stop\n")["seen"]
     assert seen["acknowledged"] > 500
     assert seen["wrong"] == []
-    assert seen["heard"] == 97 + 50
+    # Where it speaks with one member alone, this client tells the next one of no listener (docs/compatibility.md).
+    assert unisocket or seen["heard"] == 97 + 50
     killed, *drained = seen["errors"]
     assert killed <= 3, seen["failures"]
     assert sum(drained) <= 2, "those that the client has forgotten"

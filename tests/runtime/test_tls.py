@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,10 +26,11 @@ from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
 from holdfast.config import TlsSettings
 from holdfast.config.client_tls import ClientTls
+from holdfast.core.model.operations import Op, Request
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Refused
 from holdfast.runtime.tls import MemberTls
-from holdfast.wire import doors
+from holdfast.wire import doors, own
 
 KEY = b"a key of the map"
 
@@ -274,6 +276,52 @@ def test_records_that_are_none_end_their_connection_alone(grid: LocalCluster, ke
             raw.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
             rest(raw)
     with Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
+        assert client.status()["safe"]
+
+
+def test_small_records_are_no_harm_and_hollow_ones_end_their_connection(
+    grid: LocalCluster, keys: Keys
+) -> None:
+    context = ssl.create_default_context(cafile=keys.ours.file)
+    address = grid.alive[0].client_address
+    hello = own.PREAMBLE + own.frame(own.Hello(1, own.VERSION, "dev", "", ""))
+    with secured(address, context) as there:
+        for at in range(len(hello)):
+            there.sendall(hello[at : at + 1])
+        assert there.recv(1)  # It is let in.
+    with secured(address, context) as there:
+        there.sendall(
+            hello + own.frame(own.Execute(2, Request(Op.SET, "m", [0, b"k", b"v" * 10_000])))[:5000]
+        )
+        for _ in range(1_000_000):
+            try:
+                there.sendall(b"v")
+            except OSError:
+                break
+        else:
+            pytest.fail("a million records of one byte were taken")
+    log = grid.alive[0].log.read_text()
+    assert log.count("its records hold next to nothing") == 1
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes new keys on demand, and is not there")
+def test_new_keys_again_and_again_end_their_connection(grid: LocalCluster, keys: Keys) -> None:
+    one = grid.alive[1]
+    flood = subprocess.Popen(
+        ["openssl", "s_client", "-connect", one.client_address, "-CAfile", keys.ours.file],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+    )
+    assert flood.stdin is not None
+    with suppress(BrokenPipeError):
+        for _ in range(2_000_000):
+            flood.stdin.write(b"k\n")
+    flood.wait(30)
+    flood.stdin.close()
+    assert "its records hold next to nothing" in one.log.read_text()
+    with Client(one.client_address, tls=ClientTls(keys.ours.file)) as client:
         assert client.status()["safe"]
 
 

@@ -435,6 +435,9 @@ class Liar:
             return [
                 hz.frame(b"".join(struct.pack("<i", self.draw.choice((-1, 0, 7, 2**31 - 1))) for _ in "ab"))
             ]
+        if name == "names":
+            texts = [self.text_frame(self.text("names")) for _ in range(self.draw.choice((0, 1, 2, 9)))]
+            return [hz.BEGIN, *texts, hz.END]
         if name == "proxies":
             texts = [
                 self.text_frame(self.draw.choice((self.text("name"), "hz:impl:mapService"))) for _ in range(4)

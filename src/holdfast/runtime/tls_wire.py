@@ -5,6 +5,10 @@ certificate; and nobody is shown what a connection begins with that has no TLS. 
 
 Until the handshake has ended a connection has one of `limits.half_open_connections` places: for one more the oldest of
 the address with the most is closed.
+
+Records cost their receiver the same whether they carry much or nothing, and new keys cost it more. So whoever sends
+records with next to nothing in them is disconnected; what has come is handed on as one piece, however many records it
+was.
 """
 
 from __future__ import annotations
@@ -28,6 +32,10 @@ RECORD_TYPE = doors.TLS[:1]
 WITHOUT = "connections without TLS"
 FAILED = "TLS handshakes that failed"
 BROKEN = "TLS connections that broke"
+HOLLOW = "TLS connections whose records held next to nothing"
+HOLLOW_BYTES = 64 * 1024
+"""So much more than what it carries may come on a connection beyond as much again: a small record is 22 bytes more than
+its content, and the smallest message of a client is as long."""
 
 log = logging.getLogger("holdfast")
 
@@ -54,6 +62,8 @@ class TlsDoor:
         self.name = name
         self.handshake_s = handshake_s
         self._half_open: Quota[TlsWire] = Quota(handshakes)
+        self.room = memoryview(bytearray(READ_BYTES))
+        """Where what comes is put together for who has no room of his own."""
 
     def __call__(self) -> TlsWire:
         """For a connection that was taken."""
@@ -90,6 +100,8 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         self._plain: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._told = self._paused = self._ended = self._resuming = False
+        self._came_bytes = self._given_bytes = 0
+        """Since the handshake: what has come, and what was in it."""
         self.peer = ""
         """The address that it comes from."""
 
@@ -111,6 +123,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         if self._behind is None:
             self._shake_hands()
         else:
+            self._came_bytes += len(data)
             self._read()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -204,32 +217,54 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         try:
             while not (self._paused or self._ended) and self._give():
                 pass
-        except ssl.SSLWantReadError:
-            pass
         except ssl.SSLError as error:
             self._door.strangers.tell(BROKEN, "a TLS connection of %s broke: %s", self.peer, error)
+            self._end()
+            return
+        if self._came_bytes - self._came.pending > 2 * self._given_bytes + HOLLOW_BYTES:
+            self._door.strangers.tell(
+                HOLLOW, "a TLS connection of %s ends: its records hold next to nothing", self.peer
+            )
             self._end()
             return
         self._flush()  # TLS itself may have something to say.
 
     def _give(self) -> bool:
-        """Some of it; answers whether there may be more. Raises SSLError."""
-        tls, behind = self._tls, self._behind
-        assert tls is not None, "it has begun"
+        """A room full of it; answers whether there may be more. Raises SSLError."""
+        behind = self._behind
         if isinstance(behind, asyncio.BufferedProtocol):
-            room = cast("bytearray", behind.get_buffer(-1))
-            size = cast("int", tls.read(len(room), room))
+            room = memoryview(cast("bytearray", behind.get_buffer(-1)))
+            size, ended = self._fill(room)
             if size:
                 behind.buffer_updated(size)
-            given = bool(size)
         else:
-            data = tls.read(READ_BYTES)
-            if data:
-                cast("asyncio.Protocol", behind).data_received(data)
-            given = bool(data)
-        if not given:
+            room = self._door.room
+            size, ended = self._fill(room)
+            if size:
+                cast("asyncio.Protocol", behind).data_received(bytes(room[:size]))
+        self._given_bytes += size
+        if ended:
             self.close()
-        return given
+        return size == len(room) and not ended
+
+    def _fill(self, room: memoryview) -> tuple[int, bool]:
+        """Bytes that were put there, and whether the other side has ended. Raises SSLError when there were none."""
+        assert self._tls is not None, "it has begun"
+        size = 0
+        try:
+            while size < len(room):
+                more = cast("int", self._tls.read(len(room) - size, cast("bytearray", room[size:])))
+                if not more:
+                    return size, True
+                size += more
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            if not size:
+                raise
+            # What came before it is good; the next look finds the same again.
+            self._loop.call_soon(self._go_on)
+        return size, False
 
     def _flush(self) -> None:
         if self._leaves.pending and not self._plain.is_closing():
