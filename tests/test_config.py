@@ -443,3 +443,17 @@ def test_the_roles_of_the_documentation_can_be_used() -> None:
     text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
     (roles,) = re.findall(r"### Roles to begin with\n\n```toml\n(.*?)```", text, flags=re.DOTALL)
     assert len(load(f"[users.a]\nroles = ['operator']\n{roles}").roles) == 6
+
+
+def test_what_came_later_is_told_only_where_it_is_not_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older members do not know it: builds can be mixed as long as nobody uses it."""
+    before = load().shared()
+    later = frozenset({"maps.backups", "partitions.lost", "services.backups"})
+    monkeypatch.setattr("holdfast.config.sharing.LATER", later)
+    told = load().shared()
+    assert before.keys() - told.keys() == {"maps.default.backups", "partitions.lost"}
+    assert disagreement(told, load().shared()) is None
+    used = load("[maps.default]\nbackups = 2\n[partitions]\nlost = 'accept'").shared()
+    assert used["maps.default.backups"] == "2"
+    assert used["partitions.lost"] == "accept"
+    assert "maps.default.backups is not configured here and 2 there" in str(disagreement(told, used))

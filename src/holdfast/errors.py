@@ -127,6 +127,10 @@ class ProtocolError(HoldfastError):
     """Bytes that break the protocol. The connection they came from is closed, and nothing else."""
 
 
+class UnknownMessage(ProtocolError):
+    """A message of a kind that this Holdfast does not know: it is from a newer one, or none."""
+
+
 class InvariantBroken(HoldfastError):
     """A promise of the code to itself is broken: a bug in Holdfast. The member stops rather than guess."""
 
@@ -137,6 +141,10 @@ class CounterBroken(InvariantBroken):
 
 class JournalBroken(HoldfastError):
     """The journal cannot be written (a failed write or fsync), or its files cannot be believed. The member stops."""
+
+
+class NewerFiles(JournalBroken):
+    """Files are sound, but of a format or a feature level that this Holdfast does not know. Nothing was changed."""
 
 
 def raise_worst(told: Sequence[object]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,9 @@ import pytest
 from tests.runtime.certificates import HOST, Authority, Shown
 from tests.runtime.test_member import cluster, member, run
 
+from holdfast.core.model.ids import Address
+from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
+from holdfast.runtime import node
 from holdfast.runtime.greetings import (
     CONNECTS,
     IS_CONNECTED_TO,
@@ -26,8 +30,11 @@ from holdfast.runtime.greetings import (
     opening_of,
     proof_of,
     shown_secrets,
+    spoken_there,
     welcome_of,
 )
+from holdfast.runtime.peers import Network
+from holdfast.version import __version__
 from holdfast.wire import doors
 
 WHO = ("aa", "127.0.0.1", 5751)
@@ -50,7 +57,7 @@ def test_each_knows_that_the_other_knows() -> None:
     [
         {"opening": opening_of("cc", bytes(NONCE_BYTES))},
         {"opening": opening_of("bb", b"\1" * NONCE_BYTES)},
-        {"opening": b"HFM3" + OPENING[4:]},
+        {"opening": b"HFM4" + OPENING[4:]},
         {"uuid": "ab"},
         {"host": "127.0.0.2"},
         {"port": 5752},
@@ -186,3 +193,120 @@ def test_both_ends_of_a_tls_connection_know_it_and_no_other_is_the_same(tmp_path
     assert one[0] == one[1] != b""
     assert other[0] == other[1] != one[0]
     assert channel_of(None) == b""
+
+
+# -- versions
+
+SPOKEN = Speaks(2, 4, "0.2")
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "with_each_other"),
+    [
+        (Speaks(1, 1), Speaks(1, 1), 1),
+        (Speaks(1, 2), Speaks(1, 1), 1),
+        (Speaks(1, 3), Speaks(2, 4), 3),
+        (Speaks(1, 1), Speaks(2, 3), 0),
+        (Speaks(1, 2), Speaks(2, 3), 2),
+    ],
+)
+def test_two_members_speak_the_highest_version_that_both_know(
+    here: Speaks, there: Speaks, with_each_other: int
+) -> None:
+    assert spoken(here, there) == spoken(there, here) == with_each_other
+
+
+def test_an_opening_says_what_is_spoken_there() -> None:
+    opening = opening_of("bb", bytes(NONCE_BYTES), SPOKEN)
+    assert len(opening) == OPENING_BYTES
+    assert spoken_there(opening) == SPOKEN
+    long = spoken_there(opening_of("bb", bytes(NONCE_BYTES), Speaks(1, 1, "ä" * 40)))
+    assert (long.lowest, long.highest) == (1, 1)
+    assert "\x1b" not in str(Speaks(1, 1, "\x1b[2J"))
+
+
+def test_nobody_in_between_makes_them_speak_an_older_version() -> None:
+    opening = opening_of("bb", bytes(NONCE_BYTES), SPOKEN)
+    said = greeting_of(["s"], opening, WHO, speaks=SPOKEN)
+    assert shown_secrets(["s"], opening, said) == [True]
+    welcome = welcome_of("s", opening, said)
+    for change in ({"highest": 3}, {"lowest": 1}, {"build": "0.1"}):
+        heard = msgspec.structs.replace(said, **change)
+        assert shown_secrets(["s"], opening, heard) == [False]
+        assert not is_welcome(welcome, ["s"], opening, heard)
+    other = opening_of("bb", bytes(NONCE_BYTES), Speaks(2, 3, "0.2"))
+    assert shown_secrets(["s"], other, said) == [False]
+
+
+def test_what_is_said_to_those_who_have_no_version_in_common() -> None:
+    here, there = Speaks(1, 1, "0.1"), Speaks(2, 3, "0.5")
+    why = why_not_spoken(here, there)
+    assert "there is Holdfast 0.5, which speaks the member protocol 2 to 3" in why
+    assert "here Holdfast 0.1, which speaks the member protocol 1" in why
+    assert "Start a version here that is nearer to the one there" in why
+    assert "Start a version there that is nearer to the one here" in why_not_spoken(there, here)
+
+
+def of_another_build(speaks: Speaks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that are made from now on speak this."""
+    monkeypatch.setattr(node, "Network", partial(Network, speaks=speaks))
+
+
+def test_members_without_a_common_version_say_so_on_both_sides(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            of_another_build(Speaks(7, 9, "9.9"), monkeypatch)
+            later = member(first.member_address, cluster__join_timeout_ms=1500)
+            with pytest.raises(
+                Exception, match=r"and here Holdfast 9\.9, which speaks the member protocol 7 to 9"
+            ):
+                await later.start()
+            told = first.status()["doors"]
+            assert isinstance(told, dict)
+            assert told["members refused, because of their protocol"] >= 1
+
+    run(story())
+    assert "there is Holdfast 9.9, which speaks the member protocol 7 to 9, and here" in caplog.text
+
+
+def test_members_of_builds_that_overlap_speak_the_version_that_both_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            of_another_build(Speaks(1, 9, "9.9"), monkeypatch)
+            async with member(first.member_address) as second:
+                await second.wait_safe()
+                told = second.status()["protocol"]
+                assert told == {"lowest": 1, "highest": 9, "spoken": {first.uuid: 1}}
+                await second.map("m").put("k", "v")
+                assert await first.map("m").get("k") == "v"
+                members = first.status()["members"]
+                assert isinstance(members, list)
+                assert [one["version"] for one in members] == [__version__, "9.9"]
+
+    run(story())
+
+
+def test_a_whisper_of_a_kind_that_only_newer_members_know_ends_nothing() -> None:
+    """wire/C-2: who says more than this member knows is still heard when it says what this one does know."""
+
+    async def story() -> None:
+        async with cluster(2) as (first, second):
+            connections = len(first._node._network.incoming)
+            host, _, port = first.member_address.rpartition(":")
+            second._node._network.send_datagram(
+                Address(host, int(port)), msgspec.msgpack.encode([99, "from the future"])
+            )
+            for _ in range(100):
+                doors_of_first = first.status()["doors"]
+                assert isinstance(doors_of_first, dict)
+                if "messages of a kind that only newer members know" in doors_of_first:
+                    break
+                await asyncio.sleep(0.02)
+            assert doors_of_first["messages of a kind that only newer members know"] == 1
+            assert len(first._node._network.incoming) == connections
+
+    run(story())

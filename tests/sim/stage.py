@@ -13,6 +13,7 @@ from holdfast.check.durability import Write, judge_final
 from holdfast.config import Settings
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, View
 from holdfast.core.services.hosting import Service
@@ -49,11 +50,14 @@ class Stage:
         rest: bool = True,
         services: Callable[[], Sequence[Service]] = list,
         named: bool = False,
+        builds: Sequence[FeatureLevels] = (),
     ) -> None:
-        """`spare` hosts more have an address, but no process yet. `named`: members are called as their hosts are."""
+        """`spare` hosts more have an address, but no process yet. `named`: members are called as their hosts are.
+        `builds`: what the Holdfast on each host can do.
+        """
         self.world = World(4711, None)
         settings = settings or simulated_settings(backups, 7)
-        self.cluster = Cluster(self.world, settings, hosts + spare, services, named=named)
+        self.cluster = Cluster(self.world, settings, hosts + spare, services, named=named, builds=builds)
         self.settings = self.cluster.settings
         self.processes = [self.cluster.start(0, bootstrap=True)]
         self.processes += [self.cluster.start(index) for index in range(1, hosts)]

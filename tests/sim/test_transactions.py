@@ -357,8 +357,15 @@ def test_one_branch_is_not_prepared_and_the_coordinator_dies() -> None:
     assert half_prepared(stage, one, two, three) == (None, None)
     clean(stage)
     with ablated("all-asked"):
-        stage, (one, two, three) = stage_of()
-        assert half_prepared(stage, one, two, three) == ("v", None), "half of it"
+        # Whom who recovers it asks first is a matter of the moment.
+        found = set()
+        for pause_s in (0, 0.1, 0.2, 0.3, 0.4, 0.5):
+            stage, (one, two, three) = stage_of()
+            stage.wait(pause_s)
+            found.add(half_prepared(stage, one, two, three))
+            if ("v", None) in found:
+                break
+        assert ("v", None) in found, "half of it"
 
 
 def half_committed(stage: Stage, one: Desk, two: Desk, three: Desk) -> tuple[str | None, str | None]:

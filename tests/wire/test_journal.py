@@ -13,7 +13,7 @@ from tests.wire.journals import STORE, Written, goes_on, judge, read, some_journ
 
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
 from holdfast.core.model.records import Change, Record
-from holdfast.errors import JournalBroken
+from holdfast.errors import JournalBroken, NewerFiles
 from holdfast.wire import journal_blocks as journal
 from holdfast.wire import journal_reader as reading
 from holdfast.wire.journal_blocks import (
@@ -252,13 +252,13 @@ def test_no_file_at_all(garbage: bytes, known: bool) -> None:
 # -- versions, hostile lengths
 
 
-def test_another_version_is_refused() -> None:
+def test_a_newer_format_is_refused() -> None:
     written = some_journal(17)
     name = min(written.files)
     header = bytearray(written.files[name][: HEADER_BYTES - 16])
-    struct.pack_into("<H", header, 4, 2)
+    struct.pack_into("<H", header, 4, 99)
     written.files[name][:HEADER_BYTES] = header + journal.digest(bytes(header))
-    with pytest.raises(JournalBroken, match="version 2"):
+    with pytest.raises(NewerFiles, match="a segment of format 99"):
         read(written.bytes)
 
 

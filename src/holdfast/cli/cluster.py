@@ -12,6 +12,7 @@ import click
 from holdfast.cli.baseline import baseline
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, Give, address_option, timeout_option, together
+from holdfast.cli.upgrade import upgrade
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
 from holdfast.client.operator import MemberStatus, order, order_cluster
@@ -41,6 +42,7 @@ def cluster() -> None:
       holdfast cluster accept-loss             go on without what is missing
       holdfast cluster reset-lost              use lost partitions again
       holdfast cluster baseline                who owns data, also while it is away
+      holdfast cluster upgrade                 use what the newer version of all members can do
 
     Exit status: 0 when it is so; 1 when it is not, was refused, or nobody answers; 2 when the call is wrong; 3 when it
     is not so in time, and the order stands. Credentials are needed when the members have any configured.
@@ -272,3 +274,4 @@ def _why_unsafe(client: Client) -> str:
 
 cluster.add_command(watch)
 cluster.add_command(baseline)
+cluster.add_command(upgrade)

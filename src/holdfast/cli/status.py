@@ -75,6 +75,7 @@ class Report:
             "master": self.seen["master"],
             "table": self.seen["table"],
             "cluster_state": self.seen["cluster_state"],
+            "level": self.seen.get("level"),
             "ending": self.seen["ending"],
             "missing": self.seen["missing"],
             "baseline": self.seen.get("baseline"),
@@ -183,7 +184,19 @@ def picture(report: Report) -> Group:
             ),
         )
     below = [Text(line, "yellow") for line in _under_way(report)]
-    return Group(head, table, *below, Text(f"{len(seen['members'])} members, {total:,} entries", "dim"))
+    foot = f"{len(seen['members'])} members, {total:,} entries{_version(seen)}"
+    return Group(head, table, *below, Text(foot, "dim"))
+
+
+def _version(seen: Status) -> str:
+    """Which Holdfast all members run, and at which feature level; of several `of_versions` tells."""
+    versions = {member.get("version", "") for member in seen["members"]}
+    level = seen.get("level")
+    return (
+        f", Holdfast {versions.pop()} at feature level {level['in_force']}"
+        if level and len(versions) == 1
+        else ""
+    )
 
 
 def _state(seen: Status) -> tuple[str, str]:
@@ -205,6 +218,7 @@ def _under_way(report: Report) -> Iterator[str]:
         names = ", ".join(seen["missing"])
         yield f"missing: {names}; their slots are kept while the cluster is {seen['cluster_state']}"
     yield from of_baseline(seen)
+    yield from of_versions(seen)
     process = seen["migrations"]["process"]
     if process:
         yield (
@@ -245,6 +259,24 @@ def _under_way(report: Report) -> Iterator[str]:
         why = report.own.get(member["uuid"], {}).get("why_kept")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
+
+
+def of_versions(seen: Status) -> Iterator[str]:
+    """Which versions are mixed, and whether what is new is used."""
+    level = seen.get("level")
+    if not level:
+        return
+    by_version: dict[str, list[str]] = {}
+    for member in seen["members"]:
+        by_version.setdefault(member["version"] or "unknown", []).append(member["name"])
+    if len(by_version) > 1:
+        told = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(by_version.items()))
+        yield f"versions are mixed: {told}"
+    if level["possible"] > level["in_force"]:
+        yield (
+            f"feature level {level['in_force']} is in force, and all members can do {level['possible']}: when nobody "
+            "is to go back any more, holdfast cluster upgrade"
+        )
 
 
 def of_secrets(report: Report) -> Iterator[str]:

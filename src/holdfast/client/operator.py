@@ -37,6 +37,7 @@ def order(
     maps: Sequence[str] = (),
     members: Sequence[str] = (),
     adjust_ms: int = FIXED,
+    level: int = 0,
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
@@ -63,6 +64,7 @@ def order(
                 maps=list(maps),
                 members=list(members),
                 adjust_ms=adjust_ms,
+                level=level,
             )
         )
         deadline = time.monotonic() + timeout_s + LATE_S
@@ -99,6 +101,7 @@ def order_cluster(
     maps: Sequence[str] = (),
     members: Sequence[str] = (),
     adjust_ms: int = FIXED,
+    level: int = 0,
     timeout_s: float,
 ) -> None:
     """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
@@ -127,6 +130,7 @@ def order_cluster(
                 maps=maps,
                 members=members,
                 adjust_ms=adjust_ms,
+                level=level,
                 timeout_s=left_s,
                 progress=learn,
             )

@@ -28,8 +28,8 @@ from holdfast.config.schema import (
     Settings,
     TlsSettings,
     TransactionSettings,
-    disagreement,
 )
+from holdfast.config.sharing import disagreement
 
 __all__ = [
     "BACKUPS_MAX",

@@ -71,6 +71,7 @@ class Action(StrEnum):
     ACCEPT_LOSS = "accept-loss"
     RESET_LOST = "reset-lost"
     BASELINE = "baseline"
+    UPGRADE = "upgrade"
 
 
 ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
@@ -122,6 +123,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.ACCEPT_LOSS: "go on without members or files that are missing",
         Action.RESET_LOST: "let lost partitions be used again",
         Action.BASELINE: "change which members own data",
+        Action.UPGRADE: "raise the feature level of the cluster",
     },
 }
 """What may be done with things of each kind, and what that is."""

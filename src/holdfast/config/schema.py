@@ -5,12 +5,12 @@ The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from holdfast.config import sharing
 from holdfast.config.addresses import parse_address
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.sections import Names, Password, Port, SecretiveSection, Secrets, Section, Text
@@ -931,26 +931,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def shared(self) -> dict[str, str]:
         """What all members must have alike, as comparable text: dotted key -> value."""
-        items = {key: str(getattr(getattr(self, key.split(".")[0]), key.split(".")[1])) for key in SHARED}
+        usual = Settings()
+        found = {key: _at(self, key) for key in SHARED}
+        found = {key: at for key, at in found.items() if key not in sharing.LATER or at != _at(usual, key)}
+        plain_map, plain_service = MapSettings(), ServiceSettings()
         for name in sorted({DEFAULT_MAP, *self.maps}):
-            for field in MapSettings.__struct_fields__:
-                items[f"maps.{name}.{field}"] = str(getattr(self.map(name), field))
+            found |= {
+                f"maps.{name}.{key}": value for key, value in sharing.told("maps", self.map(name), plain_map)
+            }
         for name, service in sorted(self.services.items()):
-            for field in ServiceSettings.__struct_fields__:
-                items[f"services.{name}.{field}"] = str(getattr(service, field))
-        return items
+            found |= {
+                f"services.{name}.{key}": value
+                for key, value in sharing.told("services", service, plain_service)
+            }
+        return {key: str(value) for key, value in found.items()}
 
     def digest(self) -> str:
         """The shared settings as one stable text, equal exactly when `shared` is."""
         return "\n".join(f"{key}={value}" for key, value in self.shared().items())
 
 
-def disagreement(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """Why two members with these `shared` settings cannot be in one cluster, or None if they can."""
-    for key in sorted({*mine, *theirs}):
-        if mine.get(key) != theirs.get(key):
-            return (
-                f"{key} is {mine.get(key, 'not configured')} here and {theirs.get(key, 'not configured')} there; "
-                "all members of a cluster must have the same value"
-            )
-    return None
+def _at(settings: Settings, key: str) -> object:
+    """The value of this dotted key."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)

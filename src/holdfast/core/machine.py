@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, PartitionId
+from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import Room
 
@@ -277,6 +278,13 @@ class BaselineOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelOrdered:
+    """The operator wants this feature level in force."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class Durable:
     """Every append up to this number is durable."""
 
@@ -510,6 +518,7 @@ Event = (
     | LossAccepted
     | LostReset
     | BaselineOrdered
+    | LevelOrdered
     | Durable
     | CheckpointDone
     | CheckpointWanted
@@ -545,17 +554,23 @@ class Outbox:
     also carries the time of the step.
     """
 
-    __slots__ = ("_audience", "effects", "epoch_ms", "now_ns")
+    __slots__ = ("_audience", "effects", "epoch_ms", "level", "now_ns")
 
     def __init__(self, audience: Audience | None = None) -> None:
         """`audience`: who hears notices; None: nobody, for a machine that is alone."""
         self._audience = audience
         self.effects: list[Effect] = []
+        self.level = HIGHEST
+        """The feature level of what is sent and written down: that of the view (`core.model.levels`)."""
         self.now_ns = 0
         self.epoch_ms = 0
         """What the wall clock showed when the member's monotonic time began, as the world last said: milliseconds since
         1970. Only for telling people when something was.
         """
+
+    def does(self, level: int) -> bool:
+        """Whether what came with this feature level is in force (cluster/L-4)."""
+        return self.level >= level
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 at the time of the step, as this member believes."""

@@ -41,6 +41,7 @@ from holdfast.core.machine import (
     HistoryRead,
     LaneUsed,
     LeaveRequested,
+    LevelOrdered,
     ListenerAdded,
     LossAccepted,
     LostReset,
@@ -491,6 +492,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
     m.ResetLost: lambda member, _, message: member.migrations.reset_lost(message.partitions, message.maps),
     m.BaselineWanted: lambda member, _, message: member.membership.on_baseline_wanted(message),
+    m.LevelWanted: lambda member, _, message: member.membership.on_level_wanted(message),
     m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
@@ -600,6 +602,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     BaselineOrdered: lambda member, event: member.membership.order_baseline(
         event.after, event.members, event.adjust_ms
     ),
+    LevelOrdered: lambda member, event: member.membership.order_level(event.level),
 }
 """What happens to a member: whose it is."""
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {

@@ -217,6 +217,11 @@ class Picture:
         return self._membership.cluster_state
 
     @property
+    def level(self) -> int:
+        """The feature level of what it sends and writes down."""
+        return self._out.level
+
+    @property
     def known_by_all(self) -> bool:
         """Whether every member has said that it knows this view."""
         return self._membership.known_by_all

@@ -7,6 +7,7 @@ import msgspec
 from holdfast.core.consensus.raft_messages import RaftMessage
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import GroupNumber, MemberId
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
@@ -32,6 +33,8 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """What its own files know of those of all members of that cluster."""
     baseline: Baseline | None = None
     """Who owned data in that cluster, and the history of that."""
+    level: int = LOWEST
+    """The feature level that was in force there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -200,6 +203,13 @@ class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
     members: list[str]
     """By consistent id."""
     adjust_ms: int
+
+
+class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
+    """To the master: the operator wants this feature level in force, if all members can do it."""
+
+    view: int
+    level: int
 
 
 class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -624,6 +634,7 @@ Message = (
     | TableDiffers
     | StateWanted
     | BaselineWanted
+    | LevelWanted
     | DeclareDead
     | Holdings
     | AcceptLoss

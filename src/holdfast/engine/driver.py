@@ -28,6 +28,7 @@ from holdfast.core.machine import (
     Heard,
     LaneUsed,
     LeaveRequested,
+    LevelOrdered,
     LossAccepted,
     LostReset,
     Note,
@@ -241,6 +242,10 @@ class Driver:
     def order_baseline(self, after: str, members: Iterable[str], adjust_ms: int) -> None:
         """The operator wants just these members to own data, if `after` is still the end of the history."""
         self.handle(BaselineOrdered(after, tuple(members), adjust_ms))
+
+    def order_level(self, level: int) -> None:
+        """The operator wants this feature level in force."""
+        self.handle(LevelOrdered(level))
 
     def declare_dead(self, members: Iterable[MemberId]) -> None:
         """The operator vouches that these members have ended."""

@@ -11,6 +11,8 @@
   durable.
 - engine/W-6: A write or sync that fails is never tried again: the member stops (rule 10).
 - engine/W-7: The member is told everything in turns of the disk's own, never while it acts.
+- engine/W-9: Nothing is written at a feature level before the identity file says so; and a segment has nothing of a
+  level whose format is not its own: with the view that raises the level another one begins.
 - engine/W-8: The blocks that a restart has read last are written into a new file before anything follows them. After a
   sync that failed a system may show what is not on the disk, and call a second sync a success.
 """
@@ -35,7 +37,8 @@ from holdfast.core.machine import (
     ReadHistory,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.model.journal_entries import Checkpointed, Entry
+from holdfast.core.model.journal_entries import Checkpointed, Entry, level_of
+from holdfast.core.model.levels import OF_THIS_BUILD, FeatureLevels, segment_format
 from holdfast.core.model.views import FilesProof
 from holdfast.engine.checkpoints import RunningCheckpoint
 from holdfast.engine.intake import Intake, WriteGroup
@@ -99,6 +102,8 @@ class Journal:
             self._rested,
         )
         self._current: Segment | None = None
+        self._format = 0
+        """Of the present segment."""
         self._spare_bytes = 0
         """Of the reserved segment; 0: there is none."""
         self._probe = Probe(disk, settings.segment_bytes, self._room_again, self._break)
@@ -157,13 +162,14 @@ class Journal:
         now_ns: int,
         wall_ms: int,
         recovering: Callable[[int, int], Restoring] = Recovery,
+        levels: FeatureLevels = OF_THIS_BUILD,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
         name: of the member whose files these must be. uuid: of the one that opens them now. new_id: makes a UUID as
         text, for a new store.
         now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
-        recovering: what makes copies of what is read.
+        recovering: what makes copies of what is read. levels: the feature levels that the member can do.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
         found, recovered = restore(
@@ -175,6 +181,7 @@ class Journal:
             now_ns=now_ns,
             wall_ms=wall_ms,
             recovering=recovering,
+            levels=levels,
         )
         return Journal(disk, settings, found), recovered
 
@@ -384,19 +391,21 @@ class Journal:
         """The deeds that write a block with these entries; None when there is no room for it."""
         chain, segment = self._chain, self._current
         before = chain.place
-        if segment is not None:
+        level = max(self.identity.level, level_of(entries))
+        begun = segment is not None and segment_format(level) == self._format
+        if segment is not None and begun:
             data = chain.block(entries)
             if len(data) <= self._room(segment):
                 deed = Write(segment.name, segment.used, data)
                 self._made(segment, data, entries)
-                return [deed]
+                return [*self._rise(level), deed]
             chain.place = before
         if not self._spare_bytes:
             return None
         # The old segment is synced before anything is written to the new one.
         chain.durable(chain.lsn - 1)
         wall_ms = self._disk.wall_ms()
-        header = chain.begin(wall_ms)
+        header = chain.begin(wall_ms, level)
         start = [*self._preamble.entries(self.identity), *self._checkpoints.table(self._chain.lsn)]
         first, data = chain.block(start), chain.block(entries)
         size = len(header) + len(first) + len(data) + SEAL_BYTES
@@ -408,6 +417,8 @@ class Journal:
         self._checkpoints.begun(chain.first_lsn)
         fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
         deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
+        deeds += self._rise(level)
+        self._format = segment_format(level)
         self._rolling = True
         deeds += [Rename(SPARE, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
         deeds.append(Write(fresh.name, HEADER_BYTES, first + data))
@@ -417,6 +428,13 @@ class Journal:
         self._made(fresh, first, start)
         self._made(fresh, data, entries)
         return deeds
+
+    def _rise(self, level: int) -> list[Deed]:
+        """Say in the identity file that what follows may be of this feature level (engine/W-9)."""
+        if level <= self.identity.level:
+            return []
+        self.identity = msgspec.structs.replace(self.identity, level=level)
+        return [self._put_identity()]
 
     def _made(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
         segment.add(segment.used, len(data), partitions_of(entries))

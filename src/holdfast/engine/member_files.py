@@ -55,6 +55,7 @@ def driver_with_files(
         now_ns=world.now_ns(),
         wall_ms=world.wall_ms(),
         recovering=partial(Recovery, entries=entries) if recorder is None else recorded,
+        levels=identity.info.levels,
     )
     info = msgspec.structs.replace(
         identity.info,
@@ -64,7 +65,13 @@ def driver_with_files(
         proof=recovered.proof,
         behind=recovered.behind,
     )
-    known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
+    known = dataclasses.replace(
+        identity,
+        info=info,
+        cluster_id=recovered.cluster_id,
+        seen=recovered.view,
+        level=journal.identity.level,
+    )
     member = Member(known, settings, services, recovered, entries)
     driver = Driver(member, world)
     if recorder is not None:

@@ -16,12 +16,13 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Checkpointed, Entry, Snapshot
+from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, View
 from holdfast.engine.checkpoints import KEPT, Checkpoints, PartitionFiles
 from holdfast.engine.ports import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
-from holdfast.errors import ConfigError, CounterBroken, JournalBroken
+from holdfast.errors import ConfigError, CounterBroken, JournalBroken, NewerFiles
 from holdfast.wire.checkpoint import parse_name, read_checkpoint
 from holdfast.wire.journal_blocks import (
     HEAD_BYTES,
@@ -61,6 +62,8 @@ class IdentityFile(msgspec.Struct, frozen=True):
     """Of the life after it, as it was when that first began; without a token it has not yet."""
     behind: bool = False
     """Whether a cluster has found that they lack what they once held, and not made up for it."""
+    level: int = LOWEST
+    """The highest feature level that anything in these files was written at."""
 
 
 class Restoring(Protocol):
@@ -106,8 +109,10 @@ class Found:
     journal_bytes: int
 
 
-def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFile:
-    """Whose files these are."""
+def identity_of(
+    disk: Disk, name: str, new_id: Callable[[], str], levels: FeatureLevels = OF_THIS_BUILD
+) -> IdentityFile:
+    """Whose files these are. `levels`: what the member can do."""
     names = disk.names()
     if IDENTITY not in names:
         ours = [each for each in names if segments([each]) or parse_name(each)]
@@ -121,11 +126,17 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFil
         version = msgspec.json.decode(data, type=dict[str, object]).get("format")
         if version != FORMAT:
             raise ConfigError(
-                f"persistence.directory is of format {version!r}; this Holdfast knows format {FORMAT}"
+                f"persistence.directory is of format {version!r}; this Holdfast knows format {FORMAT}: start the "
+                "version that wrote it; nothing was changed"
             )
         found = msgspec.json.decode(data, type=IdentityFile)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, DiskFailed) as error:
         raise JournalBroken(f"{IDENTITY} in persistence.directory cannot be read: {error}") from error
+    if not levels.can(found.level):
+        raise ConfigError(
+            f"persistence.directory was written at feature level {found.level}, and this Holdfast can do {levels}: "
+            "start the version that wrote it, or one that can do this level; nothing was changed"
+        )
     if found.member and name and found.member != name:
         raise ConfigError(
             f"persistence.directory belongs to the member {found.member!r}, and this one is {name!r} (member.name)"
@@ -193,6 +204,8 @@ class _Opening:
                 return None
             block = self.disk.read(name, HEADER_BYTES, head.end - HEADER_BYTES)
             entries = read_block(block, seed, name, HEADER_BYTES).entries
+        except NewerFiles:
+            raise
         except (DiskFailed, JournalBroken):
             return None
         return [entry for entry in entries if isinstance(entry, Checkpointed)]
@@ -249,6 +262,8 @@ class _Opening:
         for position, (lsn, name) in enumerate(files):
             try:
                 _, snapshot = read_checkpoint(name, self.disk.read(name), self.identity.store)
+            except NewerFiles:
+                raise
             except (JournalBroken, DiskFailed, CounterBroken) as error:
                 self.recovered.damage.append(f"{error}")
                 self.doubtful = True
@@ -382,9 +397,10 @@ def restore(
     now_ns: int,
     wall_ms: int,
     recovering: Callable[[int, int], Restoring] = Recovery,
+    levels: FeatureLevels = OF_THIS_BUILD,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
-    identity = identity_of(disk, name, new_id)
+    identity = identity_of(disk, name, new_id, levels)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
     recovery = recovering(now_ns, wall_ms)
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))

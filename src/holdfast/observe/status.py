@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
+from holdfast.core.cluster.next_level import possible
 from holdfast.core.member import Member
 from holdfast.core.model.baseline import FIXED
 
@@ -149,9 +150,18 @@ def status_of(
                 "master": info.uuid == picture.master,
                 "primaries": primaries[info.uuid],
                 "backups": backups[info.uuid],
+                "version": info.version,
+                "levels": [info.levels.lowest, info.levels.highest],
             }
             for info in picture.members()
         ],
+        "version": picture.info.version,
+        "level": {
+            "in_force": picture.level,
+            "lowest": picture.info.levels.lowest,
+            "highest": picture.info.levels.highest,
+            "possible": possible(view) if view else 0,
+        },
         "topology": dict(zip(("major", "minor"), picture.topology, strict=True)),
         "transactions": picture.transactions,
         "baseline": _baseline(member),

@@ -21,6 +21,7 @@ from holdfast.core.machine import (
     Event,
     Heard,
     LeaveRequested,
+    LevelOrdered,
     ListenerAdded,
     LossAccepted,
     LostReset,
@@ -258,6 +259,8 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             then = f" after {after}" if after else ""
             alone = "" if adjust_ms < 0 else f", adjusted after {adjust_ms} ms"
             return [f"the operator wants the baseline{then} to be: {', '.join(members)}{alone}"]
+        case LevelOrdered(level):
+            return [f"the operator wants feature level {level}"]
         case LostReset(partitions, maps):
             listed = ", ".join(map(str, partitions))
             return [f"the operator resets lost partitions {listed} of {', '.join(maps)}"]

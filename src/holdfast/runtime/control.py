@@ -14,6 +14,7 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.config.schema import DEFAULT_MAP
 from holdfast.core.cluster.baseline_orders import BaselineChange, owners_wanted
+from holdfast.core.cluster.next_level import why_not_raised
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Intent
@@ -23,7 +24,7 @@ from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
 
 POLL_S = 0.02
-TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST, own.Want.BASELINE)
+TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST, own.Want.BASELINE, own.Want.LEVEL)
 """Orders that do not stand when they were not carried out in time."""
 LAST_ANSWERS_S = 1.0
 """How long a member that ends gives its orders to be answered."""
@@ -184,6 +185,34 @@ class Control:
             changed, timeout_s, lambda: "the baseline is another one" + self._whom_it_waits_for()
         )
 
+    async def raise_level(self, level: int, timeout_s: float) -> None:
+        """Bring the cluster to this feature level; returns when every member has said that it is."""
+        picture = self._member.picture
+        self._must_be_member()
+        self._must_go_on()
+        asked_s = 0.0
+
+        def reached() -> bool:
+            # Said again: a new master has not heard it. And who has joined meanwhile may stand in the way.
+            nonlocal asked_s
+            self._must_go_on()
+            view, now_s = picture.view, asyncio.get_running_loop().time()
+            if view is None:
+                return False
+            if view.level < level and now_s - asked_s >= 1:
+                if why := why_not_raised(view, level):
+                    raise Refused(why)
+                asked_s = now_s
+                self._node.guard(lambda: self._driver.order_level(level))
+            return view.level >= level and picture.known_by_all
+
+        assert picture.view is not None, "a member is in a view"
+        if why := why_not_raised(picture.view, level):
+            raise Refused(why)
+        await self.until(
+            reached, timeout_s, lambda: f"not every member is at level {level}" + self._whom_it_waits_for()
+        )
+
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
         if not self._ended.is_set() and not self._member.picture.ending:
@@ -327,6 +356,8 @@ class Control:
             case own.Want.BASELINE:
                 change = BaselineChange(order.state)
                 return self.change_baseline(change, order.members, order.adjust_ms, timeout_s)
+            case own.Want.LEVEL:
+                return self.raise_level(order.level, timeout_s)
             case own.Want.END:
                 return self.shut_down_cluster(timeout_s)
             case own.Want.LEAVE:

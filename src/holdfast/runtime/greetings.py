@@ -1,11 +1,15 @@
 """How two members prove to each other that they know the secret of their cluster, before anything else is said.
 
-Who is connected to opens with its UUID and a nonce. Who has connected greets: who it is, where it is reached, a nonce
-of its own, and a proof for each secret that it knows. Who is connected to looks whether one of these is made with a
-secret that it knows too, and welcomes with a proof made with that same one. A proof is an HMAC-SHA-256 over all of it:
-the version of this greeting, both nonces, both UUIDs, the address, and what is unique to the TLS channel where there is
-one; so a greeting that is passed on proves nothing. The two sides sign different words: none can be answered with its
-own.
+Who is connected to opens with the versions of the member protocol that it speaks, its UUID and a nonce. Who has
+connected greets: who it is, where it is reached, what it speaks, a nonce of its own, and a proof for each secret that
+it knows. Who is connected to looks whether one of these is made with a secret that it knows too, and welcomes with a
+proof made with that same one. A proof is an HMAC-SHA-256 over all of it: the version of this greeting, what both speak,
+both nonces, both UUIDs, the address, and what is unique to the TLS channel where there is one; so a greeting that is
+passed on proves nothing, and nobody between the two makes them speak an older version. The two sides sign different
+words: none can be answered with its own.
+
+Both know then what the other speaks, and go on with the highest version that both do (`core.model.protocols`). If there
+is none, both say so.
 
 A secret is rolled by knowing two for a while: `security.second_member_secret`.
 """
@@ -15,18 +19,25 @@ from __future__ import annotations
 import hmac
 import os
 import ssl
+import struct
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from holdfast.config import SecuritySettings
+from holdfast.core.model.protocols import LOWEST, Speaks
+from holdfast.version import __version__
 from holdfast.wire import doors
 
+OF_THIS_BUILD: Final = Speaks(build=__version__)
 MAGIC = doors.MEMBER
 """Also the version of the greeting."""
 UUID_BYTES = 36
 NONCE_BYTES = 32
-OPENING_BYTES = len(MAGIC) + UUID_BYTES + NONCE_BYTES
+BUILD_BYTES = 24
+_SPEAKS = struct.Struct(f"<HH{BUILD_BYTES}s")
+OPENING_BYTES = len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES
 PROOF_BYTES = 32
 PROOFS_MAX = 2
 WELCOME = b"\x00"
@@ -43,6 +54,15 @@ class Greeting(msgspec.Struct, frozen=True, array_like=True):
     nonce: bytes
     proofs: list[bytes]
     """One for each secret that it knows, the one that it is to keep first."""
+    lowest: int = LOWEST
+    """The versions of the member protocol that it speaks."""
+    highest: int = LOWEST
+    build: str = ""
+
+    @property
+    def speaks(self) -> Speaks:
+        """What it says that it speaks."""
+        return Speaks(self.lowest, self.highest, self.build)
 
 
 _greetings = msgspec.msgpack.Decoder(Greeting)
@@ -55,9 +75,16 @@ def secrets_of(security: SecuritySettings) -> tuple[str, ...]:
     )
 
 
-def opening_of(uuid: str, nonce: bytes) -> bytes:
+def opening_of(uuid: str, nonce: bytes, speaks: Speaks = OF_THIS_BUILD) -> bytes:
     """What the member `uuid` says first to whoever connects."""
-    return MAGIC + uuid.encode()[:UUID_BYTES].ljust(UUID_BYTES, b"\0") + nonce
+    said = _SPEAKS.pack(speaks.lowest, speaks.highest, speaks.build.encode()[:BUILD_BYTES])
+    return MAGIC + said + uuid.encode()[:UUID_BYTES].ljust(UUID_BYTES, b"\0") + nonce
+
+
+def spoken_there(opening: bytes) -> Speaks:
+    """What the one who has said this speaks."""
+    lowest, highest, build = _SPEAKS.unpack_from(opening, len(MAGIC))
+    return Speaks(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
 
 
 def channel_of(tls: ssl.SSLObject | None) -> bytes:
@@ -74,20 +101,32 @@ def channel_of(tls: ssl.SSLObject | None) -> bytes:
 
 
 def proof_of(
-    secret: str, role: bytes, opening: bytes, who: tuple[str, str, int], nonce: bytes, channel: bytes = b""
+    secret: str,
+    role: bytes,
+    opening: bytes,
+    who: tuple[str, str, int],
+    nonce: bytes,
+    channel: bytes = b"",
+    speaks: Speaks = OF_THIS_BUILD,
 ) -> bytes:
-    """That whoever has this `role` knows the secret. `who`: the UUID, host and port of whoever connects."""
-    said = msgspec.msgpack.encode([role, opening, *who, nonce, channel])
+    """That whoever has this `role` knows the secret. `who`: the UUID, host and port of whoever connects, and `speaks`
+    what it speaks.
+    """
+    said = msgspec.msgpack.encode([role, opening, *who, nonce, channel, *speaks])
     return hmac.new(secret.encode(), said, "sha256").digest()
 
 
 def greeting_of(
-    secrets: Sequence[str], opening: bytes, who: tuple[str, str, int], channel: bytes = b""
+    secrets: Sequence[str],
+    opening: bytes,
+    who: tuple[str, str, int],
+    channel: bytes = b"",
+    speaks: Speaks = OF_THIS_BUILD,
 ) -> Greeting:
     """What whoever connects answers to the opening."""
     nonce = os.urandom(NONCE_BYTES)
-    proofs = [proof_of(secret, CONNECTS, opening, who, nonce, channel) for secret in secrets]
-    return Greeting(*who, nonce, proofs)
+    proofs = [proof_of(secret, CONNECTS, opening, who, nonce, channel, speaks) for secret in secrets]
+    return Greeting(*who, nonce, proofs, *speaks)
 
 
 def framed(greeting: Greeting) -> bytes:
@@ -108,7 +147,7 @@ def shown_secrets(
     who = (greeting.uuid, greeting.host, greeting.port)
     shown = []
     for secret in secrets:
-        expected = proof_of(secret, CONNECTS, opening, who, greeting.nonce, channel)
+        expected = proof_of(secret, CONNECTS, opening, who, greeting.nonce, channel, greeting.speaks)
         shown.append(any(hmac.compare_digest(expected, proof) for proof in greeting.proofs[:PROOFS_MAX]))
     return shown
 
@@ -116,7 +155,7 @@ def shown_secrets(
 def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes = b"") -> bytes:
     """What the one who is connected to answers, when it is let in."""
     who = (greeting.uuid, greeting.host, greeting.port)
-    return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, greeting.nonce, channel)
+    return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, greeting.nonce, channel, greeting.speaks)
 
 
 def is_welcome(

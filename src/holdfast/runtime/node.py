@@ -21,7 +21,7 @@ from holdfast.core.member import Member
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.operations import GROWING, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import TransactionAnswer
-from holdfast.core.model.views import MemberInfo, Room
+from holdfast.core.model.views import MemberInfo, Room, built
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
@@ -360,7 +360,7 @@ class Node(MemberGrid):
             },
         )
         return Identity(
-            info,
+            built(info, self._network.speaks.build),
             settings.cluster.name,
             settings.shared(),
             tuple(Address(host, port) for host, port in settings.seed_addresses()),
@@ -594,6 +594,7 @@ class Node(MemberGrid):
             "sockets": self.sockets.kind,
             "why_these_sockets": self.sockets.why,
             "member_secret": self._network.secret_figures(),
+            "protocol": self._network.protocol_figures(),
             "tls": self._tls.figures() if self._tls is not None else None,
             "http": str(self._http.address or ""),
         }

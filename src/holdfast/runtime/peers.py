@@ -15,16 +15,19 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import cast
 
 from holdfast.config import Settings
 from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
 from holdfast.engine.driver import Driver
-from holdfast.errors import ProtocolError
+from holdfast.errors import ProtocolError, UnknownMessage
 from holdfast.runtime.greetings import (
     NONCE_BYTES,
+    OF_THIS_BUILD,
     OPENING_BYTES,
     WELCOME_BYTES,
     Greeting,
@@ -36,6 +39,7 @@ from holdfast.runtime.greetings import (
     read_greeting,
     secrets_of,
     shown_secrets,
+    spoken_there,
     welcome_of,
 )
 from holdfast.runtime.strangers import Strangers
@@ -85,6 +89,10 @@ class SecretRefused(ProtocolError):
     """The other member does not know the secret, or this one does not."""
 
 
+class ProtocolNotSpoken(ProtocolError):
+    """The two members have no version of the member protocol in common."""
+
+
 class Incoming(asyncio.BufferedProtocol):
     """A connection that another member has opened. What arrives is read in place, where the network has put it."""
 
@@ -96,7 +104,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._wanted = LENGTH_BYTES
         """How long the next frame is, as far as known."""
         self._greeting: Greeting | None = None
-        self._opening = opening_of(network.uuid, os.urandom(NONCE_BYTES))
+        self._opening = opening_of(network.uuid, os.urandom(NONCE_BYTES), network.speaks)
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self.host = ""
@@ -213,11 +221,21 @@ class Incoming(asyncio.BufferedProtocol):
             network.refuses(greeting)
             self._start = self._end  # A second greeting behind it would be a second guess, of no channel.
             return
+        protocol = spoken(network.speaks, greeting.speaks)
+        if not protocol:
+            if transport is not None:
+                transport.write(doors.REFUSED_PROTOCOL)
+                transport.close()
+                self._transport = None
+            network.not_spoken(greeting)
+            self._start = self._end
+            return
         self._greeting = greeting
         if transport is not None:
             secret = network.secrets[shown.index(True)]
             transport.write(welcome_of(secret, self._opening, greeting, channel))
         network.shown[greeting.uuid] = shown
+        network.protocols[greeting.uuid] = protocol
         network.greeted(self, greeting)
 
     @property
@@ -336,8 +354,14 @@ class Outgoing:
         opening = await protocol.opening
         channel = channel_of(transport.get_extra_info("ssl_object"))
         who = (network.uuid, network.address.host, network.address.port)
-        greeting = greeting_of(network.secrets, opening, who, channel)
+        greeting = greeting_of(network.secrets, opening, who, channel, network.speaks)
+        # Also if they have no version in common: so both know.
         transport.write(framed(greeting))
+        there = spoken_there(opening)
+        if not spoken(network.speaks, there):
+            with suppress(ProtocolNotSpoken, OSError):
+                await protocol.welcome
+            raise ProtocolNotSpoken(why_not_spoken(network.speaks, there))
         if not is_welcome(await protocol.welcome, network.secrets, opening, greeting, channel):
             raise SecretRefused(
                 "the one there does not know security.member_secret: it is none of this cluster"
@@ -380,6 +404,10 @@ class Handshake(asyncio.Protocol):
         if self.opening.done() and not self.opening.cancelled() and self._buffer:
             if self._buffer.startswith(doors.REFUSED_SECRET):
                 self._fails(SecretRefused(DENIED))
+            elif self._buffer.startswith(doors.REFUSED_PROTOCOL):
+                self._fails(
+                    ProtocolNotSpoken("it speaks no version of the member protocol that this one does")
+                )
             elif len(self._buffer) >= WELCOME_BYTES:
                 self.welcome.set_result(self._buffer[:WELCOME_BYTES])
 
@@ -419,9 +447,15 @@ class Network:
         address: Address,
         strangers: Strangers | None = None,
         tls: MemberTls | None = None,
+        speaks: Speaks = OF_THIS_BUILD,
     ) -> None:
-        """`tls`: in which the members speak with each other; None: they speak without."""
+        """`tls`: in which the members speak with each other; None: they speak without. `speaks`: the versions of the
+        member protocol.
+        """
         self.tls = tls
+        self.speaks = speaks
+        self.protocols: dict[str, int] = {}
+        """The version of the member protocol that each member speaks with this one."""
         self.secrets = secrets_of(settings.security)
         self.shown: dict[str, list[bool]] = {}
         """Which of the secrets each member has shown when it greeted last."""
@@ -546,6 +580,20 @@ class Network:
         if len(self._refused) > REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
 
+    def not_spoken(self, greeting: Greeting) -> None:
+        """It knows the secret, and speaks no version of the member protocol that this one does."""
+        self.strangers.tell(
+            "members refused, because of their protocol",
+            "no connection from a member at %s: %s",
+            Address(greeting.host, greeting.port),
+            why_not_spoken(self.speaks, greeting.speaks),
+        )
+
+    def protocol_figures(self) -> dict[str, object]:
+        """Which versions of the member protocol it speaks, and which one with whom, by UUID; for the status."""
+        spoken_with = dict(sorted(self.protocols.items()))
+        return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "spoken": spoken_with}
+
     def secret_figures(self) -> dict[str, object]:
         """How the members stand to the secrets, for the status; members by their UUIDs."""
         now_s = time.monotonic()
@@ -574,6 +622,7 @@ class Network:
             if not mine:
                 del self._of_member[incoming.member]
                 self.shown.pop(incoming.member, None)
+                self.protocols.pop(incoming.member, None)
         assert incoming not in self._half_open and incoming not in self._greeted, "who is gone takes no place"
 
     # -- what the connections tell
@@ -587,7 +636,16 @@ class Network:
         if not self._running:
             return
         if kind == WHISPER:
-            self._tell(partial(self.driver.whispered, Address(greeting.host, greeting.port), body))
+            try:
+                self._tell(partial(self.driver.whispered, Address(greeting.host, greeting.port), body))
+            except UnknownMessage as error:
+                # Said without knowing who this is: a newer member may say more than this one knows (wire/C-2).
+                self.strangers.tell(
+                    "messages of a kind that only newer members know",
+                    "left out: %s",
+                    error,
+                    level=logging.DEBUG,
+                )
         else:
             self._tell(partial(self.driver.packet, MemberId(greeting.uuid), body))
 

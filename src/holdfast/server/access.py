@@ -290,6 +290,7 @@ WANTS: dict[own.Want, Action] = {
     own.Want.REFILL: Action.REPAIR,
     own.Want.RESET_LOST: Action.RESET_LOST,
     own.Want.BASELINE: Action.BASELINE,
+    own.Want.LEVEL: Action.UPGRADE,
 }
 """Each order of an operator is a permission of its own."""
 

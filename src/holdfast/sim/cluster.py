@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import msgspec
 
 from holdfast.check import convergence, leftovers
+from holdfast.check.readable import too_early, unreadable
 from holdfast.check.zone_invariants import Revisions
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
@@ -16,16 +18,18 @@ from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.groups.local_groups import Groups
+from holdfast.core.machine import Append, Effect, Event, Heard, Received
 from holdfast.core.member import Member
 from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, MemberId
+from holdfast.core.model.levels import OF_THIS_BUILD, FeatureLevels
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.core.zones.zone_keys import PART_PREFIX, ZONES
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
-from holdfast.errors import JournalBroken
+from holdfast.errors import ConfigError, JournalBroken
 from holdfast.sim.damage import Damage
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.world import Process, World
@@ -57,10 +61,11 @@ class Cluster:
         lite: Collection[int] = (),
         groups: Sequence[str] = (),
         named: bool = False,
+        builds: Sequence[FeatureLevels] = (),
     ) -> None:
         """`services` makes those of one member, beside the maps. `lite` are the hosts whose members hold no data, and
         `groups` the failure group of each host, if they have any. `named`: members are called as their hosts, in all
-        their lives.
+        their lives. `builds`: what the Holdfast on each host can do; none: all are of this build.
         """
         self.named = named or settings.partitions.placement == "rendezvous"
         self.world = world
@@ -69,6 +74,10 @@ class Cluster:
         self.services = services
         self.settings = with_services(settings, services())
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
+        self.builds = list(builds) or [OF_THIS_BUILD for _ in self.addresses]
+        """The feature levels that the Holdfast on each host can do: whatever starts there is of it."""
+        self.mixed = bool(builds)
+        """Whether there are several builds, and so somebody looks whether what is said is understood."""
         self.everyone: list[Process] = []
         """Every process that ever was, also the dead ones."""
         self.counts_copies = True
@@ -148,6 +157,7 @@ class Cluster:
             lite or index in self.lite,
             group,
             attributes={PARITY: PARITIES[index % 2]} if self.has_groups else {},
+            levels=self.builds[index],
         )
         identity = Identity(
             info,
@@ -157,8 +167,10 @@ class Cluster:
             bootstrap,
             f"c-{born:04d}",
         )
-        process.driver, when_ready = driver_of(process, identity, self.settings, self.services())
+        process.driver, when_ready = self._opened(process, identity)
         member = process.driver.member
+        if self.mixed:
+            member.handle = partial(self._understood, member, member.handle)  # type: ignore[method-assign]
         batches = member.lane.batches
         batches.drained = partial(self._acknowledged, member, batches.drained)  # type: ignore[method-assign]
         process.driver.callers.watch(partial(self._changed, member))
@@ -173,6 +185,31 @@ class Cluster:
         self.world.tell(f"{name}: starts as {uuid}")
         process.step(lambda: when_ready(lambda: self._up(process)))
         return process
+
+    def _opened(
+        self, process: Process, identity: Identity
+    ) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
+        """Open what is on the disk. Where a build cannot read that, the operator takes the one that wrote it."""
+        try:
+            return driver_of(process, identity, self.settings, self.services())
+        except ConfigError as refused:
+            self.world.tell(f"{process.name}: {refused}")
+            self.builds[self.addresses.index(process.address)] = OF_THIS_BUILD
+            info = msgspec.structs.replace(identity.info, levels=OF_THIS_BUILD)
+            return driver_of(process, replace(identity, info=info), self.settings, self.services())
+
+    def _understood(
+        self, member: Member, handle: Callable[[Event, int], list[Effect]], event: Event, now_ns: int
+    ) -> list[Effect]:
+        """Let the member act, and look whether it could read what it is told, and may write what it writes."""
+        if isinstance(event, Received | Heard):
+            why = unreadable(event.message, member.picture.info.levels)
+            self.world.failures += [f"{member.me}: {why}"] if why else []
+        effects = handle(event, now_ns)
+        for effect in effects:
+            if isinstance(effect, Append) and (why := too_early(effect.entries, member.picture.level)):
+                self.world.failures.append(f"{member.me}: {why}")
+        return effects
 
     def _up(self, process: Process) -> None:
         process.up = True

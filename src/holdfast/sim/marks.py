@@ -48,11 +48,16 @@ FEATURES: dict[str, str] = {
     "memories run short": "members have little or no room now and again",
     "states and wishes": "the operator changes the state of the cluster, and what members want to be",
     "clocks that err": "clocks drift, stand still and jump; calendars are set",
+    "two builds": "members of two feature levels are mixed, and replaced by each other",
     "damaged backups": "copies of backups are damaged on purpose",
     "more losses than backups": "more members die than is promised to be survived",
     "journal sync": "every write is durable before it is acknowledged",
     "journal lazy": "writes are durable later",
 }
+BUILDS: dict[str, str] = {
+    "level raised": "the operator has raised the feature level, after all could do it",
+}
+"""Marks of runs with two builds."""
 ZONES: dict[str, str] = {
     "zone of one replica": "nobody else has what a partition's group holds",
     "zone of several replicas": "a group goes on while most of its voters do",
@@ -104,6 +109,7 @@ NETWORK_FAULTS = (
     "clock-jump",
     "calendar",
     "memory",
+    "build",
 )
 DISKS = (
     "power-cut-one",
@@ -132,7 +138,7 @@ PHASES: dict[str, str] = {
 }
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
 MARKS: dict[str, str] = (
-    FEATURES | ZONES | TRANSACTIONS | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
+    FEATURES | BUILDS | ZONES | TRANSACTIONS | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
 )
 """Every mark, and what it means."""
 

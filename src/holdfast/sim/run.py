@@ -19,6 +19,7 @@ from holdfast.engine.recording import RecordBroken, Recorder
 from holdfast.sim import tally
 from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.ablations.switching import ablated
+from holdfast.sim.builds import Builds
 from holdfast.sim.calls import Knowledge
 from holdfast.sim.clients.client import Manners
 from holdfast.sim.clients.hazelcast import HazelcastClient
@@ -150,6 +151,7 @@ def _run(
         services,
         lite=shape.lite,
         groups=shape.groups,
+        builds=shape.builds,
     )
     world.tell(f"seed {seed}: {shape.line()}")
     for feature in shape.features():
@@ -185,6 +187,7 @@ def _run(
     )
     observers.start()
     faults.start()
+    Builds(seed, world, cluster, end_ns).start()
     world.run_until(end_ns)
     faults.end()
     phases = Phases(world, cluster, faults)

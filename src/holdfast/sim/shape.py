@@ -22,7 +22,9 @@ from holdfast.config.schema import (
     Placement,
 )
 from holdfast.core.model.ids import SECOND
+from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
+from holdfast.sim.builds import builds_drawn
 from holdfast.sim.cluster import Journal, simulated_settings
 from holdfast.sim.transacting import with_transactions
 from holdfast.sim.zone_runs import zone_drawn
@@ -78,6 +80,8 @@ class Shape:
     """The zone in which one of the maps lives, if the run has one."""
     transactions: bool = False
     """Whether applications run transactions."""
+    builds: tuple[FeatureLevels, ...] = ()
+    """What the Holdfast on each host can do at the beginning; none: all are of this build, and stay so."""
 
     @property
     def split(self) -> bool:
@@ -141,6 +145,7 @@ class Shape:
             "states and wishes": self.states,
             "clocks that err": self.clocks,
             "damaged backups": self.damage,
+            "two builds": bool(self.builds),
             "more losses than backups": bool(self.loss),
             "journal sync": self.journal == "sync",
             "journal lazy": self.journal == "lazy",
@@ -244,6 +249,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
         clocks=kinds.random() < 0.3,
         damage=damage,
         loss=loss if not power_cuts else "",
+        builds=_builds(seed, hosts + spare),
     )
 
 
@@ -309,6 +315,12 @@ def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, P
         history_bytes=draw.choice([0, 32_768, 1_048_576]),
     )
     return chosen if journal == "mixed" else journal, files
+
+
+def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
+    """Builds that are mixed, drawn from streams that nothing else is drawn from."""
+    mixed = seed >= KEPT_SEEDS and random.Random(f"{seed}/mixed").random() < 0.15
+    return tuple(builds_drawn(seed, hosts)) if mixed else ()
 
 
 def _placement(seed: int) -> Placement:

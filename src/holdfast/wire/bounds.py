@@ -4,7 +4,8 @@ A field of the right type can still name a partition that does not exist, a memb
 different lengths. The protocols rely on none of these, so such a message is refused where it is read: it changes
 nothing, and its connection ends. What a member may *want* is another question: its peers are believed.
 
-Nothing that a member of any release can mean may be refused here, for it would be sent again and again.
+Nothing that a member of any release can mean may be refused here, for it would be sent again and again. What newer
+releases have added behind the fields that this one knows is not looked at, and means nothing here (wire/C-1).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ GROUP_MAX = 10**10 - 1
 """Digits of the name of a checkpoint."""
 PORT_MAX = 65_535
 HOST_MAX = 253
+LEVEL_MAX = 2**31 - 1
 NAME_MAX = 1024
 """Characters of whatever else a member calls itself."""
 _UUID = re.compile(r"[0-9a-f][0-9a-f-]{0,35}")
@@ -122,6 +124,8 @@ def _info(info: MemberInfo) -> None:
     _numbers(info.incarnation, info.proof.reached)
     for text in (info.name, info.group, info.store, info.proof.token, info.proof.before):
         _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
+    _require(len(info.version) <= NAME_MAX, f"a version of {len(info.version)} characters")
+    _require(0 < info.levels.lowest <= info.levels.highest <= LEVEL_MAX, "levels that no build can do")
     _require(len(info.attributes) <= ATTRIBUTES_MAX, f"{len(info.attributes)} attributes")
     for text in (*info.attributes, *info.attributes.values()):
         _require(len(text) <= NAME_MAX, f"an attribute of {len(text)} characters")
@@ -146,6 +150,7 @@ def _baseline(baseline: Baseline) -> None:
 
 def _view(view: View) -> None:
     _numbers(view.number, most=VIEW_MAX)
+    _require(0 < view.level <= LEVEL_MAX, f"{view.level} is no feature level")
     if view.cluster_id:
         _none(why_no_uuid(view.cluster_id))
     uuids = [info.uuid for info in view.members]
@@ -341,6 +346,11 @@ def _baseline_wanted(message: m.BaselineWanted, _: int) -> None:
         _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
 
 
+def _level_wanted(message: m.LevelWanted, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _require(0 < message.level <= LEVEL_MAX, f"{message.level} is no feature level")
+
+
 def _reset(message: m.ResetLost, count: int) -> None:
     _partitions(message.partitions, count)
     _names_of_maps(message.maps)
@@ -370,6 +380,7 @@ def _heartbeat(message: m.Heartbeat, _: int) -> None:
 def _join(message: m.JoinRequest, _: int) -> None:
     _info(message.info)
     _stores(message.stores)
+    _require(0 < message.level <= LEVEL_MAX, f"{message.level} is no feature level")
     if message.baseline is not None:
         _baseline(message.baseline)
 
@@ -514,6 +525,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Holdings: _holdings,
     m.ResetLost: _reset,
     m.BaselineWanted: _baseline_wanted,
+    m.LevelWanted: _level_wanted,
     m.MigrationRequest: _request_of_migration,
     m.MigrationReady: _one,
     m.MigrationRefused: _one,

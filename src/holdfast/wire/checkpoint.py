@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.model.object_names import is_service
-from holdfast.errors import JournalBroken
+from holdfast.errors import JournalBroken, NewerFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -234,7 +234,8 @@ def _open(data: bytes, name: str = "checkpoint") -> tuple[pq.ParquetFile, Checkp
     except (pa.ArrowException, OSError, msgspec.MsgspecError, KeyError, ValueError) as error:
         raise JournalBroken(f"{name}: not a checkpoint: {error}") from error
     if header.version not in (VERSION, WITH_SERVICES):
-        raise JournalBroken(
-            f"{name}: of format version {header.version}; this Holdfast reads versions {VERSION} and {WITH_SERVICES}"
+        raise NewerFiles(
+            f"{name}: of format version {header.version}; this Holdfast reads versions {VERSION} and {WITH_SERVICES}: "
+            "start the version that wrote it, or a newer one; nothing was changed"
         )
     return file, header

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MEMBER = b"HFM2"
+MEMBER = b"HFM3"
 """What a member says first to whoever connects to its port for members."""
 HAZELCAST_CLIENT = b"CP2"
 OWN_CLIENT = b"HF1"
@@ -15,6 +15,9 @@ TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
 REFUSED_SECRET = b"\x01"
 """What a member says to another one, before it hangs up, whose `security.member_secret` differs from its own."""
 
+REFUSED_PROTOCOL = b"\x02"
+"""What it says to one with which it has no version of the member protocol in common."""
+
 MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
 CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
 HTTP_PORT = "the port for HTTP (http.port, 5801 by default)"
@@ -26,6 +29,8 @@ _HTTP_METHODS = (b"GET ", b"PUT ", b"POST", b"HEAD", b"OPTI", b"DELE", b"PATC", 
 _KNOWN = (
     (MEMBER, "a Holdfast member"),
     (b"HFM1", "a Holdfast member of an older version"),
+    (b"HFM2", "a Holdfast member of an older version"),
+    (b"HFM", "a Holdfast member of a newer version"),
     (OWN_CLIENT, "a client of Holdfast's own protocol"),
     (HAZELCAST_CLIENT, "a Hazelcast client"),
     (b"HZC", "a Hazelcast member"),

@@ -31,10 +31,12 @@ import msgspec
 from mmh3 import mmh3_x64_128_digest as digest
 
 from holdfast.core.model.journal_entries import Entry
-from holdfast.errors import JournalBroken
+from holdfast.core.model.levels import HIGHEST, LOWEST, SEGMENT_FORMATS, segment_format
+from holdfast.errors import JournalBroken, NewerFiles
 
 MAGIC = b"HFJS"
-VERSION = 1
+FORMATS = frozenset(SEGMENT_FORMATS[level] for level in range(LOWEST, HIGHEST + 1))
+"""The formats of segments that this Holdfast reads. They differ in the kinds of entries that blocks may have."""
 ORIGIN = bytes(16)
 """The link before the first block of a store."""
 
@@ -85,11 +87,14 @@ def seed_of(store: str, first_lsn: int, previous: bytes) -> bytes:
     return bytes([seed[0] | 0x80]) + seed[1:]
 
 
-def segment_header(store: str, first_lsn: int, previous: bytes, synced: int, wall_ms: int) -> bytes:
+def segment_header(
+    store: str, first_lsn: int, previous: bytes, synced: int, wall_ms: int, level: int = LOWEST
+) -> bytes:
     """The first bytes of a segment.
 
     store: up to 40 bytes of text. previous: the link of the last block before, `ORIGIN` if there is none.
-    synced: the journal is durable up to this lsn. wall_ms: milliseconds since 1970.
+    synced: the journal is durable up to this lsn. wall_ms: milliseconds since 1970. level: the highest
+    of what is to be written into it, which decides on its format.
     """
     name = store.encode()
     if not 0 < len(name) <= STORE_BYTES_MAX or b"\0" in name:
@@ -98,7 +103,7 @@ def segment_header(store: str, first_lsn: int, previous: bytes, synced: int, wal
         )
     if not 0 <= synced < first_lsn:
         raise ValueError(f"a segment from {first_lsn} on cannot say that {synced} is durable")
-    fields = _HEADER.pack(MAGIC, VERSION, first_lsn, synced, wall_ms, name, previous)
+    fields = _HEADER.pack(MAGIC, segment_format(level), first_lsn, synced, wall_ms, name, previous)
     return fields + digest(fields)
 
 
@@ -219,11 +224,14 @@ class Chain:
         """The name of the segment that is written."""
         return segment_name(self.place.first_lsn)
 
-    def begin(self, wall_ms: int) -> bytes:
-        """Begin a new segment with the next block: its name is `segment` now. Answers its header."""
+    def begin(self, wall_ms: int, level: int = LOWEST) -> bytes:
+        """Begin a new segment with the next block: its name is `segment` now. Answers its header.
+
+        level: of all that is to be written into it.
+        """
         lsn, checksum, synced = self.place[:3]
         self.place = Place(lsn, checksum, synced, lsn, HEADER_BYTES, seed_of(self.store, lsn, checksum))
-        return segment_header(self.store, lsn, checksum, synced, wall_ms)
+        return segment_header(self.store, lsn, checksum, synced, wall_ms, level)
 
     def block(self, entries: Sequence[Entry] = ()) -> bytes:
         """The next block, to be written at `offset` as it is before this call, and nowhere else; no entries: a seal."""
@@ -250,6 +258,7 @@ class Header:
     wall_ms: int
     store: str
     previous: bytes
+    format: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +288,7 @@ class Block:
 def read_header(data: bytes | memoryview) -> Header | None:
     """The header of a segment; None when these bytes do not begin with one.
 
-    Raises JournalBroken when it is sound, but of a version that this one does not know.
+    Raises NewerFiles when it is sound, but of a format that this one does not know.
     """
     if len(data) < HEADER_BYTES:
         return None
@@ -287,13 +296,16 @@ def read_header(data: bytes | memoryview) -> Header | None:
     magic, version, first_lsn, synced, wall_ms, store, previous = _HEADER.unpack(fields)
     if magic != MAGIC or digest(fields) != bytes(data[_HEADER.size : HEADER_BYTES]):
         return None
-    if version != VERSION:
-        raise JournalBroken(f"a segment of format version {version}; this Holdfast reads version {VERSION}")
+    if version not in FORMATS:
+        raise NewerFiles(
+            f"a segment of format {version}; this Holdfast reads formats {', '.join(map(str, sorted(FORMATS)))}: start "
+            "the version that wrote it, or a newer one; nothing was changed"
+        )
     try:
         name = store.rstrip(b"\0").decode()
     except UnicodeDecodeError:
         return None
-    return Header(first_lsn, synced, wall_ms, name, previous) if synced < first_lsn else None
+    return Header(first_lsn, synced, wall_ms, name, previous, version) if synced < first_lsn else None
 
 
 def head_at(data: memoryview, offset: int, seed: bytes, before: int = 0) -> Head | None:

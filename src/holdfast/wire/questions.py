@@ -165,6 +165,8 @@ class Want(IntEnum):
     """Lost partitions in use again, with what there is of them."""
     BASELINE = 9
     """Just these members, or these too, or these no more, as the owners of data."""
+    LEVEL = 10
+    """A higher feature level in force (`core.model.levels`)."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -190,6 +192,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """For `BASELINE`, by consistent id."""
     adjust_ms: int = -1
     """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
+    level: int = 0
+    """For `LEVEL`."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -16,6 +16,7 @@ from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Message
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import Knowledge, wire_key
@@ -107,13 +108,20 @@ class Keeping(Stage):
     """The cluster. Hosts are numbers; a host has one disk, and one process after the other."""
 
     def __init__(
-        self, hosts: int, settings: Settings, *, spare: int = 0, rest: bool = True, named: bool = False
+        self,
+        hosts: int,
+        settings: Settings,
+        *,
+        spare: int = 0,
+        rest: bool = True,
+        named: bool = False,
+        builds: Sequence[FeatureLevels] = (),
     ) -> None:
         self.told: list[str] = []
         """The story, as members tell it."""
         self.writes: list[Write] = []
         self._count = 0
-        super().__init__(hosts, settings=settings, spare=spare, rest=rest, named=named)
+        super().__init__(hosts, settings=settings, spare=spare, rest=rest, named=named, builds=builds)
         self.world.story = self.told.append
         self._taps: list[Callable[[Process, Process | None, Message], bool]] = []
         self.world.tap = self._tap

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -16,6 +17,7 @@ from holdfast.core.cluster.identity import Timing
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.baseline import Baseline, is_beginning
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.levels import LOWEST, FeatureLevels
 from holdfast.core.model.views import MemberInfo, View
 
 NOT_SET = "not set"
@@ -41,6 +43,8 @@ def refusal(
         return f"you hold data of another cluster (id {request.cluster_id}); this one is {cluster_id}"
     if view is not None and view.ending:
         return "the cluster is being shut down; start this member again when all others have ended"
+    if view is not None and (why := why_other_level(request.info.levels, view.level)):
+        return why
     if view is not None and view.state.frozen:
         known = {home(info) for info in (*view.missing, *view.members)}
         if home(request.info) not in known:
@@ -57,6 +61,24 @@ def refusal(
                 return _other_service(service[1], service[2], shared, request.shared)
             return f"{key} is {ours} in this cluster, yours is {theirs}"
     return ""
+
+
+def why_other_level(levels: FeatureLevels, level: int) -> str:
+    """cluster/L-2: why whoever can do these levels is not let in while this one is in force; empty when it is."""
+    if levels.can(level):
+        return ""
+    this = f"this cluster is at feature level {level}, and your Holdfast can do {levels}"
+    if levels.highest < level:
+        return f"{this}: start a version there that can do level {level}; the cluster does not go back"
+    return (
+        f"{this}: bring the cluster to level {levels.lowest} first (holdfast cluster upgrade), with a version between "
+        "if its members cannot do that"
+    )
+
+
+def fits_level(level: int, members: Iterable[MemberInfo]) -> bool:
+    """Whether all of these can be in a cluster of this level (cluster/L-2)."""
+    return all(info.levels.can(level) for info in members)
 
 
 def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
@@ -119,13 +141,18 @@ class Candidates:
         """Files that a stranger has shown while a member has the same, and since when."""
         self._baselines: dict[MemberId, Baseline | None] = {}
         """What those who have asked know of who owns data."""
+        self._levels: dict[MemberId, int] = {}
+        """The feature level that they have known in force."""
 
-    def ask(self, info: MemberInfo, now_ns: int, baseline: Baseline | None = None) -> None:
+    def ask(
+        self, info: MemberInfo, now_ns: int, baseline: Baseline | None = None, level: int = LOWEST
+    ) -> None:
         """It asks (again). Of two processes at one address only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
         self._baselines[info.uuid] = baseline
+        self._levels[info.uuid] = level
         assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
             "one at an address"
         )
@@ -179,6 +206,7 @@ class Candidates:
 
     def _forget_baselines(self) -> None:
         self._baselines = {uuid: one for uuid, one in self._baselines.items() if uuid in self._asked}
+        self._levels = {uuid: one for uuid, one in self._levels.items() if uuid in self._asked}
 
     def forgotten(self, now_ns: int) -> int:
         """How many have not asked for so long that they should not be remembered."""
@@ -192,6 +220,10 @@ class Candidates:
             if is_beginning(newest, theirs) and not is_beginning(theirs, newest):
                 newest = theirs
         return newest
+
+    def newest_level(self, view: View, members: list[MemberInfo]) -> int:
+        """cluster/L-3: the highest feature level that these, or this view, know of."""
+        return max([view.level, *(self._levels.get(info.uuid, LOWEST) for info in members)])
 
     def admissible(
         self,
@@ -212,7 +244,7 @@ class Candidates:
         here = {info.uuid for info in view.members}
         files = {info.store for info in staying}
         chosen: list[MemberInfo] = []
-        known = view
+        known, reached = view, view.level
         for uuid in sorted(self._asked):
             info, asked_ns = self._asked[uuid]
             if asked_ns < now_ns - CANDIDATE_NS or home(info) in taken or uuid in here:
@@ -221,11 +253,15 @@ class Candidates:
                 continue
             if why_other_history(self._baselines.get(uuid), known, surely_newest=True):
                 continue
+            level = max(reached, self._levels.get(uuid, LOWEST))
+            if not fits_level(level, [*staying, *chosen, info]):
+                continue
             files.add(info.store)
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
                 behind = info.behind or is_behind(info, files_known.seen(info.store, view))
                 chosen.append(msgspec.structs.replace(info, life=view.number + 1, behind=behind))
                 known = msgspec.structs.replace(view, baseline=self.newest_baseline(view, chosen))
+                reached = level
         assert len(chosen) <= len(staying), "who stays can decide without those who come"
         assert here.isdisjoint(info.uuid for info in chosen), "who is in the view is not let in again"
         return chosen

@@ -15,6 +15,7 @@ from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import Address
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 PATIENCE = 4
@@ -67,7 +68,7 @@ class Formation:
         identity = self._identity
         info = identity.info
         if not identity.cluster_id:
-            return View(1, identity.new_cluster_id, [info], stores=stores)
+            return View(1, identity.new_cluster_id, [info], stores=stores, level=info.levels.highest)
         seen = identity.seen
         number = seen.number + 1 if seen is not None else 1
         missing = awaited(seen, [info]) if seen is not None else []
@@ -82,6 +83,7 @@ class Formation:
             stores=stores,
             recovering=True,
             baseline=baseline,
+            level=max(identity.level, seen.level if seen is not None else LOWEST),
         )
 
 

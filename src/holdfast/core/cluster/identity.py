@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.model.ids import Address
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import MemberInfo, View
 
 
@@ -23,6 +24,8 @@ class Identity:
     """The cluster whose data was found in this process's files."""
     seen: View | None = None
     """The last view of that cluster that these files know of."""
+    level: int = LOWEST
+    """The highest feature level that these files may have been written at."""
 
 
 @dataclass(frozen=True, slots=True)

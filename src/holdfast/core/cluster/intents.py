@@ -11,10 +11,12 @@ import msgspec
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import BaselineWanted, Heartbeat, StateWanted
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
 ORDER_NS = 3 * SECOND
-"""An order about the baseline counts for so long after it was heard: a few times the interval of repeating it."""
+"""An order about the baseline, or the level, counts for so long after it was heard: a few times the interval of
+repeating it."""
 
 
 class Intents:
@@ -41,6 +43,8 @@ class Intents:
         """As master: the newest order of anybody."""
         self._baseline: tuple[BaselineWanted, int] | None = None
         """As master: who is to own data, says the newest order of anybody; and when it was heard last."""
+        self._level: tuple[int, int] | None = None
+        """As master: the feature level that the newest order of anybody wants, and when it was heard last."""
 
     # -- wishes of members
 
@@ -142,6 +146,16 @@ class Intents:
             self._baseline = None
         return self._baseline[0] if self._baseline is not None else None
 
+    def order_level(self, level: int, now_ns: int) -> None:
+        """As master: somebody's operator wants this feature level in force."""
+        self._level = (level, now_ns)
+
+    def level_order(self, now_ns: int) -> int:
+        """As master: the level that an operator wants; the lowest when nobody has said so for a while."""
+        if self._level is not None and now_ns - self._level[1] > ORDER_NS:
+            self._level = None
+        return self._level[0] if self._level is not None else LOWEST
+
     def wanted(self, view: View) -> tuple[ClusterState, bool]:
         """As master: the state that the next view should have, and whether the cluster is to end."""
         order = self._ordered
@@ -174,7 +188,7 @@ class Intents:
             self._ordered = None
         assert self._ordered is None or master == self._me, "only the master carries out orders"
         if master != self._me:
-            self._baseline = None
+            self._baseline = self._level = None
         if self._order is not None and _fulfilled(self._order, view):
             self._order = None
         if self._order is not None:

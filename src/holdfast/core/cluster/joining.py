@@ -17,6 +17,7 @@ from holdfast.core.machine import Outbox, Stop
 from holdfast.core.messages import JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MILLISECOND, Address
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 
@@ -66,6 +67,7 @@ class Joining:
             cluster_id,
             self._standing.files.stores(self._standing.last_view, ()) if cluster_id else {},
             self._known_baseline() if cluster_id else None,
+            self._known_level() if cluster_id else LOWEST,
         )
         for address in targets:
             self._out.send_datagram(address, request)
@@ -74,6 +76,10 @@ class Joining:
     def _known_baseline(self) -> Baseline | None:
         view = self._standing.last_view or self._standing.identity.seen
         return baseline_of_before(view, self._standing.info) if view is not None else None
+
+    def _known_level(self) -> int:
+        view = self._standing.last_view or self._standing.identity.seen
+        return max(self._standing.identity.level, view.level if view is not None else LOWEST)
 
     def _why_other_history(self, request: JoinRequest) -> str:
         """cluster/B-1, as a member of the cluster."""
@@ -85,6 +91,19 @@ class Joining:
         hears_majority = standing.may_decide(view, {info.uuid for info in view.members} - silent)
         surely_newest = standing.is_master and hears_majority
         return admission.why_other_history(request.baseline, view, surely_newest=surely_newest)
+
+    def _why_above(self, request: JoinRequest) -> str:
+        """cluster/L-3: why somebody's files are of a level that this cluster cannot be brought to as it is."""
+        view = self._standing.view
+        if view is None or not self._standing.is_master or request.level <= view.level:
+            return ""
+        short = [info.name for info in view.members if not info.levels.can(request.level)]
+        return (
+            f"your files were written at feature level {request.level}, which {', '.join(short)} cannot do: start the "
+            "version there that wrote them, or a newer one"
+            if short
+            else ""
+        )
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
@@ -107,7 +126,7 @@ class Joining:
             self._standing.view,
         )
         old = why_old(info, self._standing.files.seen(info.store, self._standing.view)) if info.store else ""
-        why = why or self._why_other_history(request)
+        why = why or self._why_other_history(request) or self._why_above(request)
         why = why or self._candidates.same_files(
             info,
             self._standing.view,
@@ -163,7 +182,7 @@ class Joining:
         if not info.store or all(other.store != info.store for other in self._standing.view.members):
             # Whoever shows the files of a member asks again when that one is gone; a copy has been refused by then.
             assert info.uuid != self._standing.me, "no member asks itself"
-            self._candidates.ask(info, self._out.now_ns, request.baseline)
+            self._candidates.ask(info, self._out.now_ns, request.baseline, request.level)
         return True
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:

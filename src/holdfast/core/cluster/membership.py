@@ -27,10 +27,12 @@ from holdfast.core.messages import (
     Heartbeat,
     JoinAnswer,
     JoinRequest,
+    LevelWanted,
     StateWanted,
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.notices import (
     BeatHeard,
     DiskRoomChanged,
@@ -74,6 +76,7 @@ class Membership(Standing):
         majority: bool,
     ) -> None:
         super().__init__(identity, timing, out, majority=majority)
+        out.level = LOWEST
         self._delegate = delegate
         self._candidates = Candidates()
         self.joining = Joining(self, self._candidates, out)
@@ -132,6 +135,17 @@ class Membership(Standing):
         """As master: somebody's operator wants others to own data (cluster/B-2)."""
         if self.view is not None and self.is_master and not self.view.ending:
             self.intents.order_baseline(order, self._out.now_ns)
+            self.consider()
+
+    def order_level(self, level: int) -> None:
+        """The operator wants this feature level in force. Who gives the order repeats it, as with the baseline."""
+        if self.view is not None and self.admitted:
+            self._out.send(self.view.members[0].uuid, LevelWanted(self.view.number, level))
+
+    def on_level_wanted(self, order: LevelWanted) -> None:
+        """As master: somebody's operator wants this feature level in force (cluster/L-1)."""
+        if self.view is not None and self.is_master and not self.view.ending:
+            self.intents.order_level(order.level, self._out.now_ns)
             self.consider()
 
     def note_full(self, *, full: bool) -> None:
@@ -456,6 +470,8 @@ class Membership(Standing):
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
         self.view = view
+        # Before anybody hears of the view, and sends something because of it.
+        self._out.level = view.level
         self.step(MembershipStep.ADMITTED)
         self.refusal = ""
         mine = self.member(self.me)
@@ -473,6 +489,8 @@ class Membership(Standing):
             members=[info.name for info in view.members],
             left=list(view.left),
         )
+        if old is not None and view.level > old.level:
+            self._out.note("feature level in force", feature_level=view.level, before=old.level)
         self._tell_view(old, view)
         # After all machines know the view: what the heartbeat says is of this view.
         self._beat()

@@ -14,6 +14,7 @@ from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement
 from holdfast.core.cluster.next_baseline import DataPermissions, NextBaseline
+from holdfast.core.cluster.next_level import NextLevel
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -42,6 +43,7 @@ class NextView:
         self._permissions = permissions
         self._minority_told = False
         self._baseline = NextBaseline(standing, candidates, out, permissions)
+        self._level = NextLevel(standing, candidates, out)
 
     def may_propose(self, candidate: MemberId) -> bool:
         """cluster/A-4, for this member as a consenting one."""
@@ -80,17 +82,28 @@ class NextView:
         state, ending = self._standing.intents.wanted(view)
         recovering = view.recovering and not self._permissions.is_assigned()
         baseline = self._baseline.wanted(view, members, left, recovering=recovering)
-        now = (view.members, view.state, view.ending, view.recovering, view.baseline)
-        same = (members, state, ending, recovering, baseline) == now
-        if same and not self._long_fenced(agreement):
-            return None
         missing = admission.missing(view, members) if state.frozen else []
         if recovering or not members:
             missing = admission.awaited(view, members)
+        level = self._level.wanted(view, members, missing)
+        now = (view.members, view.state, view.ending, view.recovering, view.baseline, view.level)
+        same = (members, state, ending, recovering, baseline, level) == now
+        if same and not self._long_fenced(agreement):
+            return None
         number = max(view.number, self._standing.numbers_from) + 1
         stores = self._standing.files.stores(view, () if recovering else members)
         return View(
-            number, view.cluster_id, members, left, state, ending, missing, stores, recovering, baseline
+            number,
+            view.cluster_id,
+            members,
+            left,
+            state,
+            ending,
+            missing,
+            stores,
+            recovering,
+            baseline,
+            level,
         )
 
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:

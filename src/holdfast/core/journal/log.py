@@ -25,6 +25,7 @@ from holdfast.core.model.journal_entries import (
     WrotePuts,
     seen,
 )
+from holdfast.core.model.levels import PACKED
 from holdfast.core.model.notices import (
     AssignmentChanged,
     CheckpointEnded,
@@ -58,9 +59,12 @@ class Log:
         self._urgent = self._urgent or urgent
 
     def stored(self, partition: int, term: int, puts: Puts, *, urgent: bool) -> None:
-        """The same of packed stores."""
+        """The same of packed stores, as the level in force has them (cluster/L-4)."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
-        self._entries.append(WrotePuts(partition, term, puts, self._out.wall_ms()))
+        if self._out.does(PACKED):
+            self._entries.append(WrotePuts(partition, term, puts, self._out.wall_ms()))
+        else:
+            self._entries.append(Wrote(partition, term, puts.records(), self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
     def group_wrote(self, number: int, data: bytes) -> None:

@@ -6,11 +6,13 @@ place in the sequence (1, 2, 3…) is its *lsn*. What was written before somethi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 import msgspec
 
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record
 from holdfast.core.model.views import PlainView, View
@@ -54,10 +56,17 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 def seen(view: PlainView) -> Seen:
-    """That this view is installed: one without a baseline is written as if there were no baselines."""
-    if isinstance(view, View) and view.baseline is None:
-        view = PlainView(*msgspec.structs.astuple(view)[:-1])
+    """That this view is installed: one without a baseline, of the first level, is written as if there were neither."""
+    if isinstance(view, View) and view.baseline is None and view.level == LOWEST:
+        view = PlainView(*msgspec.structs.astuple(view)[: len(PlainView.__struct_fields__)])
     return Seen(cast("View", view))
+
+
+def level_of(entries: Iterable[Entry]) -> int:
+    """The highest feature level of the views among these entries: what follows them may be of it."""
+    views: list[PlainView] = [entry.view for entry in entries if type(entry) is Seen]
+    # What is written of a view of the first level is no whole one.
+    return max((view.level for view in views if isinstance(view, View)), default=LOWEST)
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):

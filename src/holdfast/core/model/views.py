@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 
 
 @unique
@@ -115,6 +116,10 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     """Whether its files lack what they once held, so that nothing in them is proven whole."""
     attributes: dict[str, str] = {}
     """What its operator says of it: filters of zones go by these, and clients are shown them."""
+    levels: FeatureLevels = FeatureLevels()
+    """The feature levels that its build can do."""
+    version: str = ""
+    """Which Holdfast it runs, for people. Empty: one from before that was said."""
 
     @property
     def consistent_id(self) -> str:
@@ -127,6 +132,11 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     def described(self) -> dict[str, str]:
         """Its attributes, with those that every member has (`config.schema.OWN_ATTRIBUTES`)."""
         return {**self.attributes, "name": self.name, "host": self.host, "group": self.group}
+
+
+def built(info: MemberInfo, version: str) -> MemberInfo:
+    """The same member, of this build, which is called `version`."""
+    return msgspec.structs.replace(info, levels=OF_THIS_BUILD, version=version)
 
 
 class PlainView(msgspec.Struct, frozen=True, array_like=True):
@@ -153,6 +163,8 @@ class View(PlainView, frozen=True, array_like=True):
 
     baseline: Baseline | None = None
     """Who owns data; None: everybody who is here."""
+    level: int = LOWEST
+    """The feature level in force: what members send and write down is of it (`core.model.levels`)."""
 
     def is_outside(self, info: MemberInfo) -> bool:
         """Whether this member owns nothing because it is not in the baseline (cluster/B-3)."""

@@ -27,6 +27,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.levels import PACKED
 from holdfast.core.model.notices import PartitionDrained
 from holdfast.core.model.records import Puts, Record, Recorded, as_puts, one_by_one
 from holdfast.core.model.timers import TimerName
@@ -366,9 +367,10 @@ class Batches:
         """Remember these records, and say where they go."""
         leaving = _Leaving()
         rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
+        packs = self._out.does(PACKED)
         for (partition, held), part in by_map(records).items():
             term = terms[partition]
-            puts, rest = _together(part, packed=not held.changes)
+            puts, rest = _together(part, packed=packs and not held.changes)
             if puts is not None:
                 held.keep_puts(term, puts, limit)
             else:
@@ -607,7 +609,7 @@ def _together(part: list[Recorded], *, packed: bool) -> tuple[Puts | None, list[
     """What was done to one map and partition, in the order of the counter: as packed stores, if it may and can be, or
     one by one.
     """
-    if len(part) == 1 and isinstance(part[0], Puts):
+    if packed and len(part) == 1 and isinstance(part[0], Puts):
         return part[0], []
     records = one_by_one(part)
     puts = as_puts(records) if packed else None

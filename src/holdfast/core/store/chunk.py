@@ -17,9 +17,11 @@ LOOK_MIN, LOOK_MAX = 16, 4096
 class Chunk:
     """Some of the content of a partition, and how many bytes it counts for."""
 
-    __slots__ = ("earlier", "look", "maps", "plans", "records", "shares", "size", "sizes")
+    __slots__ = ("earlier", "look", "maps", "packs", "plans", "records", "shares", "size", "sizes")
 
-    def __init__(self, look: int = LOOK_MIN) -> None:
+    def __init__(self, look: int = LOOK_MIN, *, packs: bool = True) -> None:
+        """`packs`: whether the receiver can read packed entries (cluster/L-4)."""
+        self.packs = packs
         self.maps: list[FillEntries] = []
         self.shares: list[FillShare] = []
         self.plans: list[FillPlan] = []

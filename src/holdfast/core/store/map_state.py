@@ -354,7 +354,7 @@ class MapPortion:
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits; answers whether that was the last."""
         state = self._state
-        if state.packs and not state.expiries and not state.hashes:
+        if chunk.packs and state.packs and not state.expiries and not state.hashes:
             full = self._add_packed(cast("PackedEntries", state.entries), chunk, limit)
             if full or self._taken == len(self._keys):
                 return not full

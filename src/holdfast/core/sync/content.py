@@ -84,9 +84,9 @@ class Content:
         pieces says so with these."""
         self._look = LOOK_MIN
 
-    def chunk(self, limit: int, now_ns: int) -> Chunk | None:
+    def chunk(self, limit: int, now_ns: int, *, packs: bool = True) -> Chunk | None:
         """The next chunk, of at most `limit` bytes or one entry, record or piece; None when all have been sent."""
-        chunk = Chunk(self._look)
+        chunk = Chunk(self._look, packs=packs)
         chunk.plans, self._plans = self._plans, []
         room = True
         while room and self._missed:

@@ -42,6 +42,7 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.levels import PACKED
 from holdfast.core.model.lifecycle import Handling
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.notices import (
@@ -307,7 +308,8 @@ class Source:
 
     def _next(self, supply: Supply) -> None:
         assert supply.content is not None
-        chunk = supply.content.chunk(self._chunk_bytes, self._out.now_ns)
+        packs = self._out.does(PACKED)
+        chunk = supply.content.chunk(self._chunk_bytes, self._out.now_ns, packs=packs)
         if chunk is not None:
             self.flow.hold(supply, chunk)
             supply.step(SupplyStep.READY)

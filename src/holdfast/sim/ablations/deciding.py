@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core.cluster import admission
+from holdfast.core.cluster import admission, next_level
 from holdfast.core.cluster.standing import Standing
+from holdfast.core.machine import Outbox
 from holdfast.core.migration import planning, returns, settling
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.operations import Request
 from holdfast.core.model.partition_table import Assignment
@@ -97,6 +99,26 @@ def _is_outside(standing: Standing, info: MemberInfo) -> bool:
     return standing.view is not None and not info.lite and standing.view.is_outside(info)
 
 
+def _somebody_cannot(members: Iterable[MemberInfo], level: int) -> bool:
+    return not all(info.levels.can(level) for info in members)
+
+
+def _does_not_fit(level: int, members: Iterable[MemberInfo]) -> bool:
+    return _somebody_cannot(members, level)
+
+
+def _cannot(levels: FeatureLevels, level: int) -> bool:
+    return not levels.can(level)
+
+
+def _lets_in(_: Method, levels: FeatureLevels, level: int) -> str:
+    return ""
+
+
+def _does_not(out: Outbox, level: int) -> bool:
+    return out.level < level
+
+
 DECIDING: dict[str, tuple[Place, ...]] = {
     "destination-first": (Place(TableReplication, "_named", _names_nobody),),
     "newest-table": (Place(TableReplication, "_unreported", _misses_nobody),),
@@ -112,5 +134,11 @@ DECIDING: dict[str, tuple[Place, ...]] = {
     "lost-stays": (Place(returns, "revived", _forgets_the_loss, when=_is_lost),),
     "baseline-history": (Place(admission, "why_other_history", _finds_nothing, when=_is_told),),
     "baseline-outside": (Place(Standing, "may_hold", always, when=_is_outside),),
+    "level-by-all": (Place(next_level, "all_can", always, when=_somebody_cannot),),
+    "level-admits": (
+        Place(admission, "why_other_level", _lets_in, when=_cannot),
+        Place(admission, "fits_level", always, when=_does_not_fit),
+    ),
+    "level-in-force": (Place(Outbox, "does", always, when=_does_not),),
     "drain-waits": (Place(Migrations, "may_part", always),),
 }

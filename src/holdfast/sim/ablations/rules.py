@@ -29,6 +29,9 @@ _GRID: dict[str, str] = {
     "lost-stays": "What was declared lost stays so, whoever comes back, until the operator resets it.",
     "baseline-history": "Two parts of a cluster that have gone on without each other do not come together.",
     "baseline-outside": "Who is not in the baseline holds nothing.",
+    "level-by-all": "The feature level rises only when every member can do it.",
+    "level-admits": "Who cannot do the feature level in force is not let in.",
+    "level-in-force": "What is sent and written down is of the feature level in force.",
     "copy-complete": "A destination counts as filled only when it holds the last chunk.",
     "no-gap": "A copy that is being filled is complete only when no update up to the last chunk is missing.",
     "newer-wins": "An update that comes late does not undo a newer one of the same key.",
@@ -102,6 +105,10 @@ DIRECTED = frozenset(
         # No cluster of a campaign has a baseline.
         "baseline-history",
         "baseline-outside",
+        # Few runs of a campaign have several builds.
+        "level-by-all",
+        "level-admits",
+        "level-in-force",
         # Of zones: too few runs were tried without them to say how soon one would notice.
         *ZONED,
     }

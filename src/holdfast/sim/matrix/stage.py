@@ -17,6 +17,7 @@ from holdfast.core.machine import Heard
 from holdfast.core.member import Member
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import View
@@ -122,7 +123,7 @@ class Stage:
     def _found(self) -> None:
         """Begin with a view of all, as if it had been agreed: how members come is not what is looked at here."""
         processes = self.cluster.living()
-        view = View(1, CLUSTER, [process.picture.info for process in processes])
+        view = View(1, CLUSTER, [process.picture.info for process in processes], level=HIGHEST)
         for process in processes:
             process.step(partial(process.driver.handle, Heard(process.address, ViewDecided(view))))
 

@@ -1,0 +1,84 @@
+"""`holdfast cluster upgrade`"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import EXIT_FAILED, address_option, timeout_option
+from holdfast.cli.status import Status, ask
+from holdfast.client.operator import order_cluster
+from holdfast.client.routing import parse_addresses
+from holdfast.errors import HoldfastError
+from holdfast.wire import own
+
+
+@click.command("upgrade", short_help="Let members use what only their newer version can do.")
+@click.option(
+    "--level",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="This feature level; else the highest that all members can do.",
+)
+@click.option("--show", is_flag=True, help="Only tell which level is in force, and what each member can do.")
+@address_option
+@timeout_option(60, "What is not so by then is given up.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@credentials
+def upgrade(
+    *,
+    level: int | None,
+    show: bool,
+    address: str,
+    timeout_s: float,
+    yes: bool,
+    credentials: Credentials,
+) -> None:
+    r"""After all members run a newer version: raise the feature level of the cluster, so that what is new is used.
+
+    Until then members can go back to the older version, one by one. After it they cannot, and members that cannot do
+    the level are not let in.
+
+    \b
+      holdfast cluster upgrade --show
+      holdfast cluster upgrade --yes
+    """
+    try:
+        seen = ask(address, credentials)
+    except HoldfastError as failed:
+        print(failed, file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+    if show:
+        for line in shown(seen):
+            print(line)
+        return
+    before = seen["level"]["in_force"]
+    wanted = level or seen["level"]["possible"]
+    if wanted == before:
+        print(f"the cluster is at feature level {before} already, the highest that all members can do")
+        return
+    if not yes:
+        click.confirm(
+            f"Raise the feature level from {before} to {wanted}? There is no way back to versions that cannot do it",
+            abort=True,
+            err=True,
+        )
+    addresses = parse_addresses(address)
+    order_cluster(addresses, credentials.for_client(), own.Want.LEVEL, level=wanted, timeout_s=timeout_s)
+    print(f"the cluster is at feature level {wanted}")
+
+
+def shown(seen: Status) -> list[str]:
+    """The level in force, and what each member can do, in lines."""
+    level = seen["level"]
+    lines = [
+        f"feature level {level['in_force']} in force; all members can do {level['possible'] or 'no other'}"
+    ]
+    for member in seen["members"]:
+        lowest, highest = member["levels"]
+        can = f"level {lowest}" if lowest == highest else f"levels {lowest} to {highest}"
+        lines.append(f"  {member['name']}: Holdfast {member['version'] or 'of unknown version'}, {can}")
+    return lines

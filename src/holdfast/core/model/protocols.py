@@ -1,0 +1,45 @@
+"""Which versions of the member protocol does this build speak?
+
+The number is of what is between the greeting and the messages: frames, packets of links, the encoding. What messages
+say is a matter of the feature level (`core.model.levels`). Two members speak the highest version that both know.
+
+| version | what it is |
+|---------|------------|
+| 1 | frames of a length, a kind and a packet or message; messages in MessagePack |
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+LOWEST: Final = 1
+HIGHEST: Final = 1
+
+
+class Speaks(NamedTuple):
+    """What a build says of itself in the greeting."""
+
+    lowest: int = LOWEST
+    highest: int = HIGHEST
+    build: str = ""
+    """For people."""
+
+    def __str__(self) -> str:
+        which = f"{self.lowest}" if self.lowest == self.highest else f"{self.lowest} to {self.highest}"
+        build = "".join(one if one.isprintable() else "?" for one in self.build)
+        return f"Holdfast {build}, which speaks the member protocol {which}"
+
+
+def spoken(one: Speaks, other: Speaks) -> int:
+    """The version that these two speak with each other; 0: they have none in common."""
+    highest = min(one.highest, other.highest)
+    return highest if highest >= max(one.lowest, other.lowest) else 0
+
+
+def why_not_spoken(here: Speaks, there: Speaks) -> str:
+    """Why these two cannot speak with each other, and what to do."""
+    older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
+    return (
+        f"there is {there}, and here {here}: they have none in common. Start a version {older} that is nearer to the "
+        f"one {newer}; all others go on"
+    )
