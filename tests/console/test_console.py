@@ -118,6 +118,18 @@ def basic(user: tuple[str, str]) -> str:
     return "Basic " + b64encode(":".join(user).encode()).decode()
 
 
+def with_slow_operations(route: Any) -> None:
+    """As members tell them that keep a list."""
+    told = route.fetch().json()
+    one = {
+        "ended_ms": 1_700_000_000_000, "took_ms": 612, "kind": "writes", "operations": 12,
+        "places": {"flights": [3, 17]}, "waited_for": "backups to acknowledge", "members": ["two"],
+    }  # fmt: skip
+    kept = {"limit_ms": 100, "count": 1, "last": [one], "under_way": []}
+    told["members"][0]["status"]["slow_operations"] = kept
+    route.fulfill(json=told)
+
+
 def test_each_view_has_content(tab: Callable[..., Tab]) -> None:
     page = tab().page
     page.locator("main tbody tr").nth(2).wait_for()
@@ -139,7 +151,10 @@ def test_each_view_has_content(tab: Callable[..., Tab]) -> None:
     page.get_by_role("cell", name="open-orders").wait_for()
     assert page.locator("tr", has_text="open-orders").locator(".number").first.inner_text().strip() == "60"
     page.get_by_role("link", name="Slow operations").click()
-    page.get_by_role("heading", name="Slow operations").wait_for()
+    page.get_by_text("keep no list of slow operations").wait_for()
+    page.route("**/console/api/cluster", with_slow_operations)
+    page.get_by_text("backups to acknowledge").wait_for()
+    page.unroute_all(behavior="wait")
     page.get_by_role("link", name="Events").click()
     page.get_by_label("Which events").select_option("notable")
     page.get_by_text(re.compile("m3 (has joined|is here)")).first.wait_for()
@@ -158,7 +173,20 @@ def test_what_clients_have_named_is_text(tab: Callable[..., Tab]) -> None:
     page.get_by_label("Key", exact=True).fill(EVIL)
     page.get_by_role("button", name="Look it up").click()
     assert page.locator("pre").inner_text() == EVIL
-    assert page.locator("main img").count() == 0
+
+    def renamed(route: Any) -> None:
+        told = route.fetch().json()
+        for one in told["members"]:
+            one["name"] = EVIL
+        route.fulfill(json=told)
+
+    page.route("**/console/api/cluster", renamed)
+    page.get_by_role("link", name="Members").click()
+    page.get_by_role("button", name=f"Drain {EVIL}").first.click()
+    assert page.locator("dialog h2").inner_text() == f"Drain {EVIL}"
+    page.keyboard.press("Escape")
+    page.unroute_all(behavior="wait")
+    assert page.locator("img").count() == 0
 
 
 def test_who_may_only_look_sees_no_buttons_and_is_refused_by_hand(
@@ -284,3 +312,15 @@ def test_a_member_is_drained_by_keyboard_alone(tab: Callable[..., Tab], running:
     while len(running.cluster.status()["members"]) != 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(running.cluster.status()["members"]) == 2
+
+
+def test_the_page_of_a_member_that_is_drained_ends_with_it(tab: Callable[..., Tab], running: Running) -> None:
+    gone = running.cluster.alive[-1]
+    page = tab(address=running.door(gone)).page
+    page.get_by_role("button", name=f"Drain {gone.name}").click()
+    page.get_by_text("This page came from this very member").wait_for()
+    page.get_by_label("to go on").fill(gone.name)
+    page.get_by_role("button", name=f"Drain {gone.name}").last.click()
+    page.get_by_text(re.compile(f"{gone.name} has (left|gone)")).first.wait_for(timeout=30_000)
+    assert gone.process.wait(20) == 0
+    page.get_by_text("not connected").wait_for()

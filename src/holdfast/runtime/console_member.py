@@ -77,6 +77,8 @@ class ConsoleOfMember:
         self._ends: list[Callable[[], object]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looks = 0
+        self._slow: int | None = None
+        """How many operations had been slow when it was looked last; None: nobody has looked."""
 
     # -- what has happened
 
@@ -109,9 +111,25 @@ class ConsoleOfMember:
         self._timer = self._loop.call_later(LOOK_S, self._look)
         self._host.driver.enter()
         self._changed()
+        if self._heard:
+            self._look_at_slow()
         self._looks += 1
         if not self._looks % BEATS:
             self._tell("beat")
+
+    def _look_at_slow(self) -> None:
+        """Tell of operations that were slow, where the status has them; those of before are in it, too."""
+        told: Any = self._host.status(EntriesHeld(0, 0)).get("slow_operations")
+        if not told:
+            return
+        known, self._slow = self._slow, told["count"]
+        new = 0 if known is None else told["count"] - known
+        if new > 0:
+            now_ms = self._host.wall_ms()
+            for one in told["last"][-new:]:
+                text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nobody')}"
+                self.happenings.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
+            self._tell("happened")
 
     def _tell(self, what: str) -> None:
         for heard in list(self._heard.values()):
