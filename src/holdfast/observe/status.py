@@ -94,6 +94,14 @@ def counting(member: Member) -> Generator[None, None, EntriesHeld]:
     return EntriesHeld(primary, every)
 
 
+def _entries(member: Member) -> EntriesHeld:
+    """Counted in one go."""
+    return EntriesHeld(
+        sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
+        sum(copy.entry_count() for copy in member.picture.held.values()),
+    )
+
+
 def status_of(
     member: Member,
     files: dict[str, object] | None = None,
@@ -105,11 +113,7 @@ def status_of(
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
     None when nobody measures. entries: if they are counted already.
     """
-    if entries is None:
-        entries = EntriesHeld(
-            sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
-            sum(copy.entry_count() for copy in member.picture.held.values()),
-        )
+    entries = entries or _entries(member)
     picture = member.picture
     rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
