@@ -110,7 +110,9 @@ def report(browser: Browser, page: Path) -> None:
         tab = Tab(browser, viewport=size, color_scheme=scheme)
         tab.page.goto(page.resolve().as_uri())
         tab.page.wait_for_timeout(500)
-        shoot(tab, name, full_page=name != "report-phone")
+        if size is PHONE:
+            tab.page.locator("#pictures").evaluate("(one) => one.scrollIntoView()")
+        shoot(tab, name, full_page=size is not PHONE)
         tab.close()
 
 

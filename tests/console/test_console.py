@@ -254,7 +254,7 @@ def test_nothing_is_wider_than_a_phone(tab: Callable[..., Tab], scheme: str) -> 
     for view in VIEWS:
         page.evaluate("(view) => { location.hash = view }", view)
         page.locator(f"nav a[href='#{view}'][aria-current]").wait_for()
-        page.wait_for_timeout(350)
+        page.wait_for_timeout(200)
         assert one.overflow() == [], view
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(18, 23, 29)") == (scheme == "dark")
