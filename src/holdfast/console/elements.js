@@ -29,7 +29,7 @@ export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 export const card = (figure, name, mood = "") =>
   make(`div.card${mood && `.${mood}`}`, {}, make("b", {}, String(figure)), make("span", {}, name));
 
-/** A table of many rows: filtered, sorted, a page at a time. Columns: {title, value(row), show(row)?, number?, key}. */
+/** A table of many rows: filtered, sorted, a page at a time. Columns: {title, value(row), show(row)?, number?, left?}. */
 export class Rows {
   constructor({ columns, empty, sort = null, down = false, size = 50, filter = "Filter", caption }) {
     Object.assign(this, { columns, empty, sort, down, size, caption });
@@ -57,7 +57,7 @@ export class Rows {
       const sorted = this.sort === column.title ? (this.down ? "descending" : "ascending") : null;
       const button = make("button", { type: "button", onclick: () => this.by(column) },
         column.title, sorted ? (this.down ? " ↓" : " ↑") : "");
-      return make(`th${column.number ? ".number" : ""}`, { scope: "col", "aria-sort": sorted }, column.value ? button : column.title);
+      return make(`th${column.number && !column.left ? ".number" : ""}`, { scope: "col", "aria-sort": sorted }, column.value ? button : column.title);
     }));
   }
 
@@ -107,7 +107,7 @@ export class Rows {
     const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
     this.body.replaceChildren(...rows.slice(begin, begin + this.size).map((row) => make("tr", {}, ...this.columns.map((column) => {
       const shown = column.show ? column.show(row) : String(column.value(row) ?? "–");
-      return make(`td${column.number ? ".number" : ""}`, { "data-title": column.title }, make("div", {}, shown ?? ""));
+      return make(`td${column.number && !column.left ? ".number" : ""}`, { "data-title": column.title }, make("div", {}, shown ?? ""));
     }))));
     if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
     this.none.hidden = rows.length > 0;

@@ -38,7 +38,7 @@ function members(known) {
   const table = new Rows({
     caption: "Members", empty: "No members are known yet.", filter: "Filter members", size: 50,
     columns: [
-      { title: "Member", value: (one) => one.name, show: (one) => make("span", {}, swatch(known, one.uuid), make("b", {}, one.name),
+      { title: "Member", value: (one) => one.name, show: (one) => make("span", {}, make("span.together", {}, swatch(known, one.uuid), make("b", {}, one.name)),
         one.uuid === me && mark("this one"), one.master && mark("master"), one.lite && mark("lite"), one.leaving && mark("leaving"), one.outside && mark("outside the baseline")) },
       { title: "Address", value: (one) => (one.host ? `${one.host}:${one.client_port}` : "") },
       { title: "Primaries", number: true, value: (one) => one.primaries, show: (one) => count(one.primaries) },
@@ -155,7 +155,7 @@ function migrations(known) {
   const ended = new Rows({
     caption: "Migrations that have ended", empty: "No migration has ended since this member started.", filter: "Filter migrations", sort: "Time", down: true,
     columns: [
-      { title: "Time", number: true, value: (one) => one.number, show: (one) => clock(one.at_ms) },
+      { title: "Time", number: true, left: true, value: (one) => one.number, show: (one) => clock(one.at_ms) },
       { title: "Partition", number: true, value: (one) => one.partition },
       { title: "Replica", number: true, value: (one) => one.replica, show: (one) => (one.replica ? `backup ${one.replica}` : "owner") },
       { title: "From", value: (one) => one.source || "nobody" },
@@ -218,7 +218,7 @@ function slow(known) {
   const table = new Rows({
     caption: "Slow operations", empty: "No operation was slow.", filter: "Filter operations", sort: "Ended", down: true,
     columns: [
-      { title: "Ended", number: true, value: (one) => one.ended_ms ?? Infinity, show: (one) => (one.ended_ms ? clock(one.ended_ms) : "under way") },
+      { title: "Ended", number: true, left: true, value: (one) => one.ended_ms ?? Infinity, show: (one) => (one.ended_ms ? clock(one.ended_ms) : "under way") },
       { title: "Member", value: (one) => one.member },
       { title: "Took", number: true, value: (one) => one.took_ms, show: (one) => span(one.took_ms) },
       { title: "What", value: (one) => `${words(one.operations) || ""} ${words(one.kind)}`.trim() },
@@ -249,7 +249,7 @@ function events(known) {
   const table = new Rows({
     caption: "Events", empty: "Nothing has happened.", filter: "Filter events", sort: "Time", down: true,
     columns: [
-      { title: "Time", number: true, value: (one) => one.number, show: (one) => clock(one.at_ms) },
+      { title: "Time", number: true, left: true, value: (one) => one.number, show: (one) => clock(one.at_ms) },
       { title: "Level", value: (one) => one.level ?? "info", show: (one) => make("span", { class: { warning: "warn", error: "bad" }[one.level] ?? "quiet" }, one.level ?? "info") },
       { title: "Kind", value: (one) => one.kind },
       { title: "What", value: (one) => one.text + (one.took_ms ? `, ${span(one.took_ms)}` : "") },
