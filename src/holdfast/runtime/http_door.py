@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 UNREAD_BYTES = 256 * 1024
 """When so much of what was answered has not left, a connection is not served until all of it has."""
-SESSION = "holdfast.server.http.http_session"
+LOADED = (
+    "holdfast.server.http.http_session",
+    "holdfast.runtime.console_errands",
+    "holdfast.runtime.console_files",
+)
 """What is loaded when somebody comes for the first time."""
 REST_S = 30.0
 """How long a connection that is closed may take to read what was answered before."""
@@ -143,7 +147,7 @@ class HttpDoor:
             self._timer = self._loop.call_later(LOOK_S, self._look)
         if self._loading is None:
             # It takes some ms, in which the member goes on.
-            self._loading = self._loop.run_in_executor(self._member.threads, import_module, SESSION)
+            self._loading = self._loop.run_in_executor(self._member.threads, _load)
         if not self._loading.done():
             wire.wait(self._loading)
 
@@ -184,6 +188,11 @@ class HttpDoor:
             wire.look()
         if len(self._wires):
             self._timer = self._loop.call_later(LOOK_S, self._look)
+
+
+def _load() -> None:
+    for name in LOADED:
+        import_module(name)
 
 
 async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
