@@ -129,7 +129,7 @@ def main() -> None:
     if chosen.report is None and not chosen.no_demo:
         with tempfile.TemporaryDirectory(prefix="holdfast-pictures-") as folder:
             holdfast = Path(sys.executable).with_name("holdfast")
-            subprocess.run([holdfast, "demo", "--rows", "20000", "--out", folder], check=True)
+            subprocess.run([holdfast, "demo", "--rows", "20000", "--out", "."], check=True, cwd=folder)
             with chromium() as browser:
                 report(browser, Path(folder) / "report.html")
 
