@@ -6,6 +6,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.json_answers import watch_commands
 
 from holdfast.demo import local_cluster
 
@@ -25,6 +26,7 @@ def pytest_configure() -> None:
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     local_cluster.PORTS = local_cluster.PORTS[number::count]
+    watch_commands()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.config import BACKUPS_MAX, MapSettings, Settings, disagreement, is_loopback, load, parse_address
 from holdfast.config.describe import schema
+from holdfast.config.loading import changed
 from holdfast.config.permissions import ACTIONS, Action, Kind, read_rule
 from holdfast.config.users import users_of
 from holdfast.config.verifiers import (
@@ -22,6 +23,7 @@ from holdfast.config.verifiers import (
     token_verifier,
 )
 from holdfast.errors import ConfigError
+from holdfast.runtime.live_settings import APPLIERS
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
@@ -150,6 +152,61 @@ def test_a_mistake_in_the_file_is_named_with_what_is_allowed(text: str) -> None:
 def test_a_mistake_in_the_environment_is_named(variable: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load(environ={variable: value})
+
+
+def test_all_mistakes_are_told_at_once_whatever_they_are_and_wherever_they_stand() -> None:
+    text = """
+[member]
+nmae = "x"
+client_port = 99999
+[clutser]
+name = "x"
+[cluster]
+seeds = ["a:1", "b"]
+heartbeat_ms = 9000
+suspect_after_ms = "soon"
+[maps.orders]
+reads = "local"
+backups = 4
+async_backups = 5
+"""
+    with pytest.raises(ConfigError) as told:
+        load(text, {"HOLDFAST_MAPS_x_BACKUPS": "9"}, {"membr.host": "x"}, origin="h.toml")
+    first, *lines = str(told.value).splitlines()
+    assert first == "9 settings are wrong:"
+    for line, expected in zip(
+        lines,
+        (
+            "h.toml: unknown key member.nmae; did you mean name?",
+            "h.toml: member.client_port = 99999 is not allowed",
+            "h.toml: unknown section [clutser]; did you mean cluster?",
+            "h.toml: cluster.suspect_after_ms = 'soon' is not allowed",
+            "HOLDFAST_MAPS_x_BACKUPS: maps.x.backups = '9' is not allowed",
+            "the command line: unknown key membr.host",
+            "maps.orders.backups = 4 and maps.orders.async_backups = 5 are 9 together",
+            "maps.orders.reads = 'local' is not allowed",
+            "cluster.seeds = 'b' is not allowed",
+        ),
+        strict=True,
+    ):
+        assert line.strip().startswith(expected), line
+    assert "twice" not in str(told.value), "what was left out is not held against another key"
+
+
+def test_a_variable_in_upper_case_means_the_map_that_the_file_writes_otherwise() -> None:
+    def backups(variable: str, text: str = "") -> dict[str, int]:
+        settings = load(text, {variable: "3"})
+        return {name: one.backups for name, one in settings.maps.items() if name != "default"}
+
+    orders = "[maps.orders]\nttl_ms = 5\n"
+    assert backups("HOLDFAST_MAPS_orders_BACKUPS") == {"orders": 3}
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS", orders) == {"orders": 3}
+    assert backups("HOLDFAST_MAPS_Orders_BACKUPS", orders) == {"orders": 1, "Orders": 3}
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS") == {"ORDERS": 3}
+    both = orders + "[maps.ORDERS]\nttl_ms = 5\n"
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS", both) == {"orders": 1, "ORDERS": 3}
+    two = orders + "[maps.Orders]\nttl_ms = 5\n"
+    assert backups("HOLDFAST_MAPS_ORDERS_BACKUPS", two) == {"orders": 1, "Orders": 1, "ORDERS": 3}
 
 
 def test_a_mistake_in_a_flag_is_named() -> None:
@@ -296,6 +353,22 @@ def test_addresses(text: str, pair: tuple[str, int]) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="key = "):
         parse_address(text, "key")
+
+
+def test_seeds_may_be_records_of_the_dns() -> None:
+    settings = load(overrides={"cluster.seeds": ["srv:_member._tcp.grid.example", "grid.example:5751"]})
+    assert settings.seed_addresses() == [("srv:_member._tcp.grid.example", 0), ("grid.example", 5751)]
+    for wrong in (
+        "srv:",
+        "srv:grid.example",
+        "srv:_member.grid.example",
+        "srv:_member._tcp.",
+        "srv:_m._tcp.a b",
+    ):
+        with pytest.raises(ConfigError, match=r"cluster\.seeds = .* an SRV record is written"):
+            load(overrides={"cluster.seeds": [wrong]})
+    with pytest.raises(ConfigError, match=r"cluster\.dns_servers = "):
+        load(overrides={"cluster.dns_servers": ["127.0.0.1"]})
 
 
 def test_the_printed_schema_is_valid_toml_and_changes_nothing() -> None:
@@ -457,3 +530,24 @@ def test_what_came_later_is_told_only_where_it_is_not_the_default(monkeypatch: p
     assert used["maps.default.backups"] == "2"
     assert used["partitions.lost"] == "accept"
     assert "maps.default.backups is not configured here and 2 there" in str(disagreement(told, used))
+
+
+def test_what_can_be_changed_while_a_member_runs_is_marked_and_there_is_somebody_to_do_it() -> None:
+    live = {key.dotted for key in schema() if key.live}
+    assert live == APPLIERS.keys()
+
+
+def test_settings_are_changed_together_or_not_at_all_and_only_those_that_can_be() -> None:
+    before = load()
+    after = changed(before, {"limits.connections": "7", "limits.silent_ms": "1000"})
+    assert (after.limits.connections, after.limits.silent_ms) == (7, 1000)
+    assert after.is_given("limits.connections")
+    back = {"connections": before.limits.connections, "silent_ms": before.limits.silent_ms}
+    assert msgspec.structs.replace(after.limits, **back) == before.limits, "all others are as they were"
+    with pytest.raises(ConfigError) as told:
+        changed(before, {"limits.connections": "0", "limits.key_bytes": "99", "limits.connectoins": "7"})
+    lines = str(told.value).splitlines()
+    assert lines[0] == "3 settings are wrong:"
+    assert "limits.connections = '0' is not allowed" in lines[1]
+    assert "limits.key_bytes is read when a member starts: change it in its file" in lines[2]
+    assert "did you mean connections?" in lines[3]

@@ -86,6 +86,9 @@ def test_examples_stay_one_line_each() -> None:
         ["member", "drain"],
         ["member", "drain", "127.0.0.1:99999999"],
         ["member", "demote", "a:1", "b:2"],
+        ["cluster", "dead"],
+        ["config", "set"],
+        ["config", "set", "limits.key_bytes=99"],
     ],
 )
 def test_orders_that_are_wrong_are_refused_before_they_are_given(arguments: list[str]) -> None:
@@ -120,6 +123,15 @@ def test_the_command_is_installed() -> None:
     command = Path(sys.executable).with_name("holdfast")
     told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert told.stdout.startswith("holdfast, version ")
+
+
+def test_shells_complete_commands(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("holdfast")
+    asked = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast cluster sa", "COMP_CWORD": "2"}
+    told = subprocess.run(
+        [command], capture_output=True, text=True, check=True, env=os.environ | asked, cwd=tmp_path
+    )
+    assert told.stdout == "plain,safe\n"
 
 
 def test_the_command_line_works_without_spark() -> None:
@@ -416,6 +428,7 @@ def own(uuid: str, **changes: object) -> dict[str, object]:
     """What a member of two says of itself."""
     return {
         "uuid": uuid,
+        "name": f"name of {uuid}",
         "cluster": "dev",
         "cluster_id": "c",
         "master": "a",
@@ -621,7 +634,7 @@ def test_spark_that_is_missing_is_named_before_anything_starts(
 
 
 JOBS = (
-    "load pyproject.toml --map m --key id", "read m", "audit", "export --to x", "export verify x", "restore x",
+    "load pyproject.toml --map m --key id", "read m", "audit", "export --to x", "export verify x",
     "changes m", "analyse .", "whatif --members 3", "campaign --seeds 0..1", "demo",
 )  # fmt: skip
 

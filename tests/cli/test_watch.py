@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from holdfast.cli.watch import Lines, _plain
+from holdfast.cli.watch import Lines, Summary, _plain
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watching import ZonesGap, ZonesWatched
+from holdfast.core.model.partition_events import Kind, News
 
 KIND = ZoneEventKind
 LINES = [
@@ -67,3 +70,30 @@ def test_where_the_telling_begins_and_what_is_not_known_is_said() -> None:
     assert Lines().of(ZonesWatched(("y", "z"), 7)) == "watching zones as of revision 7: y, z"
     assert Lines().of(ZonesWatched((), 7)) == "watching zones as of revision 7: there are none"
     assert "is not known: compacted" in Lines().of(ZonesGap("compacted"))
+
+
+def test_a_summary_counts_what_happens_to_many_partitions_and_nothing_else() -> None:
+    def ended(kind: Kind, completed: int, failed: int) -> News:
+        return News((1, 1), kind, planned=9, completed=completed, failed=failed)
+
+    counts = Summary()
+    assert counts.told(as_json=False) == ""
+    assert counts.takes(ended(Kind.COMPLETED, 1, 0))
+    assert counts.takes(ended(Kind.COMPLETED, 2, 0))
+    assert counts.takes(ended(Kind.FAILED, 2, 1))
+    assert counts.takes(ZoneEvent(KIND.LEADER, "z", 7, [], ["c"], term=4))
+    for told in (
+        ZoneEvent(KIND.FAILING, "z", 7, after=["c"], attempts=20, why="no room"),
+        ZoneEvent(KIND.DROPPED, "z"),
+        ZonesGap("compacted"),
+    ):
+        assert not counts.takes(told), told
+    line = "2 migrations done, 1 failed, 3 of 9 of this rebalance; of zones: 1 leader changed"
+    assert counts.told(as_json=False) == line
+    assert counts.told(as_json=False) == "", "each is counted once"
+    counts.takes(ended(Kind.COMPLETED, 3, 1))
+    assert json.loads(counts.told(as_json=True)) == {
+        "kind": "summary",
+        "migrations": {"completed": 1, "failed": 0, "ended": 4, "planned": 9},
+        "zones": {},
+    }

@@ -139,10 +139,12 @@ def messages() -> dict[str, Any]:
         ("idle", {"idle": True}),
         ("refused", {"refusal": "no"}),
         ("ending", {"ending": True}),
+        ("declared dead", {"refusal": "no", "declared_dead": True}),
     ):
         base = {"uuid": B.uuid, "idle": False, "host": B.host, "port": B.port, "asker": A.uuid}
         found[f"join answer: {name}"] = m.JoinAnswer(**(base | answer))
     found["dead"] = m.DeclareDead(6, [C.uuid])
+    found["ended"] = m.SuspectNow(6, [C.uuid])
     return found
 
 
@@ -159,6 +161,8 @@ def hand_over(one: One, message: Any) -> None:
             membership.on_join_answer(sender, message)
         case m.DeclareDead():
             membership.on_declare_dead(message)
+        case m.SuspectNow():
+            membership.on_suspect_now(message)
         case _:
             raise TypeError(type(message).__name__)
 

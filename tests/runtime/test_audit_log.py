@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.runtime.audit_log import LINES_MAX, LINES_OF_OTHERS, OLDER, PERIOD_S, AuditLog
+from holdfast.runtime.audit_log import LINES_MAX, LINES_OF_OTHERS, PERIOD_S, AuditLog
 from holdfast.server.audit_events import SHOWN_MAX, AuditEvent, AuditKind
+
+OLDER = 2
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -24,7 +26,7 @@ def refused(number: int = 0) -> AuditEvent:
 
 def test_a_line_says_who_from_where_and_what(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 20, "m1")
+    log = AuditLog(path, 1 << 20, OLDER, "m1")
     log.tell(refused())
     log.tell(AuditEvent(AuditKind.LOGIN, "a\nname {}", "10.0.0.1"))
     log.close()
@@ -45,7 +47,7 @@ def test_a_line_says_who_from_where_and_what(tmp_path: Path) -> None:
 def test_no_reader_sees_more_lines_than_there_are(tmp_path: Path) -> None:
     """Neither one to whom other characters end a line, too, nor a terminal."""
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 20, "m1")
+    log = AuditLog(path, 1 << 20, OLDER, "m1")
     name = 'eve\u2028\x85\x0b{"event":"login","user":"root"}\u2029\x9b2J\u202e\x7f'
     log.tell(AuditEvent(AuditKind.LOGIN_FAILED, name, "10.0.0.1"))
     log.close()
@@ -58,7 +60,7 @@ def test_no_reader_sees_more_lines_than_there_are(tmp_path: Path) -> None:
 def test_after_a_disk_that_was_full_lines_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first write after it begins anew, whatever part of the one before is there."""
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 20, "m1")
+    log = AuditLog(path, 1 << 20, OLDER, "m1")
     write = os.write
 
     def fills(file: int, view: memoryview) -> int:
@@ -69,7 +71,7 @@ def test_after_a_disk_that_was_full_lines_are_whole(tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", fills)
         log.tell(refused(1))
-        log._thread.submit(lambda: None).result()
+        log._file._thread.submit(lambda: None).result()
     log.tell(refused(2))
     log.close()
     begun, *rest = [line for line in path.read_text(encoding="utf-8").splitlines() if line]
@@ -80,7 +82,7 @@ def test_after_a_disk_that_was_full_lines_are_whole(tmp_path: Path, monkeypatch:
 def test_what_comes_too_fast_is_counted(tmp_path: Path) -> None:
     now = 0.0
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 30, "m1", lambda: now)
+    log = AuditLog(path, 1 << 30, OLDER, "m1", lambda: now)
     for number in range(3 * LINES_OF_OTHERS):
         log.tell(refused(number))
     log.tell(AuditEvent(AuditKind.ORDER, "root", "10.0.0.2", "Order", "LEAVE"))
@@ -96,7 +98,7 @@ def test_what_comes_too_fast_is_counted(tmp_path: Path) -> None:
 
 def test_nobody_hides_what_others_do_behind_the_same(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 30, "m1", lambda: 0.0)
+    log = AuditLog(path, 1 << 30, OLDER, "m1", lambda: 0.0)
     for number in range(LINES_MAX[AuditKind.ORDER] + 1):
         log.tell(AuditEvent(AuditKind.ORDER, "eve", "10.0.0.2", "AskMetastore", f"PutAsked {number}"))
     log.tell(AuditEvent(AuditKind.ORDER, "root", "10.0.0.1", "Order", "END"))
@@ -114,7 +116,7 @@ def test_nobody_hides_what_others_do_behind_the_same(tmp_path: Path) -> None:
 
 def test_fields_have_an_end(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 20, "m1")
+    log = AuditLog(path, 1 << 20, OLDER, "m1")
     log.tell(AuditEvent(AuditKind.LOGIN_FAILED, "x" * 100_000, "10.0.0.1"))
     log.close()
     assert len(str(lines(path)[0]["user"])) < SHOWN_MAX + 10
@@ -124,7 +126,7 @@ def test_a_large_file_is_begun_anew(tmp_path: Path) -> None:
     now = 0.0
     path = tmp_path / "audit"
     for _ in range(40):
-        log = AuditLog(path, 2000, "m1", lambda: now)
+        log = AuditLog(path, 2000, OLDER, "m1", lambda: now)
         for number in range(10):
             log.tell(refused(number))
         log.close()
@@ -136,7 +138,7 @@ def test_a_large_file_is_begun_anew(tmp_path: Path) -> None:
 
 def test_a_file_that_somebody_has_renamed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    log = AuditLog(path, 1 << 20, "m1")
+    log = AuditLog(path, 1 << 20, OLDER, "m1")
     path.rename(tmp_path / "old")
     log.tell(refused())
     log.close()
@@ -145,4 +147,4 @@ def test_a_file_that_somebody_has_renamed_is_made_again(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"security\.audit_file: cannot write"):
-        AuditLog(tmp_path / "nowhere" / "audit", 1 << 20, "m1")
+        AuditLog(tmp_path / "nowhere" / "audit", 1 << 20, OLDER, "m1")

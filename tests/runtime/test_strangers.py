@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from holdfast.runtime.strangers import LINES, PERIOD_S, Strangers, quoted
+from holdfast.runtime.limited_lines import LINES, PERIOD_S, quoted
+from holdfast.runtime.strangers import Strangers
 
 
 class Clock:

@@ -256,6 +256,6 @@ def test_who_is_behind_is_busy_with_its_lag_and_who_is_silent_cannot_be_compared
             report = await look(others, pause=lambda seconds: time.sleep(seconds / 4))
             silent = [one for one in report.zones.undecided if one.verdict == "unreachable"]
             assert {one.partition for one in silent} == set(range(7))
-            assert (await command(others, "verify")).exit_code == 2
+            assert (await command(others, "verify")).exit_code == 3
 
     run(story())

@@ -182,6 +182,13 @@ class MemoryMember(OneMemberGrid):
             lane.set(copy, request.map, request.key, request.value, request.ttl_ms, -1, 0)
         elif request.op is Op.GET:
             value = lane.read(copy, request.map, request.key)
+        elif request.op in (Op.PUT, Op.PUT_IF_ABSENT):
+            value = lane.read(copy, request.map, request.key)
+            if value is None or request.op is Op.PUT:
+                lane.set(copy, request.map, request.key, request.value, request.ttl_ms, -1, 0)
+        elif request.op is Op.REMOVE:
+            value = lane.read(copy, request.map, request.key)
+            lane.remove(copy, request.map, request.key)
         elif request.op is Op.DELETE:
             value = lane.remove(copy, request.map, request.key) is not None
         else:

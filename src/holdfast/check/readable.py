@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.messages import Fill, Message, Replicate
+from holdfast.core.messages import Fill, Message, Replicate, SuspectNow
 from holdfast.core.model.journal_entries import Entry, WrotePuts
-from holdfast.core.model.levels import LOWEST, PACKED, FeatureLevels
+from holdfast.core.model.levels import DECLARED, LOWEST, PACKED, FeatureLevels
 
 
 def level_of_message(message: Message) -> int:
@@ -18,6 +18,8 @@ def level_of_message(message: Message) -> int:
         return PACKED
     if isinstance(message, Fill) and any(entries.sizes for entries in message.maps):
         return PACKED
+    if isinstance(message, SuspectNow):
+        return DECLARED
     return LOWEST
 
 

@@ -14,8 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.addresses import address_argument
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING, address_argument
+from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 
@@ -55,7 +57,7 @@ WIDTH = 140
     help="Compare the files of stopped members: persistence.directory, or a copy of it. At least two.",
 )
 @spark_options
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 @credentials
 def audit(
     address: str,
@@ -81,8 +83,6 @@ def audit(
       holdfast audit 10.0.0.1:5701 --map flights --keys
       holdfast audit --member 10.0.0.1:5701 --member 10.0.0.2:5701
       holdfast audit --files /copies/m1 --files /copies/m2
-
-    Exit status: 0 sound; 1 some copies differ; 2 the call is wrong; 3 none differ, but not all could be compared.
     """
     if members and folders:
         raise ConfigError("give --member or --files, not both")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, address_option, timeout_option
+from holdfast.cli.orders import given_up, timeout_option
 from holdfast.cli.status import Status, ask, of_baseline
 from holdfast.client.operator import order_cluster
 from holdfast.client.routing import parse_addresses
 from holdfast.core.cluster.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
-from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
 OFF = "off"
@@ -44,14 +44,14 @@ def baseline() -> None:
 
 @baseline.command(short_help="Who is in it, who is away, when it is adjusted.")
 @address_option
+@json_option
 @credentials
-def show(*, address: str, credentials: Credentials) -> None:
-    """Show the baseline, its history, and when it is adjusted by itself, and why. Exit status 1: nobody answers."""
-    try:
-        seen = ask(address, credentials)
-    except HoldfastError as failed:
-        print(failed, file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+def show(*, address: str, as_json: bool, credentials: Credentials) -> None:
+    """Show the baseline, its history, and when it is adjusted by itself, and why."""
+    seen = ask(address, credentials)
+    if as_json:
+        tell_json({"baseline": seen.get("baseline")})
+        return
     for line in shown(seen):
         print(line)
 
@@ -77,18 +77,22 @@ def _give(
     known: Credentials,
     names: Sequence[str] = (),
     adjust_ms: int = FIXED,
+    *,
+    as_json: bool,
 ) -> None:
     addresses = parse_addresses(address)
-    order_cluster(
-        addresses,
-        known.for_client(),
-        own.Want.BASELINE,
-        state=change.value,
-        members=names,
-        adjust_ms=adjust_ms,
-        timeout_s=timeout_s,
-    )
-    print("the baseline is changed")
+    with given_up():
+        order_cluster(
+            addresses,
+            known.for_client(),
+            own.Want.BASELINE,
+            state=change.value,
+            members=names,
+            adjust_ms=adjust_ms,
+            timeout_s=timeout_s,
+        )
+    told = "the baseline is changed"
+    tell_json({"done": True, "told": told}) if as_json else print(told)
 
 
 @baseline.command("set", short_help="Just these members; none named: who is here.")
@@ -96,9 +100,16 @@ def _give(
 @address_option
 @order_timeout
 @yes_option
+@json_option
 @credentials
 def set_baseline(
-    names: tuple[str, ...], *, address: str, timeout_s: float, yes: bool, credentials: Credentials
+    names: tuple[str, ...],
+    *,
+    address: str,
+    timeout_s: float,
+    yes: bool,
+    as_json: bool,
+    credentials: Credentials,
 ) -> None:
     r"""Let just these members own data: they are here, or were in the baseline before. Auto-adjust is off then.
 
@@ -107,21 +118,24 @@ def set_baseline(
       holdfast cluster baseline set one two three --yes
     """
     _confirm(yes, f"Let only {', '.join(names) or 'the members that are here'} own data")
-    _give(BaselineChange.SET, address, timeout_s, credentials, names)
+    _give(BaselineChange.SET, address, timeout_s, credentials, names, as_json=as_json)
 
 
 @baseline.command(short_help="These members, too.")
 @click.argument("names", nargs=-1, required=True, metavar="MEMBER...")
 @address_option
 @order_timeout
+@json_option
 @credentials
-def add(names: tuple[str, ...], *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def add(
+    names: tuple[str, ...], *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
+) -> None:
     r"""Let these members, which are here, own data, too: they get their share.
 
     \b
       holdfast cluster baseline add four
     """
-    _give(BaselineChange.ADD, address, timeout_s, credentials, names)
+    _give(BaselineChange.ADD, address, timeout_s, credentials, names, as_json=as_json)
 
 
 @baseline.command(short_help="These members, which are not here, no more.")
@@ -129,9 +143,16 @@ def add(names: tuple[str, ...], *, address: str, timeout_s: float, credentials: 
 @address_option
 @order_timeout
 @yes_option
+@json_option
 @credentials
 def remove(
-    names: tuple[str, ...], *, address: str, timeout_s: float, yes: bool, credentials: Credentials
+    names: tuple[str, ...],
+    *,
+    address: str,
+    timeout_s: float,
+    yes: bool,
+    as_json: bool,
+    credentials: Credentials,
 ) -> None:
     r"""Take members that are not here out of the baseline: what they held is copied to others.
 
@@ -141,15 +162,16 @@ def remove(
       holdfast cluster baseline remove two
     """
     _confirm(yes, f"Keep nothing for {', '.join(names)} any longer, and copy what they held to others")
-    _give(BaselineChange.REMOVE, address, timeout_s, credentials, names)
+    _give(BaselineChange.REMOVE, address, timeout_s, credentials, names, as_json=as_json)
 
 
 @baseline.command(short_help="Adjust it by itself, or not any more.")
 @click.argument("after", metavar="SECONDS|off")
 @address_option
 @order_timeout
+@json_option
 @credentials
-def auto(after: str, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def auto(after: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Let the baseline become who is here, so long after the last member came or went. 0: at once.
 
     It is not adjusted while partitions wait for their copies, nor while the cluster is not active.
@@ -158,7 +180,9 @@ def auto(after: str, *, address: str, timeout_s: float, credentials: Credentials
       holdfast cluster baseline auto 300
       holdfast cluster baseline auto off
     """
-    _give(BaselineChange.AUTO, address, timeout_s, credentials, adjust_ms=_milliseconds(after))
+    _give(
+        BaselineChange.AUTO, address, timeout_s, credentials, adjust_ms=_milliseconds(after), as_json=as_json
+    )
 
 
 def _milliseconds(after: str) -> int:

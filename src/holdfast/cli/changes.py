@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
@@ -25,7 +26,7 @@ FORMATS = ("json", "text", "binary")
 
 @click.command(short_help="Follow the changes of a map, on Spark.")
 @click.argument("name", metavar="MAP")
-@click.option("-a", "--address", default="127.0.0.1:5701", show_default=True, help="Client doors of members.")
+@address_option
 @click.option(
     "--to",
     nargs=2,

@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.baseline import baseline
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, Give, address_option, timeout_option, together
+from holdfast.cli.orders import EXIT_FAILED, Give, given_up, timeout_option, together
+from holdfast.cli.status import find_member
 from holdfast.cli.upgrade import upgrade
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
@@ -41,11 +44,11 @@ def cluster() -> None:
       holdfast cluster shutdown                end all members
       holdfast cluster accept-loss             go on without what is missing
       holdfast cluster reset-lost              use lost partitions again
+      holdfast cluster dead three              go on at once without a member that has ended
       holdfast cluster baseline                who owns data, also while it is away
       holdfast cluster upgrade                 use what the newer version of all members can do
 
-    Exit status: 0 when it is so; 1 when it is not, was refused, or nobody answers; 2 when the call is wrong; 3 when it
-    is not so in time, and the order stands. Credentials are needed when the members have any configured.
+    Credentials are needed when the members have any configured.
     """
 
 
@@ -72,8 +75,11 @@ def _status(address: str, credentials: Credentials) -> dict[str, Any]:
 )
 @address_option
 @timeout_option(60)
+@json_option
 @credentials
-def state(wanted: str | None, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+def state(
+    wanted: str | None, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
+) -> None:
     r"""Show the state of the cluster, or put it into another one: answers when every member is in it.
 
     \b
@@ -87,19 +93,23 @@ def state(wanted: str | None, *, address: str, timeout_s: float, credentials: Cr
       holdfast cluster state frozen -a 127.0.0.1:5702
     """
     if wanted is None:
-        print(_status(address, credentials)["cluster_state"])
+        now = _status(address, credentials)["cluster_state"]
+        tell_json({"state": now}) if as_json else print(now)
         return
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.STATE, state=wanted, timeout_s=timeout_s)
-    print(f"the cluster is {wanted}")
+    tell_json({"state": wanted}) if as_json else print(f"the cluster is {wanted}")
 
 
 @cluster.command("accept-loss", short_help="Go on without what is missing. What only it held is lost.")
 @address_option
 @timeout_option(60)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
-def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
+def accept_loss(
+    *, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials
+) -> None:
     r"""Do not wait any longer for members whose files may hold acknowledged writes, or for damaged parts of files.
 
     After a stop of the whole cluster the partitions wait until everybody is back who was in it last; a partition whose
@@ -118,7 +128,48 @@ def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Crede
         )
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.ACCEPT_LOSS, timeout_s=timeout_s)
-    print("every partition has an owner")
+    _tell_done("every partition has an owner", as_json=as_json)
+
+
+def _tell_done(told: str, *, as_json: bool) -> None:
+    tell_json({"done": True, "told": told}) if as_json else print(told)
+
+
+@cluster.command(short_help="Go on without a member that has ended, at once.")
+@click.argument("member", metavar="MEMBER")
+@address_option
+@timeout_option(30, "Then it is removed when it has been silent for cluster.suspect_after_ms.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
+@credentials
+def dead(
+    member: str, *, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials
+) -> None:
+    r"""Say that a member has ended, so that nobody waits until it has been silent for cluster.suspect_after_ms.
+
+    MEMBER is a name, the first digits of a UUID, or the address of a client door. It is refused for a member that was
+    heard of within three heartbeats. A majority of the members must agree, as always. Should the member live after all,
+    it does not come back: its process ends with status 1 when it hears of it, and serves nothing till then.
+
+    \b
+      holdfast cluster dead three
+      holdfast cluster dead 10.0.0.3:5701 --yes -a 10.0.0.1:5701
+    """
+    seen = _status(address, credentials)
+    one = find_member(member, seen["members"])
+    name = f"{one['name']} ({one['host']}:{one['client_port']})"
+    if not yes:
+        click.confirm(f"Has {name} ended for sure? Should it live, it will end itself", abort=True, err=True)
+    doors = [Address(row["host"], row["client_port"]) for row in seen["members"] if row is not one]
+    with given_up():
+        order_cluster(
+            list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
+            credentials.for_client(),
+            own.Want.DEAD,
+            member=one["uuid"],
+            timeout_s=timeout_s,
+        )
+    _tell_done(f"the cluster goes on without {name}", as_json=as_json)
 
 
 def _numbers(text: str) -> list[int]:
@@ -154,9 +205,17 @@ def _numbers(text: str) -> list[int]:
 @address_option
 @timeout_option(60, "What is not reset by then stays lost.")
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
 def reset_lost(
-    *, listed: str, maps: tuple[str, ...], address: str, timeout_s: float, yes: bool, credentials: Credentials
+    *,
+    listed: str,
+    maps: tuple[str, ...],
+    address: str,
+    timeout_s: float,
+    yes: bool,
+    as_json: bool,
+    credentials: Credentials,
 ) -> None:
     r"""Let maps with a loss policy use their lost partitions again.
 
@@ -172,23 +231,25 @@ def reset_lost(
         click.confirm(
             "Use lost partitions again? Clients take for whole what there is of them", abort=True, err=True
         )
-    order_cluster(
-        parse_addresses(address),
-        credentials.for_client(),
-        own.Want.RESET_LOST,
-        partitions=partitions,
-        maps=maps,
-        timeout_s=timeout_s,
-    )
-    print("lost partitions are reset")
+    with given_up():
+        order_cluster(
+            parse_addresses(address),
+            credentials.for_client(),
+            own.Want.RESET_LOST,
+            partitions=partitions,
+            maps=maps,
+            timeout_s=timeout_s,
+        )
+    _tell_done("lost partitions are reset", as_json=as_json)
 
 
 @cluster.command(short_help="End all members. What is in memory only is gone.")
 @address_option
 @timeout_option(120)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
-def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
+def shutdown(*, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials) -> None:
     r"""End the whole cluster: nothing can be written any more, and then every member leaves.
 
     What journalled maps hold is in the members' files, and there again when all members are started. What all others
@@ -214,7 +275,7 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credenti
         )
         for name, member in names.items()
     }
-    sys.exit(together(gives, "has ended", _waits))
+    sys.exit(together(gives, "has ended", _waits, as_json=as_json))
 
 
 def _what_is_gone(seen: dict[str, Any]) -> str:
@@ -228,7 +289,7 @@ def _waits(status: MemberStatus) -> str:
     return f"still there: {why}" if why else "still there"
 
 
-@cluster.command(short_help="Could a crash cost something now? Exit status 0: no.")
+@cluster.command(short_help="Could a crash cost something now?")
 @address_option
 @click.option(
     "--wait",
@@ -238,11 +299,12 @@ def _waits(status: MemberStatus) -> str:
     metavar="SECONDS",
     help="Wait until it is safe, at most so long.",
 )
+@json_option
 @credentials
-def safe(*, address: str, wait_s: float, credentials: Credentials) -> None:
+def safe(*, address: str, wait_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Say whether the whole cluster is safe: every partition has all its copies, and nothing is moving.
 
-    Exit status 0 when it is; 1, with the reason, when it is not or nobody answers. Cheap enough for every second.
+    Cheap enough for every second.
 
     \b
       holdfast cluster safe || echo "do not stop anything now"
@@ -253,12 +315,12 @@ def safe(*, address: str, wait_s: float, credentials: Credentials) -> None:
         while True:
             why = _why_unsafe(client)
             if not why:
-                print("safe")
+                tell_json({"safe": True, "why": ""}) if as_json else print("safe")
                 return
             if time.monotonic() >= deadline:
                 break
             time.sleep(LOOK_S)
-    print(f"not safe: {why}")
+    tell_json({"safe": False, "why": why}) if as_json else print(f"not safe: {why}")
     sys.exit(EXIT_FAILED)
 
 

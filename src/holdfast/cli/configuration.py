@@ -1,31 +1,137 @@
-"""`holdfast config`: the schema, with defaults and meanings; or the check of a file."""
+"""`holdfast config`: the schema, with defaults and meanings; the check of a file; what can be changed meanwhile."""
 
 from __future__ import annotations
 
 import json
+import sys
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 import click
 
-from holdfast.cli.settings import settings_from
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option, tell_json
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import Give, timeout_option, together
+from holdfast.cli.settings import pairs, settings_from
+from holdfast.cli.status import ask, doors_of
+from holdfast.client.operator import order
 from holdfast.config.describe import schema
+from holdfast.config.loading import find_live_key
 from holdfast.config.schema import SOMEBODY
+from holdfast.core.model.ids import Address
 from holdfast.runtime.memory import limit_of
+from holdfast.wire import own
 
 
-@click.command(short_help="Print every setting, or check a file.")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
-def config(file: Path | None) -> None:
-    """Print every setting as a TOML file with its default, meaning and environment variable.
+class _Config(click.Group):
+    """A group whose first word may be a file instead of a command."""
 
-    With FILE: check that file, with the environment over it, and say what is wrong.
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] not in (["set"], ["--help"], ["-h"]):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.commands["show"].format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group(
+    cls=_Config,
+    short_help="Print every setting, check a file, or change settings of running members.",
+    subcommand_metavar="[FILE] | set SECTION.KEY=VALUE...",
+)
+def config() -> None:
+    r"""Print every setting as a TOML file with its default, meaning and environment variable.
+
+    With FILE: check that file, with the environment over it, and say everything that is wrong.
+
+    \b
+      holdfast config > holdfast.toml
+      holdfast config holdfast.toml
+      holdfast config set limits.connections=2000
     """
-    if file is None:
+
+
+@config.command("show", hidden=True, short_help="Print every setting, or check a file.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@json_option
+def show(file: Path | None, *, as_json: bool) -> None:
+    """Print every setting, or check a file."""
+    if file is not None:
+        given = len(settings_from(file, {}).given)
+        told = f"{file} is good: {given} settings are given, the others keep their defaults"
+        tell_json({"good": True, "given": given}) if as_json else click.echo(told)
+        return
+    if not as_json:
         click.echo(as_toml())
         return
-    settings = settings_from(file, {})
-    click.echo(f"{file} is good: {len(settings.given)} settings are given, the others keep their defaults")
+    tell_json(
+        {
+            "settings": [
+                {
+                    "key": key.dotted,
+                    "default": key.default,
+                    "allowed": key.allowed,
+                    "meaning": key.meaning,
+                    "variable": key.variable,
+                    "secret": key.secret,
+                    "live": key.live,
+                }
+                for key in schema()
+            ]
+        }
+    )
+
+
+@config.command("set", short_help="Change settings of running members.")
+@click.argument("settings", nargs=-1, required=True, metavar="SECTION.KEY=VALUE...")
+@click.option(
+    "--member",
+    "members",
+    multiple=True,
+    metavar="MEMBER",
+    help="Only of this one: a name, the first digits of a UUID, or HOST:PORT. May be repeated; all if left out.",
+)
+@address_option
+@timeout_option(10, "Each member changes all of them at once, or none.")
+@json_option
+@credentials
+def set_command(
+    settings: tuple[str, ...],
+    *,
+    members: tuple[str, ...],
+    address: str,
+    timeout_s: float,
+    as_json: bool,
+    credentials: Credentials,
+) -> None:
+    r"""Change settings of members while they run; of all members unless --member names some. What is changed so lasts
+    as long as the process: write it into the file, too, for the next start. `holdfast status --json` shows it.
+
+    Only settings that `holdfast config` marks so can be changed; all others are refused, with what to do.
+
+    \b
+      holdfast config set limits.connections=2000 limits.connections_per_address=1500
+      holdfast config set limits.memory_bytes=8000000000 --member two
+    """
+    wanted = {dotted: str(value) for dotted, value in pairs(settings).items()}
+    for dotted in wanted:
+        find_live_key(dotted, "the command line")
+    if members:
+        doors = doors_of(members, address, credentials)
+    else:
+        rows = ask(address, credentials)["members"]
+        doors = [Address(row["host"], row["client_port"]) for row in rows]
+    known = credentials.for_client()
+    gives: dict[str, Give] = {
+        str(door): partial(order, door, known, own.Want.CONFIGURE, settings=wanted, timeout_s=timeout_s)
+        for door in doors
+    }
+    done = "has " + " ".join(f"{dotted}={value}" for dotted, value in wanted.items())
+    sys.exit(together(gives, done, lambda _: "", as_json=as_json))
 
 
 def as_toml() -> str:
@@ -41,7 +147,8 @@ def as_toml() -> str:
             lines.append("# [maps.NAME] has the same keys; those that it leaves out are taken from here.")
         for key in keys:
             value = "{}" if key.default == {} else json.dumps(key.default)
-            lines += [f"# {key.meaning}", f"# {key.allowed}; {key.variable}", f"# {key.name} = {value}"]
+            live = "; can be changed while members run: holdfast config set" if key.live else ""
+            lines += [f"# {key.meaning}", f"# {key.allowed}; {key.variable}{live}", f"# {key.name} = {value}"]
             if (section, key.name) == ("limits", "memory_bytes"):
                 found = limit_of(0)
                 lines.append(f"# Here that is {found.size}: {found.because}.")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.answers import json_option
 from holdfast.cli.spark import need_spark
 from holdfast.config.schema import BACKUPS_MAX
 
@@ -130,7 +131,7 @@ def chaos(
     help="With a metastore, and one more map, in a zone whose replicas follow the members.",
 )
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 def resize(
     rounds: int,
     backups: tuple[int, ...],

@@ -1,4 +1,4 @@
-"""`holdfast export` and `holdfast restore`: maps to Parquet at a consistent cut, and back into any cluster."""
+"""`holdfast export`, `backup` and `restore`: maps to Parquet at a consistent cut, and back into any cluster."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING, address_option
-from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.spark import show_progress, spark_job, spark_options, spark_or_none, spark_or_none_options
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from holdfast.spark.pipeline.export import Exported
     from holdfast.spark.pipeline.restoring import Restored
 
 EXIT_UNDECIDED = EXIT_STANDING
 """Nothing is known to be wrong, but not everything could be compared."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 folder_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 
 
@@ -55,8 +57,6 @@ def export() -> None:
       holdfast export verify /backup/monday
 
     `verify` needs no cluster. A map named `verify` is given after --to.
-
-    Exit status: 0 done, or (verify) all as written; 1 failed, or damaged; 2 the call is wrong.
     """
 
 
@@ -88,24 +88,29 @@ def run_(
     """Write maps to Parquet as they are at a consistent cut; all maps if none is named."""
     with spark_job(master, memory, "export") as spark:
         from holdfast.spark.pipeline.export import export as job
-        from holdfast.spark.pipeline.verified_export import plain
 
         progress = show_progress(quiet=as_json)
         done = job(
             spark, address, folder, maps=maps, decoded=decoded, progress=progress, **credentials.options()
         )
-    if as_json:
-        told = {
-            "folder": done.folder,
-            "rows": done.rows,
-            "bytes": done.bytes,
-            "files": done.files,
-            "seconds": round(done.seconds, 3),
-            **plain(done.manifest),
-        }
-        click.echo(json.dumps(told))
-    else:
+    _tell_written(done, as_json=as_json)
+
+
+def _tell_written(done: Exported, *, as_json: bool) -> None:
+    if not as_json:
         click.echo(done)
+        return
+    from holdfast.spark.pipeline.verified_export import plain
+
+    told = {
+        "folder": done.folder,
+        "rows": done.rows,
+        "bytes": done.bytes,
+        "files": done.files,
+        "seconds": round(done.seconds, 3),
+        **plain(done.manifest),
+    }
+    click.echo(json.dumps(told))
 
 
 @export.command("verify", short_help="Is an export still what was written?")
@@ -114,10 +119,7 @@ def run_(
 @spark_options
 @json_option
 def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as_json: bool) -> None:
-    """Read every file of an export, and compare bytes, rows and digests with its manifest. Needs no cluster.
-
-    Exit status: 0 all as written; 1 something is damaged or missing.
-    """
+    """Read every file of an export, and compare bytes, rows and digests with its manifest. Needs no cluster."""
     _look(folder)
     with spark_job(master, memory, "verify") as spark:
         from holdfast.spark.pipeline.verified_export import plain, verify_export
@@ -138,7 +140,38 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
     sys.exit(0 if found.sound else EXIT_FAILED)
 
 
-@click.command(short_help="Store what an export holds in a cluster, on Spark.")
+@click.command(short_help="Write maps to Parquet as they were at one moment, without Spark.")
+@click.argument("maps", metavar="[MAP]...", nargs=-1)
+@click.option(
+    "--to", "folder", metavar="DIR", required=True, type=click.Path(path_type=Path), help="A new folder."
+)
+@address_option
+@json_option
+@credentials
+def backup(
+    maps: tuple[str, ...], folder: Path, address: str, *, as_json: bool, credentials: Credentials
+) -> None:
+    r"""Write maps to Parquet as they are at a consistent cut; all maps if none is named. For what one host can write:
+    this process does it itself.
+
+    The files are those of `holdfast export`, and `holdfast restore` reads both. manifest.json is written last: a backup
+    that was interrupted has none, and is refused.
+
+    \b
+      holdfast backup --to /backup/monday
+      holdfast backup orders customers --to /backup/orders
+      holdfast restore /backup/monday --no-spark
+    """
+    with spark_or_none("", "", "backup", no_spark=True):
+        from holdfast.spark.pipeline.export import export as job
+
+        done = job(
+            None, address, folder, maps=maps, progress=show_progress(quiet=as_json), **credentials.options()
+        )
+    _tell_written(done, as_json=as_json)
+
+
+@click.command(short_help="Store what an export or a backup holds in a cluster, on Spark or without.")
 @folder_argument
 @click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
 @click.option(
@@ -152,7 +185,7 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
     help="What to do with a map that has entries: refuse, store over them, or clear it first.",
 )
 @address_option
-@spark_options
+@spark_or_none_options
 @json_option
 @credentials
 def restore(
@@ -164,10 +197,12 @@ def restore(
     master: str,
     memory: str,
     *,
+    no_spark: bool,
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Store what the export in DIR holds in a cluster of any size, in a Spark job.
+    r"""Store what the export or backup in DIR holds in a cluster of any size: in a Spark job, or with --no-spark in
+    this process.
 
     The files are compared with the manifest first: nothing is written from a damaged export. At the end the grid is
     compared with the manifest. A restore that was interrupted goes on with --mode append.
@@ -175,13 +210,10 @@ def restore(
     \b
       holdfast restore /backup/monday
       holdfast restore /backup/monday --map flights --rename flights=flights_monday
-
-    Exit status: 0 the grid holds what the export holds; 1 it does not, or the restore failed; 2 the call is wrong; 3 it
-    could not be judged, because others wrote, or entries with a time to live have ended.
     """
     renames = dict(_renamed(text) for text in rename)
     _look(folder)
-    with spark_job(master, memory, "restore") as spark:
+    with spark_or_none(master, memory, "restore", no_spark=no_spark) as spark:
         from holdfast.spark.pipeline.restoring import restore as job
 
         done = job(

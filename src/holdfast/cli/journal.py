@@ -18,6 +18,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.answers import json_option
 from holdfast.cli.orders import EXIT_FAILED
 from holdfast.core.model.journal_entries import (
     Began,
@@ -306,14 +307,12 @@ def journal() -> None:
       holdfast journal list /var/lib/holdfast
       holdfast journal verify /var/lib/holdfast
       holdfast journal print /var/lib/holdfast --partition 17 --map customers --json
-
-    Exit status: 0 when everything could be read; 1 when something is damaged; 2 when the call is wrong.
     """
 
 
 @journal.command("list", short_help="Show segments and checkpoints.")
 @directory_argument
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 def list_(directory: Path, *, as_json: bool) -> None:
     """Show each segment with its blocks, and each checkpoint with what is in it.
 
@@ -424,7 +423,7 @@ def _picture(
 
 @journal.command(short_help="Read everything, and say what is damaged.")
 @directory_argument
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 def verify(directory: Path, *, as_json: bool) -> None:
     """Read every block and every checkpoint, and compare each with its checksum.
 

@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.core.model.transaction_orders import TOGETHER_MAX
@@ -18,14 +20,7 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
 @click.option(
     "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that identify a row (not for binary)."
 )
-@click.option(
-    "-a",
-    "--address",
-    default="127.0.0.1:5701",
-    show_default=True,
-    metavar="HOST:PORT[,...]",
-    help="Client doors of members; the others are found from there.",
-)
+@address_option
 @click.option(
     "--mode",
     type=click.Choice(["append", "overwrite", "ignore", "error"]),
@@ -76,7 +71,7 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
     type=click.IntRange(1),
     help="Tasks that write Parquet files (not others); a few for each slot.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 @spark_options
 @credentials
 def load(

@@ -6,13 +6,15 @@ import sys
 
 import click
 
+from holdfast.cli import exit_statuses
 from holdfast.cli.analyse import analyse
 from holdfast.cli.audit import audit
 from holdfast.cli.changes import changes
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.data import data
 from holdfast.cli.demo import chaos, demo, fuzz, resize
-from holdfast.cli.export import export, restore
+from holdfast.cli.export import backup, export, restore
 from holdfast.cli.journal import journal
 from holdfast.cli.load import load
 from holdfast.cli.making_verifiers import make_verifier
@@ -59,11 +61,17 @@ def holdfast() -> None:
     """
 
 
-def explained(command: click.Command) -> click.Command:
-    """Let click see where lines must stay as they are: its mark is a character that docstrings cannot have raw."""
+def explained(command: click.Command, *path: str) -> click.Command:
+    """Let help tell the exit statuses; and let click see where lines must stay as they are: its mark is a character
+    that docstrings cannot have raw.
+    """
     command.help = (command.help or "").replace("\\b\n", "\b\n")
+    words = " ".join((*path, command.name or ""))
+    words = exit_statuses.ALIASES.get(words, words)
+    if words in exit_statuses.STATUSES:
+        command.epilog = exit_statuses.told(words)
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
-        explained(inner)
+        explained(inner, *path, command.name or "")
     return command
 
 
@@ -72,6 +80,7 @@ COMMANDS = (
     status,
     cluster,
     member,
+    data,
     verify_command,
     repair_command,
     journal,
@@ -90,6 +99,7 @@ COMMANDS = (
     audit,
     changes,
     export,
+    backup,
     restore,
     demo,
     chaos,
@@ -101,6 +111,9 @@ COMMANDS = (
 
 for command in COMMANDS:
     holdfast.add_command(explained(command))
+holdfast.epilog = "\b\nExit status of every command (its own --help says what that is there):\n" + "\n".join(
+    f"  {status:<3} {meaning}" for status, meaning in exit_statuses.GENERAL.items()
+)
 
 
 def main() -> None:

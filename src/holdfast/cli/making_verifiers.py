@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.config.verifiers import SALT_BYTES, password_verifier, token_verifier
 from holdfast.errors import ConfigError
 
@@ -15,7 +16,8 @@ TOKEN_BYTES = 32
 
 @click.command("credentials", short_help="Make a verifier of a password, or a new token.")
 @click.option("--token", is_flag=True, help="Make a new token, and print it with its verifier.")
-def make_verifier(*, token: bool) -> None:
+@json_option
+def make_verifier(*, token: bool, as_json: bool) -> None:
     """Make what is written into users.NAME.verifiers, so that no password stands in the settings.
 
     The password is asked for twice, or is the first line of what is piped in; it is never an argument, for others could
@@ -23,8 +25,12 @@ def make_verifier(*, token: bool) -> None:
     """
     if token:
         made = secrets.token_urlsafe(TOKEN_BYTES)
-        click.echo(f"token:    {made}")
-        click.echo(f"verifier: {token_verifier(made.encode())}")
+        verifier = str(token_verifier(made.encode()))
+        if as_json:
+            tell_json({"token": made, "verifier": verifier})
+        else:
+            click.echo(f"token:    {made}")
+            click.echo(f"verifier: {verifier}")
         return
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
@@ -32,4 +38,5 @@ def make_verifier(*, token: bool) -> None:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise ConfigError("there is no password: type it, or pipe it in as one line")
-    click.echo(password_verifier(password, secrets.token_bytes(SALT_BYTES)))
+    verifier = str(password_verifier(password, secrets.token_bytes(SALT_BYTES)))
+    tell_json({"verifier": verifier}) if as_json else click.echo(verifier)

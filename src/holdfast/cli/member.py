@@ -9,65 +9,68 @@ from typing import Any
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
-from holdfast.cli.status import ask
+from holdfast.cli.status import ask, doors_of
 from holdfast.client.operator import MemberStatus, order
-from holdfast.client.routing import parse_addresses
+from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
 
 @click.group(short_help="Drain members; promote and demote lite ones.")
 def member() -> None:
-    r"""Orders to single members, each named by the address of its client door.
+    r"""Orders to single members: MEMBER is a name, the first digits of a UUID, or the address of a client door.
 
     \b
-      holdfast member drain 127.0.0.1:5703
+      holdfast member drain three
       holdfast member demote 127.0.0.1:5702
-      holdfast member promote 127.0.0.1:5702
+      holdfast member promote two -a 10.0.0.1:5701
 
-    Exit status: 0 when it is so; 1 when it was refused, or a member does not answer; 2 when the call is wrong; 3 when
-    it is not so in time, and the order stands. Credentials are needed when the members have any configured.
+    Credentials are needed when the members have any configured.
     """
 
 
 def _give(
-    addresses: tuple[str, ...], credentials: Credentials, want: own.Want, timeout_s: float
+    doors: list[Address], credentials: Credentials, want: own.Want, timeout_s: float
 ) -> dict[str, Give]:
     known = credentials.for_client()
-    return {
-        str(address): partial(order, address, known, want, timeout_s=timeout_s)
-        for address in parse_addresses(addresses)
-    }
+    return {str(door): partial(order, door, known, want, timeout_s=timeout_s) for door in doors}
 
 
 @member.command(short_help="Let members leave when their data is safe elsewhere.")
-@click.argument("addresses", nargs=-1, required=True, metavar="HOST:PORT...")
+@click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
+@address_option
 @timeout_option(600)
+@json_option
 @credentials
-def drain(addresses: tuple[str, ...], *, timeout_s: float, credentials: Credentials) -> None:
+def drain(
+    members: tuple[str, ...], *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
+) -> None:
     r"""Let these members leave the cluster, each when everything it holds is safe on others. Their processes end.
 
     Several leave at the same time; none waits for another one. Where a zone is left with fewer members than it shall
     have replicas, it has fewer from then on, and survives fewer crashes: a warning says so.
 
     \b
-      holdfast member drain 127.0.0.1:5703
+      holdfast member drain three
       holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 60
     """
-    for warning in _zones_that_shrink(addresses, credentials):
+    doors = doors_of(members, address, credentials)
+    for warning in _zones_that_shrink(doors, credentials):
         print(f"Warning: {warning}", file=sys.stderr, flush=True)
-    sys.exit(together(_give(addresses, credentials, own.Want.LEAVE, timeout_s), "has left"))
+    sys.exit(together(_give(doors, credentials, own.Want.LEAVE, timeout_s), "has left", as_json=as_json))
 
 
-def _zones_that_shrink(addresses: tuple[str, ...], credentials: Credentials) -> Iterator[str]:
+def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterator[str]:
     """Zones that will have fewer replicas than they shall have when these members have left, in words."""
     leaving: set[str] = set()
     zones: dict[str, dict[str, Any]] = {}
-    for address in parse_addresses(addresses):
+    for door in doors:
         try:
-            status: Any = ask(str(address), credentials)
+            status: Any = ask(str(door), credentials)
         except (HoldfastError, OSError):
             continue  # The order itself will say why.
         leaving.add(status["name"])
@@ -88,10 +91,12 @@ def _zones_that_shrink(addresses: tuple[str, ...], credentials: Credentials) -> 
 
 
 @member.command(short_help="Let a member hold no partitions any more, and stay.")
-@click.argument("address", metavar="HOST:PORT")
+@click.argument("member", metavar="MEMBER")
+@address_option
 @timeout_option(600, "The order is taken back after that.")
+@json_option
 @credentials
-def demote(address: str, *, timeout_s: float, credentials: Credentials) -> None:
+def demote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Make a member a lite one when its partitions are safe elsewhere: it goes on serving clients, and holds nothing.
 
     The last data member stays one.
@@ -99,14 +104,19 @@ def demote(address: str, *, timeout_s: float, credentials: Credentials) -> None:
     \b
       holdfast member demote 127.0.0.1:5702
     """
-    sys.exit(together(_give((address,), credentials, own.Want.LITE, timeout_s), "is a lite member"))
+    doors = doors_of((member,), address, credentials)
+    sys.exit(
+        together(_give(doors, credentials, own.Want.LITE, timeout_s), "is a lite member", as_json=as_json)
+    )
 
 
 @member.command(short_help="Let a lite member hold partitions.")
-@click.argument("address", metavar="HOST:PORT")
+@click.argument("member", metavar="MEMBER")
+@address_option
 @timeout_option(60)
+@json_option
 @credentials
-def promote(address: str, *, timeout_s: float, credentials: Credentials) -> None:
+def promote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
     r"""Make a lite member one that holds partitions. It is given its share afterwards: see `holdfast cluster watch`.
 
     \b
@@ -116,5 +126,5 @@ def promote(address: str, *, timeout_s: float, credentials: Credentials) -> None
     def progress(_: MemberStatus) -> str:
         return "still a lite member"
 
-    gives = _give((address,), credentials, own.Want.DATA, timeout_s)
-    sys.exit(together(gives, "may hold partitions now", progress))
+    gives = _give(doors_of((member,), address, credentials), credentials, own.Want.DATA, timeout_s)
+    sys.exit(together(gives, "may hold partitions now", progress, as_json=as_json))

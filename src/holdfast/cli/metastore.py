@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, address_option
+from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.status import gather
 from holdfast.client.agreed_client import ask_metastore
 from holdfast.client.routing import parse_addresses
@@ -31,7 +33,6 @@ from holdfast.errors import NotReady, Refused, Unsupported
 LOOK_S = 0.25
 """Between two looks of a watch."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 if_revision_option = click.option(
     "--if-revision",
     type=click.IntRange(0),
@@ -51,7 +52,7 @@ def metastore() -> None:
       holdfast metastore watch app/
 
     Reads see everything that was answered to anybody before. Keys that begin with zones/ are changed by `holdfast zone`
-    alone. Exit status: 0 when it is so, 1 when it is not or nobody answers, 2 when the call is wrong.
+    alone.
     """
 
 
@@ -66,7 +67,7 @@ def _ask(address: str, known: Credentials, question: MetastoreQuestion) -> Metas
 @address_option
 @credentials
 def get(key: str, *, revision: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the value of KEY. Exit status 1 where it has none."""
+    """Print the value of KEY."""
     answer = _ask(address, credentials, KeyAsked(key.encode(), revision or 0))
     [found] = answer.keys
     if as_json:
@@ -199,7 +200,7 @@ def watch(prefix: str, *, after: int | None, as_json: bool, address: str, creden
 @address_option
 @credentials
 def status_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show who leads and who votes, and the revision that each member has. Exit status 1 where nobody leads."""
+    """Show who leads and who votes, and the revision that each member has."""
     report = None
     for each in address.split(","):
         try:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
+from holdfast.cli.answers import tell_json
+from holdfast.cli.exit_statuses import FAILED, MISUSED, OPEN
 from holdfast.client.operator import MemberStatus
-from holdfast.client.routing import DEFAULT_PORT
-from holdfast.errors import HoldfastError, Standing
+from holdfast.errors import HoldfastError, Standing, Unknown
 
-EXIT_FAILED = 1
-EXIT_MISUSED = 2
-"""Something about the call or the settings is wrong; nothing was started."""
-EXIT_STANDING = 3
-"""An order was taken, but not carried out in time: it stands."""
+EXIT_FAILED = FAILED
+EXIT_MISUSED = MISUSED
+EXIT_STANDING = OPEN
 
 TELL_S = 1.0
 """Between two lines about one member."""
@@ -27,42 +26,6 @@ JOIN_S = 0.1
 
 Give = Callable[..., str]
 """Gives an order, tells `progress` the member's status meanwhile, and answers how the member ended, if it did."""
-
-DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-_ADDRESSES = "HOST:PORT[,...]"
-_WHOM = "The client door of any member, or of several: the first that answers is asked."
-
-address_option = click.option(
-    "-a",
-    "--address",
-    default=DEFAULT_ADDRESS,
-    show_default=True,
-    metavar=_ADDRESSES,
-    help=_WHOM,
-)
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def address_argument(command: Command) -> Command:
-    """ADDRESS as an argument, which commands that only look have, or with `-a` like everywhere else; not both."""
-
-    @functools.wraps(command)
-    def with_address(*, address: str | None, option: str | None, **others: Any) -> Any:
-        if address and option and address != option:
-            raise click.UsageError(
-                f"two addresses: {address} and -a {option}; name one, or several with commas"
-            )
-        return command(address=address or option or DEFAULT_ADDRESS, **others)
-
-    for parameter in (
-        click.option(
-            "-a", "--address", "option", metavar=_ADDRESSES, help=f"{_WHOM}  [default: {DEFAULT_ADDRESS}]"
-        ),
-        click.argument("address", required=False),
-    ):
-        with_address = parameter(with_address)
-    return cast("Command", with_address)
 
 
 def timeout_option(
@@ -96,6 +59,15 @@ class Progress:
                 print(f"{member}: {line}", file=sys.stderr, flush=True)
 
 
+@contextmanager
+def given_up() -> Iterator[None]:
+    """An order that does not stand when its time is over: that nobody has answered in time is a failure."""
+    try:
+        yield
+    except Standing as late:
+        raise Unknown(str(late)) from late
+
+
 def still_here(status: MemberStatus) -> str:
     """How far a member is that shall give its partitions away."""
     partitions: Any = status["partitions"]
@@ -106,25 +78,39 @@ def still_here(status: MemberStatus) -> str:
     )
 
 
-def together(gives: dict[str, Give], done: str, progress: Callable[[MemberStatus], str] = still_here) -> int:
+def together(
+    gives: dict[str, Give],
+    done: str,
+    progress: Callable[[MemberStatus], str] = still_here,
+    *,
+    as_json: bool = False,
+) -> int:
     """Give these orders, by the name of the member, at the same time; answers the exit status.
 
-    `done` is what is said of a member that has carried out its order.
+    `done` is what is said of a member that has carried out its order. `as_json`: a line of JSON for each member.
     """
     lines = Progress()
     worst: list[int] = [0]
+
+    def ended(member: str, fate: str, told: str) -> None:
+        if as_json:
+            tell_json({"member": member, "fate": fate, "told": told})
+        elif fate == "done":
+            print(f"{member}: {told}", flush=True)
+        else:
+            lines.tell(member, told, now=True)
 
     def one(member: str, give: Give) -> None:
         try:
             how = give(progress=lambda status: lines.tell(member, progress(status)))
         except Standing as standing:
-            lines.tell(member, str(standing), now=True)
+            ended(member, "stands", str(standing))
             worst.append(EXIT_STANDING)
         except (HoldfastError, OSError) as failed:
-            lines.tell(member, str(failed), now=True)
+            ended(member, "failed", str(failed))
             worst.append(EXIT_FAILED)
         else:
-            print(f"{member}: {how or done}", flush=True)
+            ended(member, "done", how or done)
 
     threads = [
         threading.Thread(target=one, args=(member, give), daemon=True) for member, give in gives.items()

@@ -10,6 +10,7 @@ from typing import TextIO
 
 import click
 
+from holdfast.cli.addresses import live_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.plan_input import EXAMPLE, parse
 from holdfast.cli.plan_live import Events, look
@@ -20,14 +21,7 @@ from holdfast.errors import ConfigError
 
 @click.command(short_help="Show how partitions would move, step by step.")
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "--live",
-    "address",
-    is_flag=False,
-    flag_value="127.0.0.1:5701",
-    metavar="[ADDRESS]",
-    help="Plan for a running cluster: ADDRESS is the client door of any member.  [default: 127.0.0.1:5701]",
-)
+@live_option("Plan for a running cluster, through a member that -a names.")
 @click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="If N members joined.")
 @click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="Their group: once for all, or for each."
@@ -73,7 +67,7 @@ def plan(
     holdfast plan table.json
     holdfast plan --json < table.json | head -1
     holdfast plan --live --join 1 --summary
-    holdfast plan --live 10.0.0.7:5701 --drain one --crash two
+    holdfast plan --live -a 10.0.0.7:5701 --drain one --crash two
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
     events = Events(join or 0, groups, drain, crash, names)
     if groups and not join:

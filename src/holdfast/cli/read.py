@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.addresses import address_argument
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_argument
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 
 CELL_MAX = 60

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.answers import json_option, tell_json
+from holdfast.cli.orders import EXIT_FAILED
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ class _Told:
     "--member", metavar="NAME", help="Tell of this one: a name of the story (host1#3), a host, or a UUID."
 )
 @click.option("--partition", type=click.IntRange(0), help="Tell of this partition.")
-def replay(*, record: Path, member: str | None, partition: int | None) -> None:
+@json_option
+def replay(*, record: Path, member: str | None, partition: int | None, as_json: bool) -> None:
     """Let every member of a recorded run (`holdfast simulate --seed N --record FILE`) do again what it did, and look
     whether each step causes the same. Rules that were off then, and lies that were told, are so again. With --member or
     --partition what has happened to these is told.
@@ -82,27 +85,35 @@ def replay(*, record: Path, member: str | None, partition: int | None) -> None:
     from holdfast.sim.run import as_recorded
 
     told = _Told(member, partition)
-    tells = member is not None or partition is not None
+    tell = _nothing if as_json else click.echo
+    tells = (member is not None or partition is not None) and not as_json
     with record.open("rb") as file:
         try:
             run = Replay(recording.read(file.read), _services, harm_again)
             for what, how in run.told.items():
-                click.echo(f"{what}: {how}")
+                tell(f"{what}: {how}")
             with as_recorded(run.told):
                 for happened in run.run():
                     if tells:
                         told.tell(happened)
         except recording.RecordBroken as broken:
             click.echo(f"{record}: {broken}", err=True)
-            sys.exit(1)
+            sys.exit(EXIT_FAILED)
         except Differs as differs:
             click.echo(f"{record}: not as it was: {differs}", err=True)
-            sys.exit(1)
+            sys.exit(EXIT_FAILED)
     if tells and not told.found:
         raise ConfigError(f"--member {member!r} is not allowed: the record has no such member")
     for life, digest in run.hashes().items():
-        click.echo(f"life {life}: {digest}")
-    click.echo(f"{run.steps} steps of {len(run.hashes())} lives: all as they were")
+        tell(f"life {life}: {digest}")
+    tell(f"{run.steps} steps of {len(run.hashes())} lives: all as they were")
+    if as_json:
+        lives = {str(life): digest for life, digest in run.hashes().items()}
+        tell_json({"told": dict(run.told), "steps": run.steps, "lives": lives})
+
+
+def _nothing(_: str) -> None:
+    """Say nothing."""
 
 
 def _services(names: Sequence[str], settings: Settings) -> Sequence[Service]:

@@ -69,6 +69,40 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def spark_or_none_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `master` and `memory` as above, and `no_spark`: whether it is to do without (`spark_or_none`)."""
+    for option in (
+        click.option(
+            "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
+        ),
+        click.option(
+            "--master", default="local[2]", show_default=True, help="The Spark master that runs the job."
+        ),
+        click.option(
+            "--no-spark",
+            is_flag=True,
+            help="Do it in this process: for what one host can read and write. So it is done without PySpark, too.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def spark_or_none(
+    master: str, memory: str, title: str, *, no_spark: bool = False
+) -> Iterator[SparkSession | None]:
+    """A Spark session for the block; None when it is not wanted, or PySpark is not installed. Raises ConfigError."""
+    if no_spark or find_spec("pyspark") is None:
+        if find_spec("pyarrow") is None:
+            raise ConfigError("pyarrow is not installed: pip install pyarrow, or 'holdfast[spark]'")
+        yield None
+        return
+    need_packages()
+    with spark_job(master, memory, title) as spark:
+        yield spark
+
+
 def need_packages(extras: str = "spark") -> None:
     """Say what is missing, or too old, before anything starts, rather than by a stack of import errors.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.addresses import address_argument
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_argument
 from holdfast.client.blocking import Client
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.ids import Address
 from holdfast.core.placement.event_log import ranges_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0
 """How long one member may take to answer before it is shown as silent."""
@@ -41,6 +45,10 @@ class Report:
     """By UUID, the members that answered."""
     silent: dict[str, str] = field(default_factory=dict)
     """By UUID, why a member of the list did not answer."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """By UUID, operations per second, where it was looked twice (`rates_since`)."""
+    at_s: float = field(default_factory=time.monotonic)
+    """When it was looked (monotonic)."""
 
     @property
     def why_unsafe(self) -> str:
@@ -67,10 +75,23 @@ class Report:
                 lags[zone["id"]] = max(lags.get(zone["id"], 0), zone.get("lag", 0))
         return [{**zone, "lag": lags[zone["id"]]} for zone in self.seen.get("zones", [])]
 
+    def rates_since(self, before: Report) -> None:
+        """Find the rates: how much members have counted since that look. One that counts less now was started anew, or
+        has given partitions away: it has none.
+        """
+        seconds = self.at_s - before.at_s
+        for uuid, own in self.own.items():
+            earlier = before.own.get(uuid)
+            if earlier is not None and seconds > 0:
+                done = _operations(own) - _operations(earlier)
+                if done >= 0:
+                    self.rates[uuid] = done / seconds
+
     def plain(self) -> dict[str, Any]:
         """For scripts."""
         return {
             "cluster": self.seen["cluster"],
+            "asked": self.seen["uuid"],
             "cluster_id": self.seen["cluster_id"],
             "master": self.seen["master"],
             "table": self.seen["table"],
@@ -90,10 +111,17 @@ class Report:
                     **member,
                     "status": self.own.get(member["uuid"]),
                     "error": self.silent.get(member["uuid"]),
+                    "operations_per_s": self.rates.get(member["uuid"]),
                 }
                 for member in self.seen["members"]
             ],
         }
+
+
+def _operations(own: Status) -> int:
+    """How many operations a member has counted: all, where it counts them; else those that have changed something."""
+    counted: Any = own.get("operations", own.get("updates", 0))
+    return sum(counted.values()) if isinstance(counted, dict) else int(counted)
 
 
 def gather(address: str, credentials: Credentials) -> Report:
@@ -125,9 +153,47 @@ def ask(address: str, credentials: Credentials) -> Status:
         return client.status()
 
 
-def picture(report: Report) -> Group:
-    """The report for people."""
+def doors_of(wanted: Sequence[str], address: str, credentials: Credentials) -> list[Address]:
+    """The client doors of these members, each named by member.name, the first digits of its UUID, or HOST:PORT.
+
+    A member is asked only when there are names. Raises ConfigError for a name that is nobody's, or several members'.
+    """
+    members: list[dict[str, Any]] | None = None
+    doors: list[Address] = []
+    for text in wanted:
+        if ":" in text:
+            doors += parse_addresses(text)
+            continue
+        if members is None:
+            members = ask(address, credentials)["members"]
+        one = find_member(text, members)
+        doors.append(Address(one["host"], one["client_port"]))
+    return list(dict.fromkeys(doors))
+
+
+UUID_DIGITS_MIN = 4
+
+
+def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The one of these rows of a status that is called so: name, first digits of the UUID, or HOST:PORT of its door.
+
+    Raises ConfigError.
+    """
+    found = [one for one in members if wanted in (one["name"], f"{one['host']}:{one['client_port']}")]
+    if not found and len(wanted) >= UUID_DIGITS_MIN:
+        found = [one for one in members if one["uuid"].startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{one['name']} ({one['uuid'][:8]})" for one in members)
+    raise ConfigError(
+        f"{'several members are' if found else 'no member is'} called {wanted!r}; members are {names}"
+    )
+
+
+def picture(report: Report, notes: Sequence[str] = ()) -> Group:
+    """The report for people, for 80 columns and more. `notes`: what else is to be said."""
     seen = report.seen
+    versions = sorted({str(own["version"]) for own in report.own.values() if own.get("version")})
     head = Text.assemble(
         ("cluster ", "dim"),
         (str(seen["cluster"]), "bold"),
@@ -137,55 +203,58 @@ def picture(report: Report) -> Group:
         "{major}.{minor}".format(**seen["topology"]),
         ("   partitions ", "dim"),
         str(seen["partitions"]["count"]),
+        ("   version ", "dim"),
+        ", ".join(versions) or "not known",
         "   ",
         ("safe", "bold green") if not report.why_unsafe else (f"not safe: {report.why_unsafe}", "bold red"),
     )
-    table = Table(header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("member", "clients at", "role"):
-        table.add_column(title, no_wrap=True)
-    for title in ("primaries", "backups", "entries", "memory", "moving", "queued", "moved", "failed"):
-        table.add_column(title, justify="right")
+        table.add_column(title, overflow="fold")
+    for title in ("owns", "backs", "entries", "memory", "up", *(["ops/s"] if report.rates else [])):
+        table.add_column(title, justify="right", no_wrap=True)
     total = 0
     for member in seen["members"]:
         own = report.own.get(member["uuid"])
-        name = f"{member['name'] or 'member'} {member['uuid'][:8]}"
-        role = (
-            " ".join(
-                word
-                for word, holds in (
-                    ("master", member["master"]),
-                    ("lite", member["lite"]),
-                    ("outside the baseline", member.get("outside")),
-                )
-                if holds
-            )
-            or "data"
-        )
-        where = f"{member['host']}:{member['client_port']}"
-        if own is None:
-            table.add_row(
-                name, where, Text("silent", "red"), str(member["primaries"]), str(member["backups"])
-            )
-            continue
-        moves = own["migrations"]
-        total += own["entries"]["primary"]
-        table.add_row(
-            name,
-            where,
-            role
-            + {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(own["wish"], ""),
-            str(member["primaries"]),
-            str(member["backups"]),
-            f"{own['entries']['primary']:,}",
-            _memory(own),
-            *(
-                f"{moves[key]:,}" if key in moves else ""
-                for key in ("active", "queued", "completed", "failed")
-            ),
-        )
-    below = [Text(line, "yellow") for line in _under_way(report)]
-    foot = f"{len(seen['members'])} members, {total:,} entries{_version(seen)}"
+        total += own["entries"]["primary"] if own is not None else 0
+        table.add_row(*_row(report, member, own))
+    below = [Text(line, "yellow") for line in (*notes, *_under_way(report))]
+    rates = sum(report.rates.values())
+    rate = f", {rates:,.0f} operations per second" if report.rates else ""
+    foot = f"{len(seen['members'])} members, {total:,} entries{rate}{_version(seen)}"
     return Group(head, table, *below, Text(foot, "dim"))
+
+
+def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]:
+    """One member, as cells."""
+    start = [member["name"] or member["uuid"][:8], f"{member['host']}:{member['client_port']}"]
+    owns = [str(member["primaries"]), str(member["backups"])]
+    if own is None:
+        return [*start, Text("silent", "red"), *owns]
+    roles = (("master", member["master"]), ("lite", member["lite"]), ("outside", member.get("outside")))
+    role = " ".join(word for word, holds in roles if holds) or "data"
+    role += {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(own["wish"], "")
+    cells = [
+        *start,
+        role,
+        *owns,
+        f"{own['entries']['primary']:,}",
+        _memory(own),
+        _uptime(own.get("uptime_s")),
+    ]
+    return [*cells, f"{report.rates[member['uuid']]:,.0f}"] if member["uuid"] in report.rates else [*cells]
+
+
+def _uptime(seconds: float | None) -> str:
+    """How long it runs, in the two largest units."""
+    if seconds is None:
+        return ""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    units = ((days, "d"), (hour, "h"), (minute, "m"), (second, "s"))
+    first = next((at for at, (count, _) in enumerate(units) if count), len(units) - 1)
+    return "".join(f"{count}{unit}" for count, unit in units[first : first + 2])
 
 
 def _version(seen: Status) -> str:
@@ -219,6 +288,7 @@ def _under_way(report: Report) -> Iterator[str]:
         yield f"missing: {names}; their slots are kept while the cluster is {seen['cluster_state']}"
     yield from of_baseline(seen)
     yield from of_versions(seen)
+    yield from _moving(report)
     process = seen["migrations"]["process"]
     if process:
         yield (
@@ -276,6 +346,20 @@ def of_versions(seen: Status) -> Iterator[str]:
         yield (
             f"feature level {level['in_force']} is in force, and all members can do {level['possible']}: when nobody "
             "is to go back any more, holdfast cluster upgrade"
+        )
+
+
+def _moving(report: Report) -> Iterator[str]:
+    """What moves now, and what has failed."""
+    totals = Counter[str]()
+    for own in report.own.values():
+        totals.update(
+            {key: own["migrations"].get(key, 0) for key in ("active", "queued", "completed", "failed")}
+        )
+    if totals["active"] or totals["queued"] or totals["failed"]:
+        yield (
+            f"migrations: {totals['active']:,} moving, {totals['queued']:,} queued, {totals['completed']:,} done, "
+            f"{totals['failed']:,} failed"
         )
 
 
@@ -422,12 +506,49 @@ def _shipped(report: Report) -> Iterator[str]:
         )
 
 
+class _Looks:
+    """One look after the other; when the member that is asked goes away, at another one of the cluster."""
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self._given = [str(one) for one in parse_addresses(address)]
+        self._known: list[str] = []
+        self._credentials = credentials
+        self._asked = ""
+        self.notes: list[str] = []
+        """What the last look was kept from."""
+
+    def look(self) -> Report:
+        """What there is to see now. Raises NotReady when nobody answers, and what `ask` raises else."""
+        self.notes = []
+        failures: list[str] = []
+        for address in dict.fromkeys([*filter(None, [self._asked]), *self._given, *self._known]):
+            try:
+                report = gather(address, self._credentials)
+            except (NotReady, OSError) as failed:
+                failures.append(str(failed).removeprefix("no member answers: "))
+                continue
+            if failures:
+                self.notes.append(f"asking {address} now: {'; '.join(failures)}")
+            self._asked = address
+            self._known = [f"{row['host']}:{row['client_port']}" for row in report.seen["members"]]
+            return report
+        raise NotReady(f"no member answers: {'; '.join(failures)}")
+
+
 @click.command(short_help="Show members, partitions and safety.")
 @address_argument
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@json_option
 @click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
 @click.option(
-    "--interval", default=1.0, show_default=True, metavar="SECONDS", help="Pause between two looks."
+    "--rates", is_flag=True, help="Look twice, and show operations per second; --watch does so always."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Pause between two looks.",
 )
 @credentials
 def status(
@@ -435,34 +556,61 @@ def status(
     *,
     as_json: bool,
     watch: bool,
+    rates: bool,
     interval: float,
     credentials: Credentials,
 ) -> None:
-    """Show members, master, partitions, entries, migrations and safety.
+    r"""Show members, master, partitions, entries, migrations and safety.
 
-    ADDRESS is the client door of any member; the others are found from there. The exit status is 1 if nobody answers.
+    The members are found from those that -a names. With --watch another one is asked when the one that was asked goes
+    away, which is said. Operations per second are those that change something, as long as members count no others.
+
+    \b
+      holdfast status
+      holdfast status --watch -a 10.0.0.1:5701,10.0.0.2:5701
     """
     if not watch:
-        _print(gather(address, credentials), as_json=as_json)
+        report = gather(address, credentials)
+        if rates:
+            time.sleep(interval)
+            before, report = report, gather(address, credentials)
+            report.rates_since(before)
+        _print(report, as_json=as_json)
         return
-    if as_json:
+    with suppress(KeyboardInterrupt):
+        _watch(_Looks(address, credentials), interval, as_json=as_json)
+
+
+def _watch(looks: _Looks, interval_s: float, *, as_json: bool) -> None:
+    """Look again and again. Raises what the first look raises."""
+    report = looks.look()
+    live = nullcontext() if as_json else Live(picture(report, looks.notes), auto_refresh=False)
+    with live as shown:
+        if shown is None:
+            _print(report, as_json=True)
         while True:
-            _print(gather(address, credentials), as_json=True)
-            time.sleep(interval)
-    with Live(picture(gather(address, credentials)), auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
+            time.sleep(interval_s)
+            before = report
             try:
-                live.update(picture(gather(address, credentials)), refresh=True)
+                report = looks.look()
             except (HoldfastError, OSError) as error:
-                live.update(Text(f"{address} does not answer: {error}", "red"), refresh=True)
+                if shown is None:
+                    click.echo(str(error), err=True)
+                else:
+                    shown.update(Text(str(error), "red"), refresh=True)
+                continue
+            report.rates_since(before)
+            if shown is None:
+                for note in looks.notes:
+                    click.echo(note, err=True)
+                _print(report, as_json=True)
+            else:
+                shown.update(picture(report, looks.notes), refresh=True)
 
 
 def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
-        json.dump(report.plain(), sys.stdout)
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        tell_json(report.plain())
     else:
         # Piped into a file a table keeps its width, instead of being folded at 80 columns.
         Console(width=None if sys.stdout.isatty() else 140).print(picture(report), highlight=False)

@@ -12,8 +12,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
+from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED
 from holdfast.cli.status import gather
 from holdfast.client.client_transactions import order_transaction
 from holdfast.core.model.ids import Address
@@ -31,8 +33,6 @@ from holdfast.wire.values import from_stored
 SHOWN_ID = 16
 """Characters of an id that the list shows; they tell transactions apart, and are enough for `show` and `kill`."""
 KILLED = "an operator has rolled it back"
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 
 
 @dataclass(slots=True)
@@ -75,8 +75,6 @@ def transactions() -> None:
       holdfast transactions list              the oldest first, and who waits for whom
       holdfast transactions show 3f2a         what one has locked, by the first digits of its id
       holdfast transactions kill 3f2a         roll it back; its owner is told
-
-    Exit status: 0 when it is so, 1 when there is no such transaction or nobody answers, 2 when the call is wrong.
     """
 
 
@@ -146,9 +144,10 @@ def show(transaction: str, *, as_json: bool, address: str, credentials: Credenti
 
 @transactions.command(short_help="Roll one back.")
 @click.argument("transaction")
+@json_option
 @address_option
 @credentials
-def kill(transaction: str, *, address: str, credentials: Credentials) -> None:
+def kill(transaction: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
     """Roll a transaction back, by the first digits of its id. Its owner is told that an operator did.
 
     One that is being committed is not stopped any more.
@@ -159,7 +158,10 @@ def kill(transaction: str, *, address: str, credentials: Credentials) -> None:
     if answer.fate is not TransactionFate.DONE:
         click.echo(f"{each.transaction.hex()}: not rolled back: {answer.why}", err=True)
         sys.exit(EXIT_FAILED)
-    click.echo(f"{each.transaction.hex()}: rolled back")
+    if as_json:
+        tell_json({"transaction": each.transaction.hex(), "rolled_back": True})
+    else:
+        click.echo(f"{each.transaction.hex()}: rolled back")
 
 
 def _only(found: Found, wanted: str) -> tuple[str, Address, RunningTransaction]:

@@ -6,8 +6,10 @@ import sys
 
 import click
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, address_option, timeout_option
+from holdfast.cli.orders import EXIT_FAILED, timeout_option
 from holdfast.cli.status import Status, ask
 from holdfast.client.operator import order_cluster
 from holdfast.client.routing import parse_addresses
@@ -27,6 +29,7 @@ from holdfast.wire import own
 @address_option
 @timeout_option(60, "What is not so by then is given up.")
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
 @credentials
 def upgrade(
     *,
@@ -35,6 +38,7 @@ def upgrade(
     address: str,
     timeout_s: float,
     yes: bool,
+    as_json: bool,
     credentials: Credentials,
 ) -> None:
     r"""After all members run a newer version: raise the feature level of the cluster, so that what is new is used.
@@ -52,13 +56,16 @@ def upgrade(
         print(failed, file=sys.stderr)
         sys.exit(EXIT_FAILED)
     if show:
-        for line in shown(seen):
-            print(line)
+        tell_json(_plain(seen)) if as_json else print("\n".join(shown(seen)))
         return
     before = seen["level"]["in_force"]
     wanted = level or seen["level"]["possible"]
     if wanted == before:
-        print(f"the cluster is at feature level {before} already, the highest that all members can do")
+        _tell(
+            before,
+            f"the cluster is at feature level {before} already, the highest that all members can do",
+            as_json,
+        )
         return
     if not yes:
         click.confirm(
@@ -68,7 +75,20 @@ def upgrade(
         )
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.LEVEL, level=wanted, timeout_s=timeout_s)
-    print(f"the cluster is at feature level {wanted}")
+    _tell(wanted, f"the cluster is at feature level {wanted}", as_json)
+
+
+def _tell(level: int, told: str, as_json: bool) -> None:
+    tell_json({"level": level}) if as_json else print(told)
+
+
+def _plain(seen: Status) -> dict[str, object]:
+    """The level in force, and what each member can do, for scripts."""
+    told = ("name", "uuid", "version", "levels")
+    return {
+        "level": seen["level"],
+        "members": [{name: member[name] for name in told} for member in seen["members"]],
+    }
 
 
 def shown(seen: Status) -> list[str]:

@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
+from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
 from holdfast.client.blocking import Client
 from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.holdings import check_maps
@@ -37,7 +39,7 @@ SHOWN = 40
 KEYS_SHOWN = 10
 
 EXIT_CLEAN = 0
-EXIT_UNCHECKED = EXIT_MISUSED
+EXIT_UNCHECKED = EXIT_STANDING
 """Something could not be compared, and nothing that was is wrong."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -46,7 +48,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _what(command: Command) -> Command:
     """The options that say what is looked at."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts."),
+        json_option,
         click.option(
             "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition."
         ),
@@ -80,8 +82,6 @@ def verify_command(
     \b
       holdfast verify
       holdfast verify --map flights --deep -a 127.0.0.1:5702
-
-    Exit status: 0 all copies are the same; 1 some are not; 2 something could not be compared, or nobody answers.
     """
     with _client(address, credentials) as client, _cannot():
         report = _verify(client, maps, partitions)
@@ -134,9 +134,6 @@ def repair_command(
     \b
       holdfast repair --strategy primary --dry-run
       holdfast repair --strategy majority --tie primary --map flights
-
-    Exit status: 0 all copies are the same now (or, in a dry run, were before); 1 some are not; 2 something could not be
-    compared, or nobody answers.
     """
     if tie and strategy != "majority":
         raise ConfigError("--tie is for --strategy majority")
@@ -179,6 +176,8 @@ def _cannot() -> Iterator[None]:
     """What cannot be asked cannot be checked, which is another exit status than a conflict."""
     try:
         yield
+    except ConfigError:
+        raise
     except HoldfastError as failed:
         click.echo(f"Error: {failed}", err=True)
         sys.exit(EXIT_UNCHECKED)

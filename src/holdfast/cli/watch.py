@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any, assert_never
 
 import click
 import msgspec
 
+from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_option
 from holdfast.client.blocking import Client
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.routing import parse_addresses
@@ -23,6 +25,8 @@ from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 
 Told = News | Listening | Gap | Silence | ZoneEvent | ZonesWatched | ZonesGap
+SUMMARY_S = 1.0
+"""Between two lines of a summary, at least."""
 ALARMING = {ZoneEventKind.RESET, ZoneEventKind.FAILING}
 """Of these an operator is told in red."""
 
@@ -148,6 +152,48 @@ def _of_zone(event: ZoneEvent) -> str:
     assert_never(event.kind)
 
 
+class Summary:
+    """What happens to many partitions at once, as counts: one line for what was one line each."""
+
+    def __init__(self) -> None:
+        self._done = Counter[str]()
+        self._zones = Counter[str]()
+        self._progress = (0, 0)
+        """Of the rebalance under way: how many migrations have ended, and how many were planned."""
+
+    def takes(self, event: Told) -> bool:
+        """Count this event, if it is one of many; all others are to be told by themselves."""
+        if isinstance(event, News) and event.kind in (Kind.COMPLETED, Kind.FAILED):
+            self._done[event.kind.value] += 1
+            self._progress = (event.completed + event.failed, event.planned)
+            return True
+        if isinstance(event, ZoneEvent) and event.partition is not None and event.kind not in ALARMING:
+            self._zones[event.kind.value] += 1
+            return True
+        return False
+
+    def told(self, *, as_json: bool) -> str:
+        """What was counted since the last time, in a line; empty when nothing was."""
+        done, zones = self._done, self._zones
+        if not done and not zones:
+            return ""
+        self._done, self._zones = Counter(), Counter()
+        completed, failed = done[Kind.COMPLETED.value], done[Kind.FAILED.value]
+        ended, planned = self._progress
+        if as_json:
+            migrations = {"completed": completed, "failed": failed, "ended": ended, "planned": planned}
+            return json.dumps(
+                {"kind": "summary", "migrations": migrations, "zones": dict(sorted(zones.items()))}
+            )
+        parts = []
+        if done:
+            of = f", {ended} of {planned} of this rebalance" if planned else ""
+            parts.append(f"{completed} migrations done, {failed} failed{of}")
+        if zones:
+            parts.append("of zones: " + ", ".join(f"{count} {kind}" for kind, count in sorted(zones.items())))
+        return "; ".join(parts)
+
+
 def _word(value: object) -> object:
     return "none" if value == "" else value
 
@@ -203,10 +249,14 @@ class _Sources:
         except Exception as error:  # noqa: BLE001  (who reads is told)
             self._found.put(error)
 
-    def events(self) -> Iterator[Told]:
-        """All of them, as they come. Raises what a source has raised."""
+    def events(self, pause_s: float | None = None) -> Iterator[Told | None]:
+        """All of them, as they come; None when nothing has come for `pause_s`. Raises what a source has raised."""
         while True:
-            found = self._found.get()
+            try:
+                found = self._found.get(timeout=pause_s)
+            except Empty:
+                yield None
+                continue
             if isinstance(found, Exception):
                 raise found
             yield found
@@ -226,9 +276,12 @@ def _zone_client(address: str, known: Credentials) -> Client:
 
 @click.command(short_help="Show each migration, loss, and change of zones as it happens.")
 @address_option
+@click.option(
+    "--summary", is_flag=True, help="Count what happens to many partitions: at most a line a second."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
 @credentials
-def watch(*, address: str, as_json: bool, credentials: Credentials) -> None:
+def watch(*, address: str, summary: bool, as_json: bool, credentials: Credentials) -> None:
     r"""Print one line for each thing that happens to partitions, until Ctrl-C: the start and end of a rebalance, each
     migration, and copies that are lost. When the member that is asked goes away, another one is.
 
@@ -237,6 +290,7 @@ def watch(*, address: str, as_json: bool, credentials: Credentials) -> None:
 
     \b
       holdfast cluster watch
+      holdfast cluster watch --summary
       holdfast cluster watch --json -a 127.0.0.1:5702 | grep lost
     """
     lines = Lines()
@@ -245,21 +299,36 @@ def watch(*, address: str, as_json: bool, credentials: Credentials) -> None:
     with _zone_client(address, credentials) as client:
         sources.add(watcher.events)
         sources.add(lambda: ZoneWatcher(client).events(sources.ended.is_set))
+        counts = Summary() if summary else None
+        told_s = 0.0
         try:
-            for event in sources.events():
+            for event in sources.events(SUMMARY_S / 4 if summary else None):
+                many = counts is not None and event is not None and counts.takes(event)
+                # Before anything else is told what was counted before it: the lines stay in order.
+                ends = event is not None and not many
+                if counts is not None and (ends or time.monotonic() - told_s >= SUMMARY_S):
+                    _tell(counts.told(as_json=as_json), as_json=as_json)
+                    told_s = time.monotonic()
+                if event is None or many:
+                    continue
                 if as_json:
-                    text = msgspec.json.encode(_plain(event)).decode()
+                    _tell(msgspec.json.encode(_plain(event)).decode(), as_json=True)
                 else:
                     lines.learn(watcher.status)
-                    text = f"{time.strftime('%H:%M:%S')} {lines.of(event)}"
-                    if _alarming(event):
-                        text = click.style(text, fg="red", bold=True)
-                click.echo(text)
-                sys.stdout.flush()
+                    _tell(lines.of(event), as_json=False, alarming=_alarming(event))
         except KeyboardInterrupt:
             return
         finally:
             sources.ended.set()
+
+
+def _tell(text: str, *, as_json: bool, alarming: bool = False) -> None:
+    """Print a line at once, for people with the time; nothing when there is none."""
+    if not text:
+        return
+    line = text if as_json else f"{time.strftime('%H:%M:%S')} {text}"
+    click.echo(click.style(line, fg="red", bold=True) if alarming else line)
+    sys.stdout.flush()
 
 
 def _alarming(event: Told) -> bool:

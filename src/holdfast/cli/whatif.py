@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.addresses import live_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.plan_live import Cluster, look
@@ -69,14 +70,7 @@ def check_folders(*folders: Path | None) -> None:
     metavar="N",
     help="Of each partition, the owner's among them.",
 )
-@click.option(
-    "--live",
-    "address",
-    is_flag=False,
-    flag_value="127.0.0.1:5701",
-    metavar="[ADDRESS]",
-    help="Begin from the members and the table of a running cluster instead.",
-)
+@live_option("Begin from the members and the table of a running cluster, through a member that -a names.")
 @click.option(
     "--scenario",
     "scenarios",
@@ -196,7 +190,7 @@ def whatif(
     \b
     holdfast whatif --members 1000 --groups 10 --partitions 1000000 --scenario join:100 --scenario crash-zone
     holdfast whatif --scenario "crash:1,join:1" --strategy arrange --strategy modulo --orders
-    holdfast whatif --live 10.0.0.7:5701 --scenario drain:one --size entries:200
+    holdfast whatif --live -a 10.0.0.7:5701 --scenario drain:one --size entries:200
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
     from holdfast.spark.foresight.amounts import parse_rate, parse_sizes, parse_time
     from holdfast.spark.foresight.risk import Failures

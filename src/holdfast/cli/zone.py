@@ -13,8 +13,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.cli.addresses import address_option
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import address_option
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.zone_questions import (
@@ -51,12 +52,9 @@ def zone() -> None:
       holdfast zone show orders
       holdfast zone alter orders --replicas 5
       holdfast zone drop orders
-
-    Exit status: 0 when it is done; 1 when it was refused or nobody answers; 2 when the call is wrong.
     """
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
 
 

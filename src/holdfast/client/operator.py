@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -38,6 +38,8 @@ def order(
     members: Sequence[str] = (),
     adjust_ms: int = FIXED,
     level: int = 0,
+    member: str = "",
+    settings: Mapping[str, str] | None = None,
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
@@ -65,6 +67,8 @@ def order(
                 members=list(members),
                 adjust_ms=adjust_ms,
                 level=level,
+                member=member,
+                settings=dict(settings or {}),
             )
         )
         deadline = time.monotonic() + timeout_s + LATE_S
@@ -102,6 +106,8 @@ def order_cluster(
     members: Sequence[str] = (),
     adjust_ms: int = FIXED,
     level: int = 0,
+    member: str = "",
+    settings: Mapping[str, str] | None = None,
     timeout_s: float,
 ) -> None:
     """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
@@ -131,6 +137,8 @@ def order_cluster(
                 members=members,
                 adjust_ms=adjust_ms,
                 level=level,
+                member=member,
+                settings=settings,
                 timeout_s=left_s,
                 progress=learn,
             )

@@ -10,6 +10,7 @@ This package reads neither files nor the environment; its caller does and passes
 from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.loading import load, missing_for_open_address
+from holdfast.config.log_settings import LogSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
     INTERNAL,
@@ -39,6 +40,7 @@ __all__ = [
     "ClusterSettings",
     "HttpSettings",
     "LimitSettings",
+    "LogSettings",
     "MapSettings",
     "MemberSettings",
     "MetastoreSettings",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 from holdfast.errors import ConfigError
 
@@ -16,6 +17,22 @@ def parse_address(text: str, key: str) -> tuple[str, int]:
     if not 1 <= int(port) <= 65_535:
         raise ConfigError(f"{key} = {text!r} is not allowed: the port must be from 1 to 65535")
     return bare, int(port)
+
+
+SRV = "srv:"
+"""How a seed begins that is an SRV record of the DNS."""
+
+
+def parse_seed(text: str, key: str) -> tuple[str, int]:
+    """The same of one of `cluster.seeds`; of `srv:_SERVICE._PROTOCOL.NAME` all of it, and port 0."""
+    if not text.startswith(SRV):
+        return parse_address(text, key)
+    if not re.fullmatch(r"_[\w-]{1,62}\._(tcp|udp)(\.[\w-]{1,63})+\.?", text.removeprefix(SRV), re.ASCII):
+        raise ConfigError(
+            f"{key} = {text!r} is not allowed: an SRV record is written srv:_SERVICE._tcp.NAME, such as "
+            "srv:_member._tcp.holdfast.default.svc.cluster.local"
+        )
+    return text, 0
 
 
 def is_loopback(host: str) -> bool:

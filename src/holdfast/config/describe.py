@@ -22,6 +22,8 @@ class Key(NamedTuple):
     allowed: str
     meaning: str
     secret: bool
+    live: bool
+    """Whether it can be changed while a member runs."""
 
     @property
     def dotted(self) -> str:
@@ -41,14 +43,17 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
     types = get_type_hints(table, include_extras=True)
     keys = []
     for field in info.fields:
-        kind, meaning, secret = field.type, "", False
+        kind, meaning, extra = field.type, "", dict[str, Any]()
         if isinstance(kind, msgspec.inspect.Metadata):
             meaning = str((kind.extra_json_schema or {}).get("description", ""))
-            secret = bool((kind.extra or {}).get("secret"))
+            extra = kind.extra or {}
             kind = kind.type
         made = field.default_factory
         default = field.default if made is msgspec.NODEFAULT else made()
-        keys.append(Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret))
+        secret, live = bool(extra.get("secret")), bool(extra.get("live"))
+        keys.append(
+            Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret, live)
+        )
     return tuple(keys)
 
 

@@ -6,11 +6,13 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.config.addresses import is_loopback
+from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -45,22 +47,122 @@ def load(
 
     `overrides` has dotted keys (`member.client_port`); one that is None is as good as absent, and a text is read as in
     the environment. `origin` names the TOML text in messages, `overrides_from` whoever has given these. Raises
-    ConfigError when anything is unknown, of a wrong type, out of bounds, or at odds with another key.
+    ConfigError when anything is unknown, of a wrong type, out of bounds, or at odds with another key: one that tells
+    all of it.
     """
+    mistakes = _Mistakes()
+    values = _values(text, environ or {}, overrides or {}, origin, overrides_from, mistakes)
+    settings = _settings(values)
+    mistakes.look_at(settings)
+    mistakes.tell()
+    return settings
+
+
+def changed(settings: Settings, given: Mapping[str, str]) -> Settings:
+    """These settings with some changed, as they may be while a member runs; `given` are texts, as in the environment.
+
+    Raises ConfigError, which tells all that is wrong, also of keys that are only read when a member starts.
+    """
+    mistakes = _Mistakes()
+    tables: dict[str, dict[str, Any]] = {}
+    for dotted, text in given.items():
+        with mistakes.noting(dotted):
+            key = find_live_key(dotted, "the order")
+            value = _convert(key, _spread(key, text, dotted), "the order", strict=False)
+            tables.setdefault(key.section, {})[key.name] = value
+    sections = {
+        section: msgspec.structs.replace(getattr(settings, section), **values)
+        for section, values in tables.items()
+    }
+    found = msgspec.structs.replace(settings, **sections, given=settings.given | given.keys())
+    mistakes.look_at(found)
+    mistakes.tell()
+    return found
+
+
+def find_live_key(dotted: str, origin: str) -> Key:
+    """The key with this dotted name; a ConfigError if there is none, or if it is only read when a member starts."""
+    key = find_key(dotted, origin)
+    if not key.live:
+        live = ", ".join(each.dotted for each in schema() if each.live)
+        raise ConfigError(
+            f"{dotted} is read when a member starts: change it in its file, and start the members anew, one after the "
+            f"other. While they run these can be changed: {live}"
+        )
+    return key
+
+
+class _Mistakes:
+    """What is wrong with the settings, all of it."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+        self._wrong: set[str] = set()
+        """Keys whose values were left out because they are wrong."""
+
+    @contextmanager
+    def noting(self, dotted: str = "") -> Iterator[None]:
+        """Note what is raised in the block, and go on behind it. `dotted`: the key that is read there."""
+        try:
+            yield
+        except ConfigError as mistake:
+            self._found.append(str(mistake))
+            if dotted:
+                self._wrong.add(dotted)
+
+    def look_at(self, settings: Settings) -> None:
+        """Note what does not go together. Where a key has been left out, what is said of it would mislead."""
+        for check in CHECKS:
+            self._found += [
+                found
+                for found in check(settings)
+                if found not in self._found and not any(dotted in found for dotted in self._wrong)
+            ]
+
+    def tell(self) -> None:
+        """Raises ConfigError when there is anything: one that stands alone as it is, several with a line for each."""
+        if len(self._found) == 1:
+            raise ConfigError(self._found[0])
+        if self._found:
+            lines = "".join(f"\n  {found}" for found in self._found)
+            raise ConfigError(f"{len(self._found)} settings are wrong:{lines}")
+
+
+def _values(
+    text: str | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, object],
+    origin: str,
+    overrides_from: str,
+    mistakes: _Mistakes,
+) -> dict[str, Any]:
+    """What is given, by dotted key; the later source wins. Mistakes are noted, and left out."""
     values: dict[str, Any] = {}
-    for key, value in _from_text(text, origin):
-        values[key.dotted] = _convert(key, value, origin, strict=True)
-    for key, variable, raw in _from_environ(environ or {}):
-        values[key.dotted] = _convert(key, _spread(key, raw, variable), variable, strict=False)
-    for dotted, value in (overrides or {}).items():
-        if value is not None:
+    for dotted, value in _from_text(text, origin, mistakes):
+        with mistakes.noting(dotted):
+            values[dotted] = _convert(find_key(dotted, origin), value, origin, strict=True)
+    for variable, raw in sorted(environ.items()):
+        with mistakes.noting():
+            found = _key_of(variable, values)
+            if found is not None:
+                with mistakes.noting(found.dotted):
+                    spread = _spread(found, raw, variable)
+                    values[found.dotted] = _convert(found, spread, variable, strict=False)
+    for dotted, value in overrides.items():
+        if value is None:
+            continue
+        with mistakes.noting(dotted):
             key = find_key(dotted, overrides_from)
             if isinstance(value, str):
                 values[dotted] = _convert(key, _spread(key, value, dotted), overrides_from, strict=False)
             else:
                 given = list(value) if isinstance(value, tuple) else value
                 values[dotted] = _convert(key, given, overrides_from, strict=True)
+    return values
 
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """The settings with these values, and the defaults of all others."""
     tables = {
         section: table(
             **{key.name: values[key.dotted] for key in keys_of(section, table) if key.dotted in values}
@@ -72,31 +174,35 @@ def load(
         for kind, table in NAMED.items()
         if kind != "maps"
     }
-    settings = Settings(**tables, **named, maps=_maps(values), given=frozenset(values))  # type: ignore[arg-type]
-    for check in CHECKS:
-        check(settings)
-    return settings
+    return Settings(**tables, **named, maps=_maps(values), given=frozenset(values))  # type: ignore[arg-type]
 
 
-def _from_text(text: str | None, origin: str) -> Iterator[tuple[Key, object]]:
-    """The keys of a TOML text, each with its raw value."""
+def _from_text(text: str | None, origin: str, mistakes: _Mistakes) -> Iterator[tuple[str, object]]:
+    """The keys of a TOML text, each with its raw value. Sections that are wrong are noted, and left out."""
     try:
         document = tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}") from None
     for section, content in document.items():
-        if section not in SECTIONS and section not in NAMED:
-            raise ConfigError(f"{origin}: unknown section [{section}]{_meant(section, [*SECTIONS, *NAMED])}")
-        tables = content if section in NAMED else {section: content}
-        if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-            raise ConfigError(
-                f"{origin}: {section} must be a section: write [{section}{'.NAME' * (section in NAMED)}]"
-            )
-        _check_somebody(section, tables, origin)
+        tables: dict[str, Any] = {}
+        with mistakes.noting():
+            tables = _tables_of(section, content, origin)
         for name, table in tables.items():
             for key, value in table.items():
-                dotted = f"{section}.{name}.{key}" if section in NAMED else f"{section}.{key}"
-                yield find_key(dotted, origin), value
+                yield f"{section}.{name}.{key}" if section in NAMED else f"{section}.{key}", value
+
+
+def _tables_of(section: str, content: Any, origin: str) -> dict[str, Any]:
+    """The tables of one section of a TOML text, by name. Raises ConfigError."""
+    if section not in SECTIONS and section not in NAMED:
+        raise ConfigError(f"{origin}: unknown section [{section}]{_meant(section, [*SECTIONS, *NAMED])}")
+    tables = content if section in NAMED else {section: content}
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(
+            f"{origin}: {section} must be a section: write [{section}{'.NAME' * (section in NAMED)}]"
+        )
+    _check_somebody(section, tables, origin)
+    return tables
 
 
 def _check_somebody(section: str, tables: Mapping[str, object], origin: str) -> None:
@@ -106,38 +212,56 @@ def _check_somebody(section: str, tables: Mapping[str, object], origin: str) -> 
         raise ConfigError(f"{origin}: [{empty}] has nothing in it: fill it, or take it out")
 
 
-def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Key, str, str]]:
-    """The keys that environment variables set, each with the variable's name and text.
+@cache
+def _variables() -> dict[str, Key]:
+    """The keys that have a variable of their own, by its name."""
+    return {key.variable: key for section, table in SECTIONS.items() for key in keys_of(section, table)}
+
+
+def _key_of(variable: str, values: Mapping[str, object]) -> Key | None:
+    """The key that an environment variable sets; None: it is none of ours. Raises ConfigError.
 
     Variables that merely begin alike (a container platform sets such as HOLDFAST_SERVICE_HOST) are left alone, unless
     their second word is a section or nearly one: then a mistake is likelier than an accident.
     """
-    known = {key.variable: key for section, table in SECTIONS.items() for key in keys_of(section, table)}
+    if not variable.startswith(PREFIX):
+        return None
     words = [section.upper() for section in (*SECTIONS, *NAMED)]
-    for variable, raw in sorted(environ.items()):
-        if not variable.startswith(PREFIX):
-            continue
-        section, _, rest = variable.removeprefix(PREFIX).partition("_")
-        if section.lower() in NAMED and section.isupper():
-            yield _named_key(section.lower(), variable, rest), variable, raw
-        elif variable in known:
-            yield known[variable], variable, raw
-        elif rest and difflib.get_close_matches(section, words, n=1, cutoff=0.75):
-            raise ConfigError(f"the environment: unknown variable {variable}{_meant(variable, list(known))}")
+    section, _, rest = variable.removeprefix(PREFIX).partition("_")
+    if section.lower() in NAMED and section.isupper():
+        return _named_key(section.lower(), variable, rest, values)
+    if variable in _variables():
+        return _variables()[variable]
+    if rest and difflib.get_close_matches(section, words, n=1, cutoff=0.75):
+        raise ConfigError(
+            f"the environment: unknown variable {variable}{_meant(variable, list(_variables()))}"
+        )
+    return None
 
 
-def _named_key(kind: str, variable: str, rest: str) -> Key:
+def _named_key(kind: str, variable: str, rest: str, values: Mapping[str, object]) -> Key:
     """The key that `HOLDFAST_MAPS_<rest>` sets; at the end, for names of maps may hold underscores too."""
     fields = sorted(NAMED[kind].__struct_fields__, key=len, reverse=True)
     for field in fields:
         name = rest.removesuffix(f"_{field.upper()}")
         if name not in {rest, ""}:
-            name = DEFAULT_MAP if kind == "maps" and name == "DEFAULT" else name
-            return find_key(f"{kind}.{name}.{field}", "the environment")
+            return find_key(f"{kind}.{_name_meant(kind, name, values)}.{field}", "the environment")
     raise ConfigError(
         f"the environment: {variable} must be {PREFIX}{kind.upper()}_<NAME>_<KEY> with one of the keys "
         f"{', '.join(sorted(field.upper() for field in fields))}"
     )
+
+
+def _name_meant(kind: str, name: str, values: Mapping[str, object]) -> str:
+    """The name of a table as it is meant by a variable: many write variables in upper case only.
+
+    A name in upper case that is given nowhere else, and in other letters by the file once, is the one there.
+    """
+    if kind == "maps" and name == DEFAULT_MAP.upper():
+        return DEFAULT_MAP
+    given = _tables(kind, values)
+    alike = [other for other in given if other.upper() == name]
+    return alike[0] if name.isupper() and name not in given and len(alike) == 1 else name
 
 
 def find_key(dotted: str, origin: str) -> Key:
@@ -212,89 +336,95 @@ HOST_MAX = 253
 """Characters of a host's name."""
 
 
-def _check_copies(settings: Settings) -> None:
+def _check_copies(settings: Settings) -> Iterator[str]:
     for name, entry in settings.maps.items():
         if entry.backups + entry.async_backups > BACKUPS_MAX:
-            raise ConfigError(
+            yield (
                 f"maps.{name}.backups = {entry.backups} and maps.{name}.async_backups = {entry.async_backups} are "
                 f"{entry.backups + entry.async_backups} together: at most {BACKUPS_MAX} are allowed"
             )
 
 
-def _check_attributes(settings: Settings) -> None:
+def _check_attributes(settings: Settings) -> Iterator[str]:
     for name, value in settings.member.attributes.items():
         if name in OWN_ATTRIBUTES:
-            raise ConfigError(
-                f"member.attributes.{name} is not allowed: every member has an attribute {name!r} by itself"
-            )
-        if not re.fullmatch(r"[^\s=|,]{1,256}", name):
-            raise ConfigError(
+            yield f"member.attributes.{name} is not allowed: every member has an attribute {name!r} by itself"
+        elif not re.fullmatch(r"[^\s=|,]{1,256}", name):
+            yield (
                 f"member.attributes: {name!r} is no name of an attribute: 1 to 256 characters without space, '=', '|' "
                 "and ','"
             )
-        if not value or value != value.strip() or "|" in value or "," in value:
-            raise ConfigError(
+        elif not value or value != value.strip() or "|" in value or "," in value:
+            yield (
                 f"member.attributes.{name} = {value!r} is not allowed: it is not empty, has no '|' and no ',', and no "
                 "space at its ends, so that a filter can name it"
             )
 
 
-def _check_reads(settings: Settings) -> None:
+def _check_reads(settings: Settings) -> Iterator[str]:
     for name, entry in settings.maps.items():
         if entry.reads == "confirmed" and entry.read_backups:
-            raise ConfigError(
+            yield (
                 f"maps.{name}.reads = 'confirmed' and maps.{name}.read_backups = true contradict each other: a "
                 "backup may answer with an older value. Set one of them"
             )
 
 
-def _check_changes(settings: Settings) -> None:
+def _check_changes(settings: Settings) -> Iterator[str]:
     for name, entry in settings.maps.items():
         if 0 < entry.changes_bytes < CHANGES_BYTES_LEAST:
-            raise ConfigError(
+            yield (
                 f"maps.{name}.changes_bytes = {entry.changes_bytes} is not allowed: a reader would be behind at once. "
                 f"It must be 0, for no change stream, or at least {CHANGES_BYTES_LEAST}"
             )
 
 
-def _check_suspicion(settings: Settings) -> None:
+def _check_suspicion(settings: Settings) -> Iterator[str]:
     cluster = settings.cluster
     if cluster.suspect_after_ms < 2 * cluster.heartbeat_ms:
-        raise ConfigError(
+        yield (
             f"cluster.suspect_after_ms = {cluster.suspect_after_ms} is not allowed: it must be at least twice "
             f"cluster.heartbeat_ms, which is {cluster.heartbeat_ms}"
         )
 
 
-def _check_addresses(settings: Settings) -> None:
-    settings.seed_addresses()
+def _check_addresses(settings: Settings) -> Iterator[str]:
+    for server in settings.cluster.dns_servers:
+        try:
+            parse_address(server, "cluster.dns_servers")
+        except ConfigError as wrong:
+            yield str(wrong)
     member = settings.member
+    for seed in settings.cluster.seeds:
+        alone = msgspec.structs.replace(settings.cluster, seeds=[seed])
+        try:
+            msgspec.structs.replace(settings, cluster=alone).seed_addresses()
+        except ConfigError as wrong:
+            yield str(wrong)
     if member.member_port == member.client_port != 0:
-        raise ConfigError(
-            f"member.client_port = {member.client_port} is not allowed: member.member_port is the same"
-        )
+        yield (f"member.client_port = {member.client_port} is not allowed: member.member_port is the same")
     public = member.public_host
     if len(public) > HOST_MAX or not public.isprintable() or " " in public:
-        raise ConfigError(
+        yield (
             f"member.public_host = {public!r} is no host: a name or address of at most {HOST_MAX} characters"
         )
     kind = settings.partitions.group_by
     if kind in ("rack", "zone") and not (getattr(member, kind) or member.group or member.lite):
-        raise ConfigError(f"member.{kind} must be set, because partitions.group_by is {kind!r}")
+        yield (f"member.{kind} must be set, because partitions.group_by is {kind!r}")
 
 
-def _check_credentials(settings: Settings) -> None:
+def _check_credentials(settings: Settings) -> Iterator[str]:
     security, host = settings.security, settings.member.host
     if bool(security.username) != bool(security.password):
         other = "password" if security.username else "username"
-        raise ConfigError(f"security.{other} must be set too: username and password go together")
+        yield (f"security.{other} must be set too: username and password go together")
     if security.second_member_secret and not security.member_secret:
-        raise ConfigError("security.member_secret must be set too, because security.second_member_secret is")
+        yield ("security.member_secret must be set too, because security.second_member_secret is")
     if is_loopback(host) or security.allow_insecure_bind:
         return
     lacks = missing_for_open_address(settings)
     if lacks:
-        raise ConfigError(
+        yield (
             f"member.host = {host!r} is not allowed without TLS and credentials, for others could read and change "
             f"everything. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network where nobody else is, "
             "security.allow_insecure_bind = true does without"
@@ -314,11 +444,11 @@ def missing_for_open_address(settings: Settings) -> list[str]:
     return missing
 
 
-def _check_http(settings: Settings) -> None:
+def _check_http(settings: Settings) -> Iterator[str]:
     http = settings.http
     if http.token and settings.clients_authenticate:
         others = "users are" if settings.users else "credentials in [security] are"
-        raise ConfigError(
+        yield (
             f"http.token is not allowed, because {others} set: these are asked for at the HTTP door, too. Give a user "
             "a token instead"
         )
@@ -330,50 +460,50 @@ def _check_http(settings: Settings) -> None:
     if not (settings.clients_authenticate or http.token or settings.tls.client_certificates == "required"):
         lacks.append("users, http.token, or the credentials of [security]")
     if lacks:
-        raise ConfigError(
+        yield (
             f"http.host = {http.host!r} is not allowed without TLS and credentials, for others could read and change "
             f"what they like. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network where nobody else is, "
             "security.allow_insecure_bind = true does without"
         )
 
 
-def _check_tls(settings: Settings) -> None:
+def _check_tls(settings: Settings) -> Iterator[str]:
     tls = settings.tls
     if tls.enabled and not tls.ca:
-        raise ConfigError(
+        yield (
             "tls.ca must be set too, because tls.certificate is: the authorities by which members trust each other"
         )
     if not tls.enabled:
         for field in ("key", "member_certificate", "member_key", "ca", "client_ca"):
             if getattr(tls, field):
-                raise ConfigError(f"tls.certificate must be set too, because tls.{field} is: it turns TLS on")
+                yield (f"tls.certificate must be set too, because tls.{field} is: it turns TLS on")
         if tls.client_certificates != "none":
-            raise ConfigError(
+            yield (
                 f"tls.client_certificates = {tls.client_certificates!r} is not allowed without tls.certificate"
             )
     if tls.member_key and not tls.member_certificate:
-        raise ConfigError("tls.member_certificate must be set too, because tls.member_key is")
+        yield ("tls.member_certificate must be set too, because tls.member_key is")
 
 
-def _check_journal(settings: Settings) -> None:
+def _check_journal(settings: Settings) -> Iterator[str]:
     journalled = [name for name, entry in settings.maps.items() if entry.journal != "off"]
     if journalled and not settings.persistence.directory and not settings.member.lite:
         name = journalled[0]
-        raise ConfigError(
+        yield (
             f"persistence.directory must be set, because maps.{name}.journal is {settings.maps[name].journal!r}: "
             "a directory of this member alone"
         )
 
 
-def _check_zones(settings: Settings) -> None:
+def _check_zones(settings: Settings) -> Iterator[str]:
     """What a map in a zone cannot have, by name."""
     for name, entry in settings.maps.items():
         if entry.reads == "local" and not entry.zone:
-            raise ConfigError(f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
+            yield (f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
         if not entry.zone:
             continue
         if not settings.metastore.voters:
-            raise ConfigError(f"metastore.voters must be set, because maps.{name}.zone is {entry.zone!r}")
+            yield (f"metastore.voters must be set, because maps.{name}.zone is {entry.zone!r}")
         unfit = {
             "max_idle_ms": (entry.max_idle_ms, "only the leader knows of uses"),
             "journal": (entry.journal != "off", "the members' files keep its groups wherever they have some"),
@@ -384,20 +514,20 @@ def _check_zones(settings: Settings) -> None:
         }
         for key, (is_set, why) in unfit.items():
             if is_set:
-                raise ConfigError(f"maps.{name}.{key} is not allowed for a map in a zone: {why}")
+                yield (f"maps.{name}.{key} is not allowed for a map in a zone: {why}")
 
 
-def _check_frames(settings: Settings) -> None:
+def _check_frames(settings: Settings) -> Iterator[str]:
     limits = settings.limits
     least = limits.key_bytes + limits.value_bytes + FRAME_OVERHEAD_BYTES
     if limits.frame_bytes < least:
-        raise ConfigError(
+        yield (
             f"limits.frame_bytes = {limits.frame_bytes} is not allowed: one entry of limits.key_bytes and "
             f"limits.value_bytes needs {least}"
         )
 
 
-CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
+CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
     _check_journal,
     _check_attributes,
     _check_copies,
@@ -412,4 +542,4 @@ CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
     _check_http,
     _check_frames,
 )
-"""What must hold between keys; each raises a ConfigError that names them."""
+"""What must hold between keys; each says what does not, and names them."""

@@ -72,6 +72,8 @@ class Action(StrEnum):
     RESET_LOST = "reset-lost"
     BASELINE = "baseline"
     UPGRADE = "upgrade"
+    DEAD = "dead"
+    CONFIGURE = "configure"
 
 
 ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
@@ -124,6 +126,8 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.RESET_LOST: "let lost partitions be used again",
         Action.BASELINE: "change which members own data",
         Action.UPGRADE: "raise the feature level of the cluster",
+        Action.DEAD: "say that a member has ended, before it has been silent for long",
+        Action.CONFIGURE: "change settings of members while they run",
     },
 }
 """What may be done with things of each kind, and what that is."""

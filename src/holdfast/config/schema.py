@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config import sharing
-from holdfast.config.addresses import parse_address
+from holdfast.config.addresses import parse_seed
 from holdfast.config.http_settings import HttpSettings
-from holdfast.config.sections import Names, Password, Port, SecretiveSection, Secrets, Section, Text
+from holdfast.config.log_settings import LogSettings
+from holdfast.config.sections import LIVE, Names, Password, Port, SecretiveSection, Secrets, Section, Text
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
@@ -59,13 +60,21 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         Meta(
             max_length=64,
             description="HOST:MEMBER_PORT of members to ask for the cluster. The first one forms the cluster when it "
-            "finds none; empty: this member forms its own.",
+            "finds none; empty: this member forms its own. Behind a name, or srv:_SERVICE._tcp.NAME, all members that "
+            "the DNS knows are asked.",
         ),
     ] = []
     bootstrap: Annotated[
         bool,
         Meta(description="Form a new cluster at once when no seed answers, whatever the order of the seeds."),
     ] = False
+    dns_servers: Annotated[
+        list[str],
+        Meta(
+            max_length=8,
+            description="ADDRESS:PORT of name servers that are asked for names in cluster.seeds; empty: the system's.",
+        ),
+    ] = []
     quorum: Annotated[
         Literal["majority", "any"],
         Meta(
@@ -89,8 +98,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 1
     join_timeout_ms: Annotated[
-        Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
-    ] = 60_000
+        int,
+        Meta(
+            ge=0,
+            le=86_400_000,
+            description="How long a starting member looks for a cluster before it gives up, and ends. 0: for ever, as "
+            "after a power cut that some hosts are slow to come back from. Who is in a cluster waits for others there "
+            "as long as that takes.",
+        ),
+    ] = 0
     missing_stores: Annotated[
         Literal["wait", "accept"],
         Meta(
@@ -517,10 +533,16 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**40,
-            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2; older "
-            "ones go.",
+            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2, and so "
+            "on.",
         ),
     ] = 67_108_864
+    audit_files: Annotated[
+        int,
+        Meta(
+            ge=0, le=1000, description="How many of these older files are kept besides security.audit_file."
+        ),
+    ] = 2
 
     second_member_secret: Annotated[
         Password,
@@ -662,6 +684,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="Memory that this member's process may take. From 80 % of it on, writes that store entries are "
             "refused in the partitions that the member holds; from 90 % on no partition is moved to it. 0: three "
             "quarters of the container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
+            extra=LIVE,
         ),
     ] = 0
 
@@ -678,10 +701,10 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
     connections: Annotated[
-        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.")
+        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.", extra=LIVE)
     ] = 1024
     connections_per_address: Annotated[
-        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.")
+        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.", extra=LIVE)
     ] = 768
     operator_connections: Annotated[
         int,
@@ -690,6 +713,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             le=1024,
             description="Further places for `holdfast status`, `holdfast member` and `holdfast cluster`, for when "
             "clients have taken all others.",
+            extra=LIVE,
         ),
     ] = 8
     half_open_connections: Annotated[
@@ -708,6 +732,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             le=65_536,
             description="Connections of other members. One more, and the oldest of the address with the most is "
             "closed.",
+            extra=LIVE,
         ),
     ] = 1024
     call_timeout_ms: Annotated[
@@ -720,7 +745,8 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Milliseconds,
         Meta(
             description="A client that was silent for so long, and waits for no answer, is closed. Hazelcast's send a "
-            "ping, Holdfast's connect again when they have something to ask."
+            "ping, Holdfast's connect again when they have something to ask.",
+            extra=LIVE,
         ),
     ] = 300_000
     unread_bytes: Annotated[
@@ -740,6 +766,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="The same of all clients together, and what has come in of messages that are not whole. Above "
             "it only clients that have read all their answers are served; above twice as much the one with the most "
             "is disconnected.",
+            extra=LIVE,
         ),
     ] = 268_435_456
     answer_bytes: Annotated[
@@ -788,6 +815,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "tls": TlsSettings,
     "http": HttpSettings,
     "limits": LimitSettings,
+    "log": LogSettings,
 }
 """Every table of the file but those of which there are several, each with a name."""
 
@@ -828,6 +856,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsSettings = TlsSettings()
     http: HttpSettings = HttpSettings()
     limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `default` is always there after `load`."""
     users: dict[str, UserSettings] = {}
@@ -927,7 +956,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
-        return [parse_address(seed, "cluster.seeds") for seed in self.cluster.seeds]
+        return [parse_seed(seed, "cluster.seeds") for seed in self.cluster.seeds]
 
     def shared(self) -> dict[str, str]:
         """What all members must have alike, as comparable text: dotted key -> value."""

@@ -14,6 +14,9 @@ Secrets = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length
 """One, or two while it is being changed: the one that goes and the one that comes."""
 Names = Annotated[list[Text], Meta(max_length=256)]
 
+LIVE = {"live": True}
+"""Marks what can be changed while a member runs (`holdfast config set`): `runtime.live_settings` does it."""
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the TOML file. Its keys are the annotated fields."""

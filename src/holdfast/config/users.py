@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.config.permissions import ADMIN, Rule, read_rule
@@ -70,20 +70,29 @@ def _user(name: str, chosen: UserSettings, roles: Mapping[str, tuple[Rule, ...]]
     return User(name, tuple(chosen.passwords), passwords, tuple(tokens), tuple(rules), ADMIN in chosen.roles)
 
 
-def check_users(settings: Settings) -> None:
-    """Raises ConfigError when users or roles cannot be as they are written."""
+def check_users(settings: Settings) -> Iterator[str]:
+    """What is wrong with users and roles as they are written."""
     security = settings.security
     if settings.users and security.clients_authenticate:
-        raise ConfigError(
+        yield (
             "security.username, security.password and security.token contradict users: with users each is named under "
             f"[users.NAME]. Give the one that you have the role '{ADMIN}' there, to let it do what it did"
         )
     if any(role.rules for role in settings.roles.values()) and not settings.users:
-        raise ConfigError("users must be set, because roles are: without users everybody may do everything")
-    found = users_of(settings)
+        yield "users must be set, because roles are: without users everybody may do everything"
+    try:
+        roles = _rules(settings.roles)
+    except ConfigError as wrong:
+        yield str(wrong)
+        return
     tokens: dict[bytes, str] = {}
-    for name, user in found.items():
+    for name, chosen in settings.users.items():
+        try:
+            user = _user(name, chosen, roles)
+        except ConfigError as wrong:
+            yield str(wrong)
+            continue
         for token in user.tokens:
             if token.hashed in tokens:
-                raise ConfigError(f"users.{tokens[token.hashed]} and users.{name} have the same token")
+                yield f"users.{tokens[token.hashed]} and users.{name} have the same token"
             tokens[token.hashed] = name

@@ -255,6 +255,13 @@ class DeadDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspicionOrdered:
+    """An operator has seen that these members have ended: nobody is to wait until they have been silent for long."""
+
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LossAccepted:
     """The operator does not want to wait for members, or parts of files, that are missing."""
 
@@ -480,6 +487,14 @@ class SeedAbsent:
 
 
 @dataclass(frozen=True, slots=True)
+class SeedBehind:
+    """Each address of this seed, which is a name, was tried: these members were found there."""
+
+    address: Address
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AnswersUnread:
     """Whether a member has not acknowledged more than `limits.answer_bytes` of what was sent to it."""
 
@@ -506,6 +521,7 @@ Event = (
     | MapDestroyed
     | SubscriptionEnded
     | SeedAbsent
+    | SeedBehind
     | AnswersUnread
     | Received
     | Heard
@@ -515,6 +531,7 @@ Event = (
     | Become
     | ChangeState
     | DeadDeclared
+    | SuspicionOrdered
     | LossAccepted
     | LostReset
     | BaselineOrdered

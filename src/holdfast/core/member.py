@@ -54,8 +54,10 @@ from holdfast.core.machine import (
     RefillRequested,
     Reply,
     SeedAbsent,
+    SeedBehind,
     Started,
     SubscriptionEnded,
+    SuspicionOrdered,
     TimerFired,
     TransactionAsked,
     TurnEnded,
@@ -494,6 +496,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.BaselineWanted: lambda member, _, message: member.membership.on_baseline_wanted(message),
     m.LevelWanted: lambda member, _, message: member.membership.on_level_wanted(message),
     m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
+    m.SuspectNow: lambda member, _, message: member.membership.on_suspect_now(message),
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
@@ -567,6 +570,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
     PeerSilent: lambda member, event: member.on_silent(event.member),
     SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
+    SeedBehind: lambda member, event: member.membership.joining.seed_behind(event.address, event.members),
     AnswersUnread: lambda member, event: member.on_unread(event),
     RefillRequested: lambda member, event: member.source.refill(
         event.partition, event.member, Reply(member.out, event.token)
@@ -597,6 +601,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     Become: lambda member, event: member.membership.become(event.wish),
     ChangeState: lambda member, event: member.membership.order(event.state, ending=event.ending),
     DeadDeclared: lambda member, event: member.membership.declare_dead(set(event.members)),
+    SuspicionOrdered: lambda member, event: member.membership.suspect(set(event.members)),
     LossAccepted: lambda member, event: member.on_loss_accepted(),
     LostReset: Member.on_lost_reset,
     BaselineOrdered: lambda member, event: member.membership.order_baseline(

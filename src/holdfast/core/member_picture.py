@@ -6,7 +6,7 @@ member's own, for nobody could afford others: they are there to be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Protocol
@@ -20,6 +20,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment, Table
@@ -196,6 +197,23 @@ class Picture:
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
         """Whom this member has not heard for too long."""
         return tuple(self._membership.detector.suspects(now_ns))
+
+    def unheard(self) -> Sequence[MemberId]:
+        """Of whom this member has heard nothing for some heartbeats, so that an operator may declare their end."""
+        return tuple(self._membership.unheard())
+
+    def why_suspected(self, member: MemberId) -> str:
+        """What this member knows of the silence of that one, in words."""
+        return self._membership.detector.why_silent(member, self._out.now_ns)
+
+    @property
+    def hears_majority(self) -> bool:
+        """Whether it hears as many members as are needed to decide on the next view; also while it is in none."""
+        membership, view = self._membership, self._membership.view
+        if view is None or not membership.admitted:
+            return True
+        silent = membership.detector.suspects(self._out.now_ns)
+        return membership.may_decide(view, {info.uuid for info in view.members} - set(silent))
 
     def outside(self) -> Sequence[MemberInfo]:
         """Members that hold nothing because they are not in the baseline."""
@@ -439,6 +457,14 @@ class Picture:
         """The same, and what is noted of what is over: empty when a cluster has been at rest for a while."""
         kinds = {**self._membership.leftovers, **self._listeners.leftovers}
         return self.under_way() | {what: count for what, count in kinds.items() if count}
+
+    def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
+        """Operations that came before then, and wait for something: at most some hundreds of each kind. `followed`:
+        those of which that is known.
+        """
+        yield from self._lane.batches.open_since(before_ns, followed)
+        yield from self._router.open_since(before_ns)
+        yield from self._agreed.zones.open_since(before_ns)
 
     # -- figures
 

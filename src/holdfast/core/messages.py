@@ -51,6 +51,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """If idle: the cluster whose data it has found in its files."""
     asker: MemberId = MemberId("")
     """Whom this answers: another process may have its address by now."""
+    declared_dead: bool = False
+    """An operator has said of that one that it has ended: it ends, as nobody takes it any more."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -214,6 +216,13 @@ class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
 
 class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """The operator vouches that these members, of whom nothing is heard, have ended."""
+
+    view: int
+    members: list[MemberId]
+
+
+class SuspectNow(msgspec.Struct, frozen=True, array_like=True, tag=68):
+    """An operator has seen that these members have ended: whoever hears nothing of them either suspects them now."""
 
     view: int
     members: list[MemberId]
@@ -636,6 +645,7 @@ Message = (
     | BaselineWanted
     | LevelWanted
     | DeclareDead
+    | SuspectNow
     | Holdings
     | AcceptLoss
     | ResetLost

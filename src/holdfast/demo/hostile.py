@@ -29,7 +29,7 @@ from holdfast.core.model.views import ClusterState
 from holdfast.demo.hostile_http import http_pieces
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
-from holdfast.runtime.greetings import CONNECTS, NONCE_BYTES, proof_of
+from holdfast.runtime.greetings import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast.compact_schemas import schema_entry
@@ -476,7 +476,12 @@ class Liar:
 
         def made(opening: bytes, channel: bytes) -> bytes:
             who = (uuid, host, 1) if good else (uuid, wild, port)
-            tree: Any = [*who, nonce, [proof_of(secret, CONNECTS, opening, who, nonce, channel)]]
+            tree: Any = [
+                *who,
+                nonce,
+                [proof_of(secret, CONNECTS, opening, who, nonce, channel)],
+                *OF_THIS_BUILD,
+            ]
             if not good:
                 tree = spoiled.spoil(tree)
             body = pack(tree)

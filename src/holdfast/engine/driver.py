@@ -39,10 +39,12 @@ from holdfast.core.machine import (
     Received,
     RefillRequested,
     SeedAbsent,
+    SeedBehind,
     Send,
     SetTimer,
     Started,
     Stop,
+    SuspicionOrdered,
     TimerFired,
     Token,
     TurnEnded,
@@ -251,9 +253,17 @@ class Driver:
         """The operator vouches that these members have ended."""
         self.handle(DeadDeclared(tuple(members)))
 
+    def suspect(self, members: Iterable[MemberId]) -> None:
+        """An operator has seen that these members, of whom nothing is heard, have ended."""
+        self.handle(SuspicionOrdered(tuple(members)))
+
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this address of `cluster.seeds`."""
         self.handle(SeedAbsent(address))
+
+    def seed_behind(self, address: Address, members: tuple[MemberId, ...]) -> None:
+        """Just these members were found behind this one of `cluster.seeds`, which is a name."""
+        self.handle(SeedBehind(address, members))
 
     def execute(self, request: Request, done: Done) -> None:
         """A session's request; `done` is called once."""

@@ -59,6 +59,11 @@ def _baseline(member: Member) -> dict[str, object] | None:
     }
 
 
+def _updates(member: Member) -> int:
+    """How many updates the copies have had that this member is the primary of. It falls when one goes to another."""
+    return sum(held.counter for copy in member.picture.leading if copy is not None for held in copy)
+
+
 def _waits(member: Member) -> bool:
     """Whether the table of a cluster that was stopped is still to be made."""
     view = member.picture.view
@@ -94,8 +99,8 @@ def counting(member: Member) -> Generator[None, None, EntriesHeld]:
     return EntriesHeld(primary, every)
 
 
-def _entries(member: Member) -> EntriesHeld:
-    """Counted in one go."""
+def _held(member: Member) -> EntriesHeld:
+    """The same, all at once."""
     return EntriesHeld(
         sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
         sum(copy.entry_count() for copy in member.picture.held.values()),
@@ -107,13 +112,15 @@ def status_of(
     files: dict[str, object] | None = None,
     memory: dict[str, object] | None = None,
     entries: EntriesHeld | None = None,
+    *,
+    uptime_s: float = 0.0,
 ) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
 
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
-    None when nobody measures. entries: if they are counted already.
+    None when nobody measures. entries: if they are counted already. uptime_s: since its start.
     """
-    entries = entries or _entries(member)
+    entries = entries or _held(member)
     picture = member.picture
     rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
@@ -125,6 +132,7 @@ def status_of(
     return {
         "uuid": member.me,
         "name": picture.info.name,
+        "uptime_s": round(uptime_s, 3),
         "state": picture.state,
         "leaving": picture.leaving,
         "wish": picture.intent.value,
@@ -195,6 +203,7 @@ def status_of(
             "primary": entries.primary,
             "all": entries.every,
         },
+        "updates": _updates(member),
         "metastore": member.picture.metastore(),
         "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),

@@ -32,8 +32,10 @@ from holdfast.core.machine import (
     Received,
     RefillRequested,
     SeedAbsent,
+    SeedBehind,
     Send,
     Stop,
+    SuspicionOrdered,
 )
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment
@@ -253,6 +255,9 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [
                 f"the operator says that these have ended: {', '.join(names.get(one, one) for one in members)}"
             ]
+        case SuspicionOrdered(members):
+            ended = ", ".join(names.get(one, one) for one in members)
+            return [f"the operator has seen that these have ended: {ended}"]
         case LossAccepted():
             return ["the operator does not wait for what is missing"]
         case BaselineOrdered(after, members, adjust_ms):
@@ -274,5 +279,7 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [f"a client destroys {name}"]
         case SeedAbsent(address):
             return [f"hears that nobody listens at {address.host}:{address.port}"]
+        case SeedBehind(address, members):
+            return [f"finds {len(members)} members behind {address.host}:{address.port}"]
         case _:
             return []

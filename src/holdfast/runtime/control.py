@@ -8,7 +8,7 @@ and `reset_lost` and `change_baseline` do not go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.config import Settings
@@ -17,14 +17,24 @@ from holdfast.core.cluster.baseline_orders import BaselineChange, owners_wanted
 from holdfast.core.cluster.next_level import why_not_raised
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.levels import DECLARED
 from holdfast.core.model.views import ClusterState, Intent
 from holdfast.core.placement.event_log import ranges_of
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
+from holdfast.runtime.live_settings import LiveSettings
+from holdfast.runtime.memory import Gauge
 from holdfast.wire import own
 
 POLL_S = 0.02
-TAKEN_BACK = (own.Want.LITE, own.Want.RESET_LOST, own.Want.BASELINE, own.Want.LEVEL)
+TAKEN_BACK = (
+    own.Want.LITE,
+    own.Want.RESET_LOST,
+    own.Want.BASELINE,
+    own.Want.LEVEL,
+    own.Want.DEAD,
+    own.Want.CONFIGURE,
+)
 """Orders that do not stand when they were not carried out in time."""
 LAST_ANSWERS_S = 1.0
 """How long a member that ends gives its orders to be answered."""
@@ -39,6 +49,7 @@ class Operated(Protocol):
     ended: asyncio.Event
     ended_because: str
     broken: BaseException | None
+    gauge: Gauge
 
     def guard(self, step: Callable[[], None]) -> None:
         """Take a step; an error in it stops the member."""
@@ -55,6 +66,7 @@ class Control:
 
     def __init__(self, node: Operated) -> None:
         self._node = node
+        self.live = LiveSettings(node)
         self._driver = node.driver
         self._member = node.member
         self._ended = node.ended
@@ -103,6 +115,44 @@ class Control:
             return not self._member.picture.why_unserved()
 
         await self.until(served, timeout_s, self._member.picture.why_unserved)
+
+    async def declare_ended(self, member: str, timeout_s: float) -> None:
+        """Go on without a member that has ended, before it has been silent for long (cluster/V-9); returns when the
+        view is one without it.
+        """
+        picture = self._member.picture
+        self._must_be_member()
+        uuid = MemberId(member)
+        if not picture.is_member(uuid):
+            raise Refused(f"{member} is no member: there is nothing to do")
+        if uuid == self._member.me:
+            raise Refused("this member lives, for it has taken the order: give it to another one")
+        if picture.level < DECLARED:
+            raise Refused(
+                f"members understand this from feature level {DECLARED} on (holdfast cluster upgrade); until then "
+                "it is removed when it has been silent for cluster.suspect_after_ms"
+            )
+        asked_s = 0.0
+
+        def gone() -> bool:
+            # Said again: a new view has forgotten it, and who heard of it just before may hear nothing now.
+            nonlocal asked_s
+            now_s = asyncio.get_running_loop().time()
+            if picture.is_member(uuid) and now_s - asked_s >= 1:
+                asked_s = now_s
+                if uuid not in picture.unheard():
+                    raise Refused(
+                        "it was heard of within the last three heartbeats, so it lives: end its process first, or let "
+                        "it leave (holdfast member drain)"
+                    )
+                self._node.guard(lambda: self._driver.suspect([uuid]))
+            return not picture.is_member(uuid)
+
+        await self.until(
+            gone,
+            timeout_s,
+            lambda: "the others have not agreed to go on without it" + self._whom_it_waits_for(),
+        )
 
     async def reset_lost(self, partitions: Sequence[int], maps: Sequence[str], timeout_s: float) -> None:
         """Let these maps use what there is of these lost partitions; empty: all. Returns when no row says any more that
@@ -212,6 +262,13 @@ class Control:
         await self.until(
             reached, timeout_s, lambda: f"not every member is at level {level}" + self._whom_it_waits_for()
         )
+
+    async def configure(self, given: Mapping[str, str]) -> None:
+        """Change settings of this member while it runs: all of these, or none."""
+        self._node.check()
+        if not given:
+            raise Refused("no setting is named")
+        self.live.change(given)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
@@ -368,6 +425,10 @@ class Control:
                 return self.promote(timeout_s)
             case own.Want.REFILL:
                 return self.refill(order.partition, order.member, timeout_s)
+            case own.Want.DEAD:
+                return self.declare_ended(order.member, timeout_s)
+            case own.Want.CONFIGURE:
+                return self.configure(order.settings)
 
     async def stop(self) -> None:
         """The member ends: orders that are fulfilled by that are answered, the others given up."""

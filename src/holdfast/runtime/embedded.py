@@ -86,24 +86,25 @@ class Member:
         members alone, who have none, requests are refused: NoDataMember.
         A member is started once. Every call before raises NotReady.
         Raises Refused when the cluster does not take this member, ConfigError when a port is taken, TimeoutError when
-        no cluster is found.
+        no cluster is found within `cluster.join_timeout_ms`, if that is not 0.
         """
         await self._inner.start()
+        wait_s = self.settings.cluster.join_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + wait_s
         try:
-            async with asyncio.timeout(self.settings.cluster.join_timeout_ms / 1000):
-                while not (self._node.joined or self._node.waits_for_others):
-                    refusal = self._node.refusal
-                    if refusal:
-                        raise Closing(f"the cluster refuses this member: {refusal}")
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            await self._node.stop()
-            seeds = ", ".join(self.settings.cluster.seeds)
-            wait_s = self.settings.cluster.join_timeout_ms / 1000
-            trouble = "".join(f"; {each}" for each in self._node.troubles)
-            raise TimeoutError(
-                f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}{trouble}"
-            ) from None
+            while not (self._node.joined or self._node.waits_for_others):
+                refusal = self._node.refusal
+                if refusal:
+                    raise Closing(f"the cluster refuses this member: {refusal}")
+                # Who is in a cluster, and waits there for others, waits as long as that takes.
+                if wait_s and loop.time() >= deadline_s and not self._node.member.picture.admitted:
+                    seeds = ", ".join(self.settings.cluster.seeds)
+                    trouble = "".join(f"; {each}" for each in self._node.troubles)
+                    raise TimeoutError(
+                        f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}{trouble}"
+                    )
+                await asyncio.sleep(0.02)
         except BaseException:
             await self._node.stop()
             raise

@@ -37,7 +37,8 @@ UUID_BYTES = 36
 NONCE_BYTES = 32
 BUILD_BYTES = 24
 _SPEAKS = struct.Struct(f"<HH{BUILD_BYTES}s")
-OPENING_BYTES = len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES
+OPENING_BYTES = doors.OPENING_BYTES
+assert len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, "what strangers may read over"
 PROOF_BYTES = 32
 PROOFS_MAX = 2
 WELCOME = b"\x00"
@@ -85,6 +86,12 @@ def spoken_there(opening: bytes) -> Speaks:
     """What the one who has said this speaks."""
     lowest, highest, build = _SPEAKS.unpack_from(opening, len(MAGIC))
     return Speaks(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
+
+
+def opened_by(opening: bytes) -> str:
+    """Who says that it has opened so; nothing is proved by it."""
+    at = len(MAGIC) + _SPEAKS.size
+    return opening[at : at + UUID_BYTES].rstrip(b"\0").decode(errors="replace")
 
 
 def channel_of(tls: ssl.SSLObject | None) -> bytes:

@@ -19,6 +19,7 @@ class MemberKeywords(TypedDict, total=False):
 
     cluster_name: str
     seeds: list[str]
+    dns_servers: list[str]
     bootstrap: bool
     quorum: Literal["majority", "any"]
     heartbeat_ms: int

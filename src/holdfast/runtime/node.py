@@ -8,6 +8,7 @@ import random
 import ssl
 import time
 import uuid as uuids
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,20 +39,16 @@ from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.proving import Proving
 from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.sockets import PolledDoor, sockets_way
-from holdfast.runtime.stalls import StallGauge
-from holdfast.runtime.strangers import FAULTY, Strangers, quoted
+from holdfast.runtime.strangers import FAULTY, Strangers
 from holdfast.runtime.taken_ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.tls import MemberTls
+from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
 
-NOTED_MAX = 2000
-"""Characters of one field of a note in the log: others have a say in many."""
-KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
-"""Notes that others can cause as often as they like."""
 MEASURE_S = 0.1
 """How often memory is measured at least."""
 MEASURE_PART, MEASURE_BYTES_MIN = 256, 262_144
@@ -82,6 +79,7 @@ class Node(MemberGrid):
         self.services = tuple(services)
         self.started = False
         """Whether it was started, however long ago: it is started once."""
+        self._begun_s = time.monotonic()
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
@@ -92,6 +90,7 @@ class Node(MemberGrid):
         self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
         """Requests of the in-process API that wait for their answer."""
         self.strangers = Strangers()
+        self._watch = Watch(settings.log, self.strangers)
         self.control: Control
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
@@ -107,7 +106,6 @@ class Node(MemberGrid):
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
-        self._stalls: StallGauge | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
         self._http = HttpDoor(self)
@@ -193,6 +191,8 @@ class Node(MemberGrid):
             serve=self.data_lane.serve,
             tally=self.tally,
         )
+        self._door.member_port, network.client_port = member_port, client_port
+        self.control.live.limited = (self._door, network)
         if isinstance(server, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
             server.serve(self._door, self.sockets.module, self.data_lane.serve)
@@ -211,7 +211,7 @@ class Node(MemberGrid):
             self.gauge.used // 1_000_000,
         )
         self._measure_again()
-        self._stalls = StallGauge(self.loop)
+        self._watch.begin(self.loop, self.member.picture, self._disk)
         self._http.begin()
 
     async def _open_member_door(self) -> tuple[asyncio.Server, int]:
@@ -235,7 +235,9 @@ class Node(MemberGrid):
         security = self.settings.security
         if security.audit_file:
             name = self.settings.member.name or self.member_uuid
-            self._audit_log = AuditLog(Path(security.audit_file), security.audit_bytes, name)
+            self._audit_log = AuditLog(
+                Path(security.audit_file), security.audit_bytes, security.audit_files, name
+            )
 
     async def _open_client_door(self) -> tuple[asyncio.Server | PolledDoor, int]:
         """Take the port for clients, and tell which it is. Raises ConfigError."""
@@ -320,11 +322,8 @@ class Node(MemberGrid):
     @property
     def refusal(self) -> str:
         """Why no cluster will take this member as it is, in words; empty while one may."""
-        seeds = {Address(host, port) for host, port in self.settings.seed_addresses()} - {
-            self._network.address
-        }
-        if seeds and seeds <= self._network.denied_by and not self.joined:
-            here = ", ".join(sorted(map(str, seeds)))
+        here = self._network.denied_everywhere()
+        if here and not self.joined:
             return (
                 f"security.member_secret is not the one that the members at {here} have. Give this member the same; do "
                 "not start it with --bootstrap, which would form a second cluster"
@@ -334,7 +333,7 @@ class Node(MemberGrid):
     @property
     def troubles(self) -> list[str]:
         """Addresses of members at which somebody listens, and why there is no talking to him."""
-        return [f"{address}: {why}" for address, why in self._network.troubles.items()]
+        return self._network.told_troubles()
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings
@@ -374,8 +373,7 @@ class Node(MemberGrid):
         for timer in (self._timer, self._measuring, self._looking_at_files):
             if timer is not None:
                 timer.cancel()
-        if self._stalls is not None:
-            self._stalls.stop()
+        self._watch.stop()
         self._proving.stop()
         if self._client_server is not None:
             self._client_server.close()
@@ -497,12 +495,7 @@ class Node(MemberGrid):
         """The real world leaves them as they are."""
 
     def note(self, note: Note) -> None:
-        fields = " ".join(f"{key}={quoted(value, NOTED_MAX)}" for key, value in note.fields.items())
-        level = logging.getLevelNamesMapping()[note.level.upper()]
-        if note.kind in KNOCKS:
-            self.strangers.tell(note.kind, f"{note.kind} %s", fields, level=level)
-        else:
-            log.log(level, "%s %s", note.kind, fields)
+        self._watch.note(note)
 
     def stopped(self, why: str) -> None:
         self.ended_because = why
@@ -573,22 +566,35 @@ class Node(MemberGrid):
     @property
     def stall_s(self) -> float:
         """The longest turn of the loop in the last minute."""
-        return self._stalls.recent_s if self._stalls is not None else 0.0
+        return self._watch.stall_s
 
     @property
     def connections(self) -> dict[str, int]:
         """How many there are, by door."""
         return {"clients": len(self._door.connections), "http": self._http.connections}
 
+    def _operations(self) -> dict[str, int]:
+        """How many were answered, by kind."""
+        counted = Counter({name: kept.count for name, kept in self.times.latencies().items()})
+        counted.update({name: sum(counts) for name, counts, _ in self.tally.figures()})
+        return dict(counted)
+
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        told = status_of(self.member, files, self.gauge.figures(), entries)
+        told = status_of(
+            self.member,
+            files,
+            self.gauge.figures(),
+            entries,
+            uptime_s=time.monotonic() - self._begun_s,
+        )
         return told | {
+            "operations": self._operations(),
+            "settings_changed": dict(self.control.live.changed),
             "doors": dict(sorted(self.strangers.counts.items())),
-            "stalls": self._stalls.figures() if self._stalls is not None else None,
             "lane": self.data_lane.kind,
             "why_not_compiled": self.data_lane.why,
             "sockets": self.sockets.kind,
@@ -596,6 +602,7 @@ class Node(MemberGrid):
             "member_secret": self._network.secret_figures(),
             "protocol": self._network.protocol_figures(),
             "tls": self._tls.figures() if self._tls is not None else None,
+            **self._watch.figures(),
             "http": str(self._http.address or ""),
         }
 

@@ -19,12 +19,13 @@ from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from holdfast.config import Settings
+from holdfast.config import LimitSettings, Settings, parse_address
 from holdfast.config.client_tls import why_no_handshake
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError, UnknownMessage
+from holdfast.runtime.dns_names import Names, Place, shown
 from holdfast.runtime.greetings import (
     NONCE_BYTES,
     OF_THIS_BUILD,
@@ -35,6 +36,7 @@ from holdfast.runtime.greetings import (
     framed,
     greeting_of,
     is_welcome,
+    opened_by,
     opening_of,
     read_greeting,
     secrets_of,
@@ -42,6 +44,7 @@ from holdfast.runtime.greetings import (
     spoken_there,
     welcome_of,
 )
+from holdfast.runtime.seed_places import SeedPlaces
 from holdfast.runtime.strangers import Strangers
 from holdfast.runtime.tls import MemberTls
 from holdfast.server.logins import net_of
@@ -58,6 +61,8 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 REFUSALS_TO_SILENCE = 3
 GREETING_TIMEOUT_S = 5.0
+SPEAK_AFTER_S = 2.0
+"""Who connects, and is not greeted for so long, says who it is: the port may be another one."""
 SAME_MEMBER_MAX = 4
 """Connections that one member has opened to this one. It needs one, and one more for each other address by which it
 looks for this one; what it has replaced may not have ended here yet. For one more the oldest is closed."""
@@ -91,6 +96,10 @@ class SecretRefused(ProtocolError):
 
 class ProtocolNotSpoken(ProtocolError):
     """The two members have no version of the member protocol in common."""
+
+
+class OwnDoor(Exception):
+    """It is this member's own door, under another address."""
 
 
 class Incoming(asyncio.BufferedProtocol):
@@ -166,6 +175,7 @@ class Incoming(asyncio.BufferedProtocol):
                     f"{stranger} came to {doors.MEMBERS_PORT}, which speaks none (tls.certificate)"
                 )
             if stranger:
+                self._tell_port(stranger)
                 raise ProtocolError(f"{stranger} came to {doors.MEMBERS_PORT}; clients have another one")
             raise ProtocolError(f"a frame of {length} bytes is too long")
         self._wanted += length
@@ -184,6 +194,15 @@ class Incoming(asyncio.BufferedProtocol):
                 raise ProtocolError(f"there are no frames of kind {kind}")
             self._network.arrived(self._greeting, kind, frame[FRAME.size :])
         return True
+
+    def _tell_port(self, stranger: str) -> None:
+        """Tell a client which port is for it. Without TLS only: with it nobody comes so far who is no member."""
+        transport = self._transport
+        if transport is not None:
+            http = stranger == doors.HTTP
+            transport.write(doors.NOT_HTTP if http else doors.other_port(self._network.client_port))
+            transport.close()  # Not aborted: it is to hear that.
+            self._transport = None
 
     def _make_room(self) -> None:
         """See to it that the rest of the next frame has a place behind what is here of it.
@@ -247,9 +266,11 @@ class Incoming(asyncio.BufferedProtocol):
 class Outgoing:
     """The connection to one address, made again whenever it breaks and there is something to say."""
 
-    def __init__(self, network: Network, address: Address) -> None:
+    def __init__(self, network: Network, address: Address, name: str = "") -> None:
+        """`name`: which one a certificate there must have; empty: that of the address."""
         self._network = network
         self.address = address
+        self._name = name
         self._transport: asyncio.Transport | None = None
         self._protocol: Handshake | None = None
         self._task: asyncio.Task[None] | None = None
@@ -257,6 +278,11 @@ class Outgoing:
         self._whispers: list[bytes] = []
         self._closed = False
         self._refusals = 0
+
+    @property
+    def member(self) -> str:
+        """The UUID of the member at the other end; empty while there is no connection."""
+        return self._protocol.member if self._protocol is not None else ""
 
     def send(self, frame: bytes, body: bytes = b"", *, whisper: bool) -> None:
         """Send it, with its body if that is apart, now or with what else is gathered. Without a connection a whisper
@@ -297,6 +323,10 @@ class Outgoing:
                 try:
                     await self._once()
                     return
+                except OwnDoor:
+                    self._whispers.clear()
+                    self._network.seed_places.at(self.address, self._network.uuid)
+                    return
                 except ConnectionRefusedError:
                     self._refusals += 1
                     self._network.refused(self.address, self._refusals)
@@ -331,7 +361,11 @@ class Outgoing:
         async with asyncio.timeout(GREETING_TIMEOUT_S):
             context = network.tls.contexts.outgoing if network.tls is not None else None
             transport, protocol = await loop.create_connection(
-                lambda: Handshake(self), self.address.host, self.address.port, ssl=context
+                lambda: Handshake(self),
+                self.address.host,
+                self.address.port,
+                ssl=context,
+                server_hostname=(self._name or None) if context is not None else None,
             )
             try:
                 await self._greet(transport, protocol)
@@ -346,12 +380,16 @@ class Outgoing:
         for frame in whispers:
             transport.write(frame)
         self._transport, self._protocol = transport, protocol
+        network.seed_places.at(self.address, protocol.member)
         network.connected(self.address)
 
     async def _greet(self, transport: asyncio.Transport, protocol: Handshake) -> None:
         """Prove to each other that both are of one cluster. Raises SecretRefused, ProtocolError, OSError."""
         network = self._network
-        opening = await protocol.opening
+        opening = await self._opening(transport, protocol)
+        protocol.member = opened_by(opening)
+        if protocol.member == network.uuid:
+            raise OwnDoor
         channel = channel_of(transport.get_extra_info("ssl_object"))
         who = (network.uuid, network.address.host, network.address.port)
         greeting = greeting_of(network.secrets, opening, who, channel, network.speaks)
@@ -367,11 +405,19 @@ class Outgoing:
                 "the one there does not know security.member_secret: it is none of this cluster"
             )
 
+    async def _opening(self, transport: asyncio.Transport, protocol: Handshake) -> bytes:
+        """What a member says first. Where nobody says anything, somebody may wait to be spoken to: clients' port."""
+        done, _ = await asyncio.wait({protocol.opening}, timeout=SPEAK_AFTER_S)
+        if not done:
+            transport.write(doors.MEMBER)
+        return await protocol.opening
+
     def lost(self, protocol: Handshake) -> None:
         """A connection broke; if it is the present one, make another."""
         if protocol is not self._protocol:
             return
         self._transport = self._protocol = None
+        self._network.seed_places.unknown(self.address)
         if not self._closed and self._network.needed(self.address):
             self._connect()
 
@@ -394,6 +440,8 @@ class Handshake(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.opening: asyncio.Future[bytes] = loop.create_future()
         self.welcome: asyncio.Future[bytes] = loop.create_future()
+        self.member = ""
+        """Who is there, as it says; after the welcome it is proved."""
 
     def data_received(self, data: bytes) -> None:
         if self.welcome.done():
@@ -412,7 +460,14 @@ class Handshake(asyncio.Protocol):
                 self.welcome.set_result(self._buffer[:WELCOME_BYTES])
 
     def _open(self) -> None:
-        if not doors.MEMBER.startswith(self._buffer[: len(doors.MEMBER)]):
+        port = doors.port_of(self._buffer)
+        if port:
+            self._fails(
+                ProtocolError(f"there is {doors.CLIENTS_PORT}; give {doors.MEMBERS_PORT}, which is {port}")
+            )
+        elif doors.OTHER_PORT.startswith(self._buffer[: len(doors.OTHER_PORT)]):
+            return  # The rest is still to come.
+        elif not doors.MEMBER.startswith(self._buffer[: len(doors.MEMBER)]):
             there = doors.who(self._buffer) or "no Holdfast member"
             if there == doors.A_TLS_SERVER:
                 there += ", and this member speaks no TLS (tls.certificate); a member with the same settings is wanted"
@@ -464,11 +519,16 @@ class Network:
         self.strangers = strangers or Strangers()
         self.uuid = uuid
         self.address = address
+        self.client_port = 0
+        """Which port is for clients: they are told when they come to this one."""
         self.driver: Driver
         self.failed: Callable[[Exception], None]
         """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
         self.came: Callable[[int], None] = lambda size: None
         """Hears how many bytes have come."""
+        seeds = self._seeds = [Address(host, port) for host, port in settings.seed_addresses()]
+        servers = [parse_address(one, "cluster.dns_servers") for one in settings.cluster.dns_servers]
+        self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
         self.incoming: set[Incoming] = set()
         self.troubles: dict[Address, str] = {}
         """Why there is no connection to an address at which somebody listens, in words."""
@@ -525,7 +585,44 @@ class Network:
         """Carry a message that may be lost."""
         if self._running:
             frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), WHISPER) + data
-            self._to(address).send(frame, whisper=True)
+            if self.seed_places.has(address) and not self.needed(address):
+                self.seed_places.ask(address, frame)
+            else:
+                self._to(address).send(frame, whisper=True)
+
+    # -- seeds that are names
+
+    def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
+        """Send it to whoever is there. Answers who that is, if there is a connection already."""
+        if not self._running:
+            return None
+        outgoing = self._to(place.address, place.name)
+        outgoing.send(frame, whisper=True)
+        return MemberId(outgoing.member) if outgoing.member else None
+
+    def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
+        """Each address of the seed was tried: these members are there."""
+        if self._running:
+            self._tell(partial(self.driver.seed_behind, seed, members))
+
+    def found_absent(self, seed: Address) -> None:
+        """The DNS has nothing under this name."""
+        if self._running:
+            self._tell(partial(self.driver.seed_absent, seed))
+
+    def no_trouble(self, address: Address) -> None:
+        """Somebody can be asked there again."""
+        self.troubles.pop(address, None)
+
+    def denied_everywhere(self) -> str:
+        """The seeds, if this member is let in behind none of them, because of its secret; else nothing."""
+        seeds = [seed for seed in self._seeds if seed != self.address]
+        denied = all(self.seed_places.addresses(seed) <= self.denied_by for seed in seeds)
+        return ", ".join(sorted(map(shown, seeds))) if denied else ""
+
+    def told_troubles(self) -> list[str]:
+        """Addresses at which somebody listens, and why there is no talking to him."""
+        return [f"{shown(address)}: {why}" for address, why in self.troubles.items()]
 
     def gather(self) -> None:
         """What is sent from now on leaves together."""
@@ -544,13 +641,17 @@ class Network:
         for outgoing in unsent:
             outgoing.send_gathered()
 
-    def _to(self, address: Address) -> Outgoing:
+    def _to(self, address: Address, name: str = "") -> Outgoing:
         outgoing = self._outgoing.get(address)
         if outgoing is None:
-            outgoing = self._outgoing[address] = Outgoing(self, address)
+            outgoing = self._outgoing[address] = Outgoing(self, address, name)
         return outgoing
 
     # -- who comes in
+
+    def allow(self, limits: LimitSettings) -> None:
+        """Go on with other limits. Members that are connected stay so."""
+        self._greeted.allow(limits.member_connections)
 
     def knock(self, incoming: Incoming) -> None:
         """Somebody has connected."""
@@ -661,7 +762,7 @@ class Network:
         """Somebody listens at an address, and there is no talking to him. `final`: until a setting is changed."""
         if self.troubles.get(address) != why:
             self.strangers.tell(
-                "no connection to a member", "no connection to a member at %s: %s", address, why
+                "no connection to a member", "no connection to a member at %s: %s", shown(address), why
             )
         self.troubles[address] = why
         if final:
@@ -683,6 +784,7 @@ class Network:
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
+        self.seed_places.refuses(address)
         self._tell(partial(self.driver.seed_absent, address))
         if times >= REFUSALS_TO_SILENCE:
             for member, home in list(self._peers.items()):
@@ -692,6 +794,7 @@ class Network:
     async def stop(self) -> None:
         """Close everything."""
         self._running = False
+        self.seed_places.stop()
         if self._server is not None:
             self._server.close()
         for outgoing in self._outgoing.values():

@@ -1,4 +1,4 @@
-"""One member as a process: logs on standard output, signals, exit status.
+"""One member as a process: its log, signals, exit status.
 
 SIGTERM and SIGINT drain: the member leaves when its partitions are safe elsewhere. A second one, or the end of
 `partitions.drain_timeout_s` after the first, ends it at once. It also ends when an operator lets it leave or shuts down
@@ -7,7 +7,7 @@ the whole cluster.
 | status | meaning |
 |--------|---------|
 | 0      | it has left the cluster, alone or with all others |
-| 1      | it ended before everything it held was safe elsewhere |
+| 1      | it ended before everything it held was safe elsewhere, or was in no cluster in `cluster.join_timeout_ms` |
 | 2      | nothing was started: a setting is wrong, a port is taken, or the cluster refuses this member |
 | 70     | an error inside the member, or of its disk, has stopped it |
 """
@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import signal
-import sys
 from typing import Any
 
 import uvloop
 
 from holdfast.config import Settings
-from holdfast.errors import ConfigError, InvariantBroken, JournalBroken
+from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, NotReady
+from holdfast.runtime.logs import begin_log, call_log_of
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
+from holdfast.runtime.open_files import room_for_sockets
 from holdfast.runtime.stalls import KeptShort
 
 log = logging.getLogger("holdfast")
@@ -34,39 +34,18 @@ log = logging.getLogger("holdfast")
 BROKEN = 70
 """Exit status after an error inside the member (EX_SOFTWARE)."""
 LOOK_S = 0.1
-FILES = 256
-"""Files and sockets of a member besides its connections."""
+WARN_S = 60.0
+"""Between two warnings that no cluster is found."""
 
 
 def main(settings: Settings) -> int:
     """Run one member until it has left; answers the exit status. Raises ConfigError when it cannot start."""
     files = bool(settings.persistence.directory) and not settings.member.lite
     prepare(files=files, memory_bytes=settings.limits.memory_bytes)
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    begin_log(settings.log, settings.member.name)
     room_for_sockets(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))
-
-
-def room_for_sockets(settings: Settings) -> None:
-    """Let the process have as many files and sockets as its limits promise, as far as the system allows."""
-    limits = settings.limits
-    needed = FILES + limits.connections + limits.operator_connections
-    needed += (4 if settings.tls.enabled else 2) * limits.half_open_connections + limits.member_connections
-    if settings.http.enabled:
-        needed += settings.http.connections
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    granted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    if granted < needed:
-        log.warning(
-            "this process may have %d files and sockets open, and its limits.* want up to %d: raise `ulimit -n`, or "
-            "lower limits.connections and limits.member_connections",
-            granted,
-            needed,
-        )
 
 
 async def _run(settings: Settings) -> int:
@@ -84,6 +63,7 @@ async def _run(settings: Settings) -> int:
     except JournalBroken as error:
         log.critical("this member stops: %s", error)
         return BROKEN
+    call_log_of(node.member.picture.info.name)
     loop.set_exception_handler(failed)
     leaving = asyncio.Event()
     at_once = asyncio.Event()
@@ -117,6 +97,9 @@ async def _run(settings: Settings) -> int:
             return BROKEN
         if not node.ended.is_set():
             return 1
+        if node.member.picture.refusal:
+            log.error("%s", node.ended_because)
+            return 1
         log.info("%s", node.ended_because)
         return 0
     finally:
@@ -127,12 +110,12 @@ async def _run(settings: Settings) -> int:
 
 async def _announce(node: Node) -> None:
     """Say when the member is in the cluster; until then, what it waits for."""
-    waited = 0.0
     told = ""
+    loop = asyncio.get_running_loop()
+    began_s = warned_s = loop.time()
     limit_s = node.settings.cluster.join_timeout_ms / 1000
     while not node.joined:
         await asyncio.sleep(0.05)
-        waited += 0.05
         refusal = node.refusal
         if refusal and refusal != told:
             raise ConfigError(f"the cluster refuses this member: {refusal}")
@@ -141,16 +124,14 @@ async def _announce(node: Node) -> None:
             missing = node.member.picture.waits_for_members
             why = f"partitions are not assigned yet, for {missing} more data members" if missing else ""
             log.info("in the cluster; %s", why or node.member.picture.why_unsafe())
-        if waited >= limit_s and not told:
-            seeds = ", ".join(node.settings.cluster.seeds) or "none"
-            advice = "Start the first seed, or start one member with --bootstrap"
-            log.warning(
-                "not in a cluster after %.0f s; seeds: %s. %s",
-                limit_s,
-                seeds,
-                "; ".join(node.troubles) or advice,
-            )
-            waited = 0.0
+        now_s = loop.time()
+        if node.member.picture.admitted:
+            continue  # It is in a cluster, and waits there for others: as long as that takes.
+        if limit_s and now_s - began_s >= limit_s:
+            raise NotReady(f"{why_alone(node, limit_s)} (cluster.join_timeout_ms): this member ends")
+        if now_s - warned_s >= WARN_S:
+            warned_s = now_s
+            log.warning("%s", why_alone(node, now_s - began_s))
     picture = node.member.picture
     log.info(
         "ready uuid=%s client_port=%d member_port=%d members=%d master=%s",
@@ -160,6 +141,13 @@ async def _announce(node: Node) -> None:
         len(picture.members()),
         picture.master,
     )
+
+
+def why_alone(node: Node, waited_s: float) -> str:
+    """That it has found no cluster for so long, and what may help."""
+    seeds = ", ".join(node.settings.cluster.seeds) or "none"
+    advice = "Start the first seed, or start one member with --bootstrap"
+    return f"not in a cluster after {waited_s:.3g} s; seeds: {seeds}. {'; '.join(node.troubles) or advice}"
 
 
 async def _tell_leaving(node: Node) -> None:

@@ -32,6 +32,7 @@ from holdfast.engine.ports import (
     Write,
 )
 from holdfast.errors import ConfigError
+from holdfast.runtime.slow_disk import DeedClock
 
 LOCK = "lock"
 TEMPORARY = ".new"
@@ -97,8 +98,12 @@ class RealDisk:
         self._queues: dict[str, queue.SimpleQueue[_Group | None]] = {
             line: queue.SimpleQueue() for line in LINES
         }
+        self.clocks = {line: DeedClock() for line in LINES}
+        """How long the deeds of each line take."""
         self._threads = [
-            threading.Thread(target=self._work, args=(each,), name=f"holdfast {line}", daemon=True)
+            threading.Thread(
+                target=self._work, args=(each, self.clocks[line]), name=f"holdfast {line}", daemon=True
+            )
             for line, each in self._queues.items()
         ]
         for thread in self._threads:
@@ -178,10 +183,10 @@ class RealDisk:
 
     # -- within the threads
 
-    def _work(self, groups: queue.SimpleQueue[_Group | None]) -> None:
+    def _work(self, groups: queue.SimpleQueue[_Group | None], clock: DeedClock) -> None:
         while (group := groups.get()) is not None:
             deeds, done = group
-            error = self._carry_out(deeds)
+            error = self._carry_out(deeds, clock)
             try:
                 self._loop.call_soon_threadsafe(self._tell, done, error)
             except RuntimeError:
@@ -191,10 +196,11 @@ class RealDisk:
     def _tell(self, done: DeedsDone, error: Exception | None) -> None:
         self._call(lambda: done(error))
 
-    def _carry_out(self, deeds: Sequence[Deed]) -> Exception | None:
+    def _carry_out(self, deeds: Sequence[Deed], clock: DeedClock) -> Exception | None:
         for deed in deeds:
             if self._failed is not None:
                 return self._failed
+            clock.begins(_told(deed))
             try:
                 self._do(deed)
             except OSError as error:
@@ -208,6 +214,8 @@ class RealDisk:
                     f"{self._directory}: {type(deed).__name__}: {type(error).__name__}: {error}"
                 )
                 return self._failed
+            finally:
+                clock.ends()
         return None
 
     def _do(self, deed: Deed) -> None:
@@ -289,3 +297,9 @@ class RealDisk:
         except FileNotFoundError:
             os.stat(to, dir_fd=self._folder)
         os.fsync(self._folder)
+
+
+def _told(deed: Deed) -> str:
+    """What it does to which file, for people."""
+    kind = type(deed).__name__.lower()
+    return "writing a whole file" if isinstance(deed, Put) else f"{kind} of {deed.name}"

@@ -21,6 +21,8 @@ log = logging.getLogger("holdfast")
 
 LOOK_S = 0.02
 """Between two looks. Each costs some microseconds."""
+NOTABLE_S = 0.01
+"""Less is not told to anybody."""
 MINUTE_S = 60
 PENDING = 5
 """All objects are gone through when younger ones were so often: after some 35,000 more of them. Python waits for twice
@@ -32,8 +34,16 @@ LONG_S = 0.005
 class StallGauge:
     """How late a timer of this loop is: the longest of the last minute, and of all."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds. The first look is due one interval from now."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+        stalled: Callable[[float], None] | None = None,
+    ) -> None:
+        """clock: seconds. stalled: hears of each stall of `NOTABLE_S` and more. The first look is due one interval from
+        now.
+        """
+        self._stalled = stalled
         self._loop = loop
         self._clock = clock
         self._longest_s = 0.0
@@ -55,6 +65,8 @@ class StallGauge:
         if told != second or late_s > longest_s:
             self._seconds[second % MINUTE_S] = (second, late_s)
         self._longest_s = max(self._longest_s, late_s)
+        if late_s >= NOTABLE_S and self._stalled is not None:
+            self._stalled(late_s)
         self._again()
 
     def stop(self) -> None:

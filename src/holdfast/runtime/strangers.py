@@ -11,33 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-LINES = 5
-"""Of one kind, in one period."""
-PERIOD_S = 10.0
+from holdfast.runtime.limited_lines import LimitedLines, quoted
+
 FAULTY = "requests that met an error inside this member"
 """What such errors are counted as, before the kind of the request."""
-SAID_MAX = 200
-"""Characters that are shown of what somebody says."""
-
 log = logging.getLogger("holdfast")
-
-
-def quoted(said: object, most: int = SAID_MAX) -> str:
-    """What somebody says, as one line of printable characters that has an end."""
-    text = str(said)
-    cut = text[:most]
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
-    return shown if len(text) <= most else f"{shown}... ({len(text)} characters)"
-
-
-class _Kind:
-    """Lines of one kind in the present period."""
-
-    __slots__ = ("began_s", "left_out", "told")
-
-    def __init__(self, began_s: float) -> None:
-        self.began_s = began_s
-        self.told = self.left_out = 0
 
 
 class Strangers:
@@ -45,8 +23,7 @@ class Strangers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
-        self._clock = clock
-        self._kinds: dict[str, _Kind] = {}
+        self._lines = LimitedLines(clock)
         self.counts: Counter[str] = Counter()
         """How often each kind of thing has happened since the start."""
 
@@ -68,17 +45,4 @@ class Strangers:
         ours, `said` is theirs; of an `error` in the member itself also where it happened.
         """
         self.counts[kind] += 1
-        now_s = self._clock()
-        known = self._kinds.get(kind)
-        if known is None or now_s - known.began_s >= PERIOD_S:
-            before = known
-            known = self._kinds[kind] = _Kind(now_s)
-            if before is not None and before.left_out:
-                log.log(
-                    level, "%s: %d more in the last %.0f s", kind, before.left_out, now_s - before.began_s
-                )
-        if known.told >= LINES:
-            known.left_out += 1
-            return
-        known.told += 1
-        log.log(level, line, *map(quoted, said), exc_info=error)
+        self._lines.tell(kind, line, *map(quoted, said), level=level, error=error)

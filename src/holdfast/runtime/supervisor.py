@@ -20,10 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from holdfast.config import Settings
 from holdfast.errors import ConfigError
+from holdfast.runtime.logs import begin_log
 from holdfast.runtime.memory import limit_of
 
 log = logging.getLogger("holdfast")
@@ -89,6 +91,8 @@ def places(settings: Settings, count: int) -> list[Place]:
             own["http.port"] = settings.http.port and settings.http.port + number
         if settings.persistence.directory:
             own["persistence.directory"] = str(Path(settings.persistence.directory) / f"member-{number + 1}")
+        if settings.log.file:
+            own["log.file"] = f"{settings.log.file}.member-{number + 1}"
         if not settings.is_given("limits.memory_bytes"):
             own["limits.memory_bytes"] = max(settings.limits.memory_bytes, limit_of(0).size // count)
         found.append(Place(name, own, usable[number] if count <= len(usable) else None))
@@ -134,8 +138,11 @@ class Supervised:
 class Supervisor:
     """Runs members until all have ended."""
 
-    def __init__(self, places: Sequence[Place], arguments: Sequence[str]) -> None:
-        """arguments: of `holdfast start`, for all of them; what is their own is added."""
+    def __init__(self, places: Sequence[Place], arguments: Sequence[str], *, named: bool = True) -> None:
+        """arguments: of `holdfast start`, for all of them; what is their own is added. named: whether each line of a
+        member begins with its name; a JSON object has it inside.
+        """
+        self._named = named
         self._members = [Supervised(place) for place in places]
         self._arguments = list(arguments)
         self._stopping = asyncio.Event()
@@ -206,7 +213,7 @@ class Supervisor:
         if self._stopping.is_set():
             _ask_to_leave(process)
         assert process.stdout is not None, "it was asked for"
-        await passed_on(process.stdout, one.place.name)
+        await passed_on(process.stdout, f"{one.place.name} | " if self._named else "")
         code = await process.wait()
         one.process = None
         return code
@@ -218,9 +225,9 @@ def _ask_to_leave(process: asyncio.subprocess.Process | None) -> None:
             process.send_signal(signal.SIGTERM)
 
 
-async def passed_on(lines: asyncio.StreamReader, name: str) -> None:
-    """Write what a member says to our own output, each line with its name before it."""
-    prefix, rest = f"{name} | ".encode(), b""
+async def passed_on(lines: asyncio.StreamReader, before: str) -> None:
+    """Write what a member says to our own output, each line with this before it."""
+    prefix, rest = before.encode(), b""
     while chunk := await lines.read(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > CHUNK_BYTES:
@@ -246,7 +253,8 @@ def main(settings: Settings, count: int, arguments: Sequence[str]) -> int:
     settings: of all of them. arguments: of `holdfast start`, that say the same.
     """
     found = places(settings, count)
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Each member writes a file of its own, and the supervisor none: what it has to say is on standard output.
+    begin_log(msgspec.structs.replace(settings.log, file=""), "supervisor")
     if count == 2 and not settings.cluster.seeds and settings.cluster.quorum == "majority":
         log.warning(
             "supervisor: two members alone are no majority when one of them dies, and then serve nothing until both "
@@ -254,7 +262,7 @@ def main(settings: Settings, count: int, arguments: Sequence[str]) -> int:
         )
 
     async def story() -> int:
-        return await Supervisor(found, arguments).run()
+        return await Supervisor(found, arguments, named=settings.log.format == "text").run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(story())

@@ -54,8 +54,17 @@ def order_of(question: own.Question, begun: Container[TransactionId]) -> str:
         case own.Order():
             told = {
                 name: value
-                for name in ("state", "partition", "member", "partitions", "maps", "members", "adjust_ms")
-                if (value := getattr(question, name)) not in ("", -1, [])
+                for name in (
+                    "state",
+                    "partition",
+                    "member",
+                    "partitions",
+                    "maps",
+                    "members",
+                    "adjust_ms",
+                    "settings",
+                )
+                if (value := getattr(question, name)) not in ("", -1, [], {})
             }
             return " ".join([question.want.name, *(f"{name}={value}" for name, value in told.items())])
         case own.OrderZone(order=zones.ListZones() | zones.ShowZone() | zones.WhoLeads()):

@@ -190,6 +190,8 @@ class Door:
         self.backlog: ReplicationBacklog = backlog or Backlog(limits)
         self._held: list[ClientConnection] = []
         """Connections that are not read because of the backlog."""
+        self.member_port = 0
+        """Which port is for members: they are told when they come to this door."""
         self.enter = enter
         self.leave = leave
         self.failed = failed
@@ -324,6 +326,12 @@ class Door:
                 oldest.peer,
             )
             oldest.abort()
+
+    def allow(self, limits: LimitSettings) -> None:
+        """Go on with other limits. Clients that are here stay, however many they are."""
+        self.limits = limits
+        self._clients.allow(limits.connections)
+        self._operators.allow(limits.operator_connections)
 
     def let_in(self, connection: ClientConnection, *, operates: bool) -> str:
         """Give it a place; answers why there is none."""
@@ -586,6 +594,8 @@ class ClientConnection:
         stranger = doors.who(self._first)
         if stranger == doors.HTTP and self._transport is not None:
             self._transport.write(doors.NOT_HTTP)
+        if self._first.startswith(doors.MEMBER[:PREAMBLE_BYTES]) and self._transport is not None:
+            self._transport.write(doors.other_port(self._door.member_port))
         if stranger:
             hint = "; it speaks no TLS without tls.certificate" if self._first.startswith(doors.TLS) else ""
             self._door.strangers.tell(

@@ -19,6 +19,10 @@ class Quota(Generic[T]):
         self._by_address: dict[str, dict[T, None]] = {}
         """Each address with its connections, oldest first."""
 
+    def allow(self, most: int) -> None:
+        """Allow so many from now on. Those that are here stay: none comes before there is room again."""
+        self._most = max(most, len(self._of))
+
     def add(self, connection: T, address: str) -> T | None:
         """Count one more; answers the one that has to go for it, which is not counted any more."""
         assert connection not in self._of, "a connection has one place of a kind"

@@ -1,10 +1,11 @@
-"""One way to run work on Spark: a few shares, each worked on by a task, with progress, and errors in our words.
+"""One way to run work on Spark, or without it: a few shares, each worked on by a task, with progress, and errors in
+our words.
 
     result = run(spark, shares, work, ddl, title="export", progress=show)
 
 `work` is given one share and yields record batches with the columns that `ddl` names. It is pickled, and runs in a
 Python worker that needs this package and no member. Shares are worked on in any order, perhaps more than once: what it
-does to the outside must be as good twice as once.
+does to the outside must be as good twice as once. Where `spark` is None the tasks are threads of this process.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +33,8 @@ Share = TypeVar("Share")
 Work = Callable[[Share], Iterator[pa.RecordBatch]]
 
 POLL_S = 0.2
+THREADS = 2
+"""Without Spark: more would only wait for the members."""
 TASKS_PER_SLOT = 4
 """More shares than slots, so that a slow one holds up little."""
 
@@ -56,14 +60,29 @@ def nothing(progress: Progress) -> None:
     """Show nothing."""
 
 
+class _Here:
+    """A sum of this process, that its threads add to."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._adding = threading.Lock()
+
+    def add(self, more: int) -> None:
+        """So much more."""
+        with self._adding:
+            self.value += more
+
+
 class Counted:
     """Rows, and partitions, that tasks have worked on; pickled with the work. A task tells with `add`, the driver hears
     when it ends.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._sum: Accumulator[int] = spark.sparkContext.accumulator(0)
-        self._through: Accumulator[int] = spark.sparkContext.accumulator(0)
+    def __init__(self, spark: SparkSession | None) -> None:
+        self._sum: Accumulator[int] | _Here = _Here() if spark is None else spark.sparkContext.accumulator(0)
+        self._through: Accumulator[int] | _Here = (
+            _Here() if spark is None else spark.sparkContext.accumulator(0)
+        )
 
     def add(self, rows: int, partitions: int = 0) -> None:
         """So many more."""
@@ -82,11 +101,13 @@ class Counted:
         return self._sum.value
 
 
-def slots(spark: SparkSession) -> int:
+def slots(spark: SparkSession | None) -> int:
     """How many tasks run at the same time: as many as the executors that are there now have cores for.
 
     Where none is there yet, what Spark takes for it, which the setting `spark.default.parallelism` may change.
     """
+    if spark is None:
+        return THREADS
     context = spark.sparkContext
     inside = getattr(context, "_jsc", None)
     if inside is None:
@@ -114,7 +135,7 @@ def plan(spark: SparkSession, shares: Sequence[Share], work: Work[Share], ddl: s
 
 
 def run(
-    spark: SparkSession,
+    spark: SparkSession | None,
     shares: Sequence[Share],
     work: Work[Share],
     ddl: str,
@@ -124,9 +145,41 @@ def run(
     counted: Counted | None = None,
 ) -> pa.Table:
     """What `work` yields for all shares, gathered on the driver. Raises JobFailed, or what a task's error says."""
+    if spark is None:
+        return _run_here(shares, work, title, progress, counted)
     frame = plan(spark, shares, work, ddl)
     with in_our_words(title), watched(spark, title, len(shares), progress, counted):
         return frame.toArrow()
+
+
+def _run_here(
+    shares: Sequence[Share], work: Work[Share], title: str, progress: Show, counted: Counted | None
+) -> pa.Table:
+    """The same in this process, by a few threads: what takes long in our tasks leaves Python's lock to others."""
+    began_s = time.monotonic()
+
+    def tell(done: int) -> None:
+        rows, partitions = (counted.rows, counted.partitions) if counted is not None else (0, 0)
+        progress(Progress(title, done, len(shares), rows, time.monotonic() - began_s, partitions))
+
+    batches: list[pa.RecordBatch] = []
+    with ThreadPoolExecutor(THREADS) as threads:
+        tasks = [threads.submit(_all_of, work, share) for share in shares]
+        try:
+            for done, task in enumerate(tasks, 1):
+                while not wait([task], POLL_S).done:
+                    tell(done - 1)
+                batches += task.result()
+                tell(done)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _all_of(work: Work[Share], share: Share) -> list[pa.RecordBatch]:
+    return list(work(share))
 
 
 class watched:  # noqa: N801 - used like a function

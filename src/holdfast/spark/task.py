@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import gc
-
-from pyspark import TaskContext
+import sys
+from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.version import __version__
 
 
+def _context() -> Any:
+    """The task of Spark that this is; None outside, where PySpark may not even be installed."""
+    spark = sys.modules.get("pyspark")
+    return spark.TaskContext.get() if spark is not None else None
+
+
 def task_number() -> int:
     """The number of this task in its stage; 0 outside of Spark."""
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
+    context = _context()
+    return int(context.partitionId()) if context is not None else 0
 
 
 def check_release(driver: str) -> None:
@@ -30,5 +36,5 @@ def leave_garbage() -> None:
     Spark's worker collects after each task; with the libraries of a task loaded that takes 15 to 50 ms every time,
     which is more than a task over a small map.
     """
-    if TaskContext.get() is not None:
+    if _context() is not None:
         gc.freeze()

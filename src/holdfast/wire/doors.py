@@ -22,6 +22,24 @@ MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
 CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
 HTTP_PORT = "the port for HTTP (http.port, 5801 by default)"
 
+OTHER_PORT = b"HFP"
+"""What whoever has taken one port for the other is told, before the number of the right one."""
+OTHER_PORT_BYTES = len(OTHER_PORT) + 2
+OPENING_BYTES = len(MEMBER) + 28 + 36 + 32
+"""What a member says first, with what it speaks, its UUID and a nonce."""
+
+
+def other_port(port: int) -> bytes:
+    """That the right port is this one."""
+    return OTHER_PORT + port.to_bytes(2, "big")
+
+
+def port_of(said: bytes) -> int:
+    """The port that was told so; 0: none was."""
+    told = said.startswith(OTHER_PORT) and len(said) >= OTHER_PORT_BYTES
+    return int.from_bytes(said[len(OTHER_PORT) : OTHER_PORT_BYTES], "big") if told else 0
+
+
 A_TLS_SERVER = "a TLS server"
 A_TLS_CLIENT = "a TLS client"
 HTTP = "an HTTP request"

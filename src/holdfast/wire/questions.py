@@ -167,6 +167,10 @@ class Want(IntEnum):
     """Just these members, or these too, or these no more, as the owners of data."""
     LEVEL = 10
     """A higher feature level in force (`core.model.levels`)."""
+    DEAD = 11
+    """The cluster without a member that has ended, before that has been silent for long enough."""
+    CONFIGURE = 12
+    """This member with other settings, of those that can be changed while it runs."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -183,7 +187,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     partition: int = -1
     """For `REFILL`."""
     member: str = ""
-    """For `REFILL`: the UUID of the backup."""
+    """For `REFILL`: the UUID of the backup. For `DEAD`: of the member that has ended."""
     partitions: Partitions = []
     """For `RESET_LOST`; empty: all that are lost."""
     maps: Rows[str] = []
@@ -194,6 +198,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
     level: int = 0
     """For `LEVEL`."""
+    settings: dict[str, str] = {}
+    """For `CONFIGURE`: dotted key -> value, as in the environment."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -55,6 +55,32 @@ def test_only_the_first_seed_forms_a_new_cluster_when_all_others_are_idle() -> N
         assert formation.may_form(home) is forms
 
 
+@pytest.mark.rule("cluster/V-10")
+def test_behind_a_name_all_must_be_known_to_be_in_no_cluster() -> None:
+    many = Address("many", 5701)
+    formation = process(A, (A, many))
+    assert formation.may_form(A) is False, "nobody knows who is there"
+    formation.behind(many, (MemberId("b"), MemberId("c")))
+    formation.idle(B, "", MemberId("b"))
+    assert formation.may_form(A) is False, "one of them is not known"
+    formation.idle(C, "", MemberId("c"))
+    assert formation.may_form(A) is True
+    formation.behind(many, (MemberId("b"), MemberId("c"), MemberId("d")))
+    assert formation.may_form(A) is False, "one more is there"
+    formation.behind(many, ())
+    assert formation.may_form(A) is True, "nobody is there any more"
+
+
+@pytest.mark.rule("cluster/V-10")
+def test_data_behind_a_name_is_not_passed_over() -> None:
+    formation = process(A, (A, Address("many", 5701)))
+    formation.behind(Address("many", 5701), (MemberId("b"), MemberId("c")))
+    formation.idle(B, "", MemberId("b"))
+    formation.idle(C, "old", MemberId("c"))
+    assert formation.may_form(A) is False, "there is a cluster to be formed again"
+    assert process(D, (Address("many", 5701),)).may_form(D) is False, "a name is nobody's own"
+
+
 def test_one_that_is_no_seed_forms_nothing() -> None:
     formation = process(D)
     for seed in SEEDS:

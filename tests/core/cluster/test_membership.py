@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.core.cluster.one_member import (
     HEARTBEAT_NS,
@@ -24,12 +25,21 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import LAST_WORDS_NS
+from holdfast.core.cluster.membership import DECLARED_KEPT, LAST_WORDS_NS
 from holdfast.core.cluster.standing import RETURN_FACTOR, MembershipState
 from holdfast.core.machine import Datagram, Note, Send, SetTimer, Stop
-from holdfast.core.messages import Accept, DeclareDead, Heartbeat, Prepare, StateWanted, ViewDecided
+from holdfast.core.messages import (
+    Accept,
+    DeclareDead,
+    Heartbeat,
+    JoinAnswer,
+    Prepare,
+    StateWanted,
+    SuspectNow,
+    ViewDecided,
+)
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, Room
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, MemberInfo, Room
 
 # -- what others ask
 
@@ -560,3 +570,96 @@ def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() 
     alone.silence(B, C)
     alone.membership.on_timer("heartbeat")
     assert "d" not in [host for host, _ in alone.whispered(Heartbeat)], "it goes on alone"
+
+
+def pass_beats(one: One, *heard: MemberInfo) -> None:
+    """Four heartbeats pass, in which these are heard, and nobody else."""
+    for _ in range(4):
+        one.out.now_ns += HEARTBEAT_NS
+        one.membership.detector.awake(one.out.now_ns)
+        for info_ in heard:
+            one.beat(info_)
+
+
+@pytest.mark.rule("cluster/V-9")
+def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() -> None:
+    """cluster/V-9."""
+    one = One(A, A, B, C)
+    pass_beats(one, B)
+    one.membership.consider()
+    one.out.take()
+    assert not one.proposes, "nobody was silent for long"
+    assert one.membership.suspect({b}) == {b}, "of B something was heard"
+    assert not one.proposes
+    assert one.membership.suspect({c}) == set()
+    assert one.proposes
+    effects = one.out.take()
+    told = [
+        effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, SuspectNow)
+    ]
+    assert told == [Send(b, SuspectNow(5, [c]))]
+    note = Note("ended, as an operator has seen", {"member": "name-c"}, "warning")
+    assert note in effects
+
+    few = One(A, A, B, C)
+    pass_beats(few)
+    assert few.membership.suspect({b, c}) == set()
+    assert not few.proposes, "one of three is no majority, whatever an operator says"
+    assert few.membership.suspect({d}) == set(), "who is no member is no matter"
+    joining = One()
+    assert joining.membership.suspect({b}) == set()
+    assert joining.out.effects == []
+
+
+@pytest.mark.rule("cluster/V-9")
+def test_who_still_hears_a_member_does_not_suspect_it_because_somebodys_operator_does() -> None:
+    one = One(A, A, B, C)
+    pass_beats(one, B, C)
+    one.membership.on_suspect_now(SuspectNow(5, [c]))
+    assert one.membership.declared == {}
+    assert not one.proposes
+    pass_beats(one, B)
+    one.membership.on_suspect_now(SuspectNow(4, [c]))
+    assert not one.proposes, "that was said in another view"
+    one.membership.on_suspect_now(SuspectNow(5, [c]))
+    assert one.proposes
+    one.beat(C)
+    assert one.membership.declared == {}, "it lives"
+    assert one.membership.wanted() is None
+
+
+@pytest.mark.rule("cluster/V-9")
+def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
+    one = One(A, A, B, C)
+    pass_beats(one, B)
+    one.membership.suspect({c})
+    one.ask(C)
+    assert [answer for _, answer in one.whispered(JoinAnswer) if answer.refusal] == [], "it is still a member"
+    one.membership.install(view(A, B, number=6))
+    one.ask(C)
+    (answer,) = [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == c]
+    assert answer.declared_dead
+    one.ask(D)
+    assert not [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == d], "others may join"
+
+    exiled = One(C, A, B, C)
+    exiled.membership.on_join_answer(home(A), answer)
+    assert exiled.membership.state == "member", "it is in the view that it knows"
+    exiled.membership.install(view(A, B, number=6))
+    other = msgspec.structs.replace(answer, asker=d)
+    exiled.membership.on_join_answer(home(A), other)
+    assert exiled.membership.state == "exiled", "that was said to another process"
+    exiled.membership.on_join_answer(home(A), answer)
+    assert exiled.membership.state == "gone"
+    (stop,) = exiled.done(Stop)
+    assert stop.why == exiled.membership.refusal
+    assert "an operator has said that this member has ended" in stop.why
+
+
+def test_only_so_many_are_remembered_of_whom_an_operator_has_seen_the_end() -> None:
+    one = One(A, A, *(info(f"m{number}") for number in range(DECLARED_KEPT + 3)))
+    pass_beats(one)
+    for other in one.membership.members()[1:]:
+        one.membership.suspect({other.uuid})
+    assert len(one.membership.declared) == DECLARED_KEPT
+    assert one.membership.members()[-1].uuid in one.membership.declared

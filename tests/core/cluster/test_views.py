@@ -97,7 +97,7 @@ def test_without_a_majority_nothing_is_wanted_and_that_is_told_once() -> None:
     for _ in range(2):
         assert one.membership.wanted() is None
     why = "no majority: waiting for silent members to return; partitions that need them are not served"
-    assert one.noted(why) == [{"silent": ["name-b", "name-c"], "members": 3, "level": "warning"}]
+    assert one.noted(why) == [{"silent": ["name-b", "name-c"], "members": 3, "level": "debug"}]
     one.beat(B)
     one.wanted()
     one.silence(B)
@@ -314,9 +314,42 @@ def test_a_new_view_is_told_and_heartbeats_are_of_it() -> None:
     one.membership.install(view(A, B, number=7))
     (note,) = one.noted("view")
     assert note == {
-        "number": 7, "state": ClusterState.ACTIVE, "master": "name-a", "members": ["name-a", "name-b"], "left": [],
-        "level": "info",
+        "number": 7, "state": ClusterState.ACTIVE, "master": "name-a", "members": ["name-a", "name-b"],
+        "removed": ["name-c"], "level": "info",
     }  # fmt: skip
+
+
+def test_a_view_says_who_came_and_went_by_name() -> None:
+    one = One(A, A, B, C, D)
+    one.membership.install(view(A, info("b", life=6), E, number=6, left=[c]))
+    (note,) = one.noted("view")
+    told = {how: note.get(how) for how in ("joined", "returned", "left_after_draining", "removed")}
+    assert told == {
+        "joined": ["name-e"], "returned": ["name-b"], "left_after_draining": ["name-c"], "removed": ["name-d"]
+    }  # fmt: skip
+    one = One(A)
+    one.membership.install(view(A, B))
+    (note,) = one.noted("view")
+    assert "joined" not in note, "who is there when one comes has not joined"
+
+
+def test_why_somebody_was_removed_is_told_as_far_as_it_is_known() -> None:
+    def why(one: One) -> object:
+        one.fresh()
+        one.membership.install(view(A, C, number=6))
+        (note,) = (each for each in one.done(Note) if each.kind.startswith("member gone"))
+        return note.fields["why"]
+
+    one = One(A, A, B, C)
+    one.pass_time(TIMING.suspect_after_ns + SECOND)
+    assert why(one) == "silent for 4.0 s"
+    one = One(A, A, B, C)
+    one.silence(B)
+    assert why(one) == "its port refuses connections: the process has ended"
+    one = One(A, A, B, C)
+    one.silence(B)
+    one.membership.dead.add(b)
+    assert why(one) == "declared dead by the operator"
 
 
 def test_a_new_view_ends_what_was_wanted_of_the_old_one() -> None:
@@ -339,7 +372,8 @@ def test_who_is_gone_is_told_and_how() -> None:
     gone = [
         effect for effect in effects if isinstance(effect, Note) and effect.kind.startswith("member gone")
     ]
-    assert gone == [Note(lost, {"name": "name-b", "address": "b:5701", "uuid": b}, "warning")]
+    why = "others do not hear it"
+    assert gone == [Note(lost, {"name": "name-b", "address": "b:5701", "why": why, "uuid": b}, "warning")]
     one = One(A, A, B)
     one.membership.install(view(A, number=7))
     assert one.noted("member gone while this one was not told of views"), "it may have left in between"

@@ -6,7 +6,7 @@ in which the member itself did nothing is nobody's silence. What it knows of oth
 
 from __future__ import annotations
 
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import MemberInfo
 
 
@@ -71,13 +71,22 @@ class Detector:
         return self._heard_ns.get(member, time_ns) > time_ns
 
     def silent(self, member: MemberId) -> None:
-        """Its process refuses connections: suspect at once, until it is heard again."""
+        """Its process refuses connections, or an operator has seen its end: suspect at once until it is heard."""
         if member in self._heard_ns:
             self._silent.add(member)
 
     def unheard(self, since_ns: int) -> list[MemberId]:
         """Of whom nothing has been heard since then, in the order of the view."""
         return [member for member, heard in self._heard_ns.items() if heard < since_ns]
+
+    def not_heard_for(self, silence_ns: int, now_ns: int) -> list[MemberId]:
+        """Of whom nothing has been heard for so long, in the order of the view. Time in which this member itself stood
+        still does not count.
+        """
+        self.awake(now_ns)
+        limit = now_ns - silence_ns
+        stood = self._stood_ns
+        return [member for member, heard in self._heard_ns.items() if heard + stood.get(member, 0) < limit]
 
     def suspects(self, now_ns: int) -> list[MemberId]:
         """Whom to suspect now, in the order of the view."""
@@ -97,10 +106,16 @@ class Detector:
         A process that refuses connections is not named: it is dead, which everybody finds out alone. Who had not yet
         would take the accuser for one of two that do not hear each other, and might leave out the living one.
         """
-        self.awake(now_ns)
-        limit = now_ns - self._suspect_after_ns
-        stood = self._stood_ns
-        return [member for member, heard in self._heard_ns.items() if heard + stood.get(member, 0) < limit]
+        return self.not_heard_for(self._suspect_after_ns, now_ns)
+
+    def why_silent(self, member: MemberId, now_ns: int) -> str:
+        """What this member knows of the silence of that one, in words."""
+        if member in self._silent:
+            return "its port refuses connections: the process has ended"
+        silent_ns = now_ns - self._heard_ns.get(member, now_ns)
+        if silent_ns < self._suspect_after_ns:
+            return "others do not hear it"
+        return f"silent for {silent_ns / SECOND:.1f} s"
 
     def accuse(self, accuser: MemberId, suspects: list[MemberId]) -> None:
         """This member suspects these."""

@@ -5,6 +5,9 @@
 - cluster/V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that they
   have none, the first of the others takes the part of the first seed. A seed that does not run may have some: it is
   waited for; and whoever keeps files, and has none yet, forms a new cluster only when seeds have not run for a while.
+- cluster/V-10: A seed may be a name behind which there are several members. It is known to be in no cluster when each
+  of its addresses was tried, and all members that were found there say that they are in none. It is nobody's own
+  address.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from msgspec.structs import replace
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.model.baseline import Baseline
-from holdfast.core.model.ids import Address
+from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
@@ -30,10 +33,25 @@ class Formation:
         """How often more this process asks before it forms a cluster without seeds that do not run."""
         self._idle: dict[Address, str | None] = {}
         """Seeds that are in no cluster, and the cluster whose data they have, if any; None: nobody is there to say."""
+        self._behind: dict[Address, tuple[MemberId, ...]] = {}
+        """Whom there is, besides this member, behind seeds that are names."""
+        self._idle_members: dict[MemberId, str] = {}
+        """The same as `_idle`, of members."""
 
-    def idle(self, seed: Address, cluster_id: str) -> None:
-        """This seed says that it is in no cluster."""
+    def idle(self, seed: Address, cluster_id: str, member: MemberId | None = None) -> None:
+        """This seed says that it is in no cluster. `member`: who it is."""
         self._idle[seed] = cluster_id
+        if member is not None:
+            self._idle_members[member] = cluster_id
+
+    def behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
+        """All addresses of this seed, which is a name, were tried: just these members are there."""
+        if members:
+            self._idle.pop(seed, None)
+            self._behind[seed] = members
+        else:
+            self._behind.pop(seed, None)
+            self.absent(seed)
 
     def absent(self, seed: Address) -> None:
         """Nothing listens at this seed: it is in no cluster. What files are there only its process could say."""
@@ -47,6 +65,7 @@ class Formation:
         if identity.bootstrap or not identity.seeds:
             return True
         others = [seed for seed in identity.seeds if seed != own]
+        self._ask_behind()
         if own not in identity.seeds or any(seed not in self._idle for seed in others):
             return False
         first = identity.seeds[0]
@@ -59,6 +78,15 @@ class Formation:
             assert self._patience >= 0, "nobody waits more often than that"
             return False
         return first == own
+
+    def _ask_behind(self) -> None:
+        """cluster/V-10."""
+        for seed, members in self._behind.items():
+            if all(member in self._idle_members for member in members):
+                held = [cluster for member in members if (cluster := self._idle_members[member])]
+                self._idle[seed] = held[0] if held else ""
+            else:
+                self._idle.pop(seed, None)
 
     def first_view(self, stores: dict[str, FilesSeen]) -> View:
         """The view of one member: of a new cluster, or of the one that was stopped as a whole.

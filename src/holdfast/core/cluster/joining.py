@@ -16,12 +16,18 @@ from holdfast.core.cluster.standing import SEEKING, MembershipState, MembershipS
 from holdfast.core.machine import Outbox, Stop
 from holdfast.core.messages import JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.baseline import Baseline
-from holdfast.core.model.ids import MILLISECOND, Address
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
+
+
+DECLARED_DEAD = (
+    "an operator has said that this member has ended (holdfast cluster dead), and the others have gone on without it: "
+    "it ends. A new process is taken as any other"
+)
 
 
 class Joining:
@@ -109,6 +115,10 @@ class Joining:
         """Nothing listens at this seed: it is in no cluster."""
         self._formation.absent(address)
 
+    def seed_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
+        """These members were found behind a seed that is a name."""
+        self._formation.behind(seed, tuple(member for member in members if member != self._standing.me))
+
     def refuses(self, request: JoinRequest) -> bool:
         """Whether this process can never be let in as it is: it is told why."""
         info = request.info
@@ -126,7 +136,9 @@ class Joining:
             self._standing.view,
         )
         old = why_old(info, self._standing.files.seen(info.store, self._standing.view)) if info.store else ""
-        why = why or self._why_other_history(request) or self._why_above(request)
+        declared_dead = info.uuid in self._standing.declared and self._standing.member(info.uuid) is None
+        why = DECLARED_DEAD if declared_dead else why or self._why_other_history(request)
+        why = why or self._why_above(request)
         why = why or self._candidates.same_files(
             info,
             self._standing.view,
@@ -146,6 +158,7 @@ class Joining:
                 self._standing.info.port,
                 self._standing.ending,
                 asker=info.uuid,
+                declared_dead=declared_dead,
             )
             self._out.send_datagram(home, answer)
         return bool(why)
@@ -157,7 +170,7 @@ class Joining:
         if self._standing.view is None or not self._standing.admitted:
             idle = self._standing.state is MembershipState.JOINING
             if idle:
-                self._formation.idle(home, request.cluster_id)
+                self._formation.idle(home, request.cluster_id, info.uuid)
             answer = JoinAnswer(
                 self._standing.me, idle, "", self._standing.info.host, self._standing.info.port
             )
@@ -190,13 +203,18 @@ class Joining:
         if self._standing.state not in SEEKING:
             return
         if answer.idle:
-            self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
+            self._formation.idle(Address(answer.host, answer.port), answer.cluster_id, answer.uuid)
         if answer.refusal and answer.asker != self._standing.me:
             return
         assert self._standing.view is None, "who looks for a cluster is in none"
         if answer.ending and self._standing.state is MembershipState.EXILED:
             self._standing.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
+            return
+        if answer.declared_dead and self._standing.state is MembershipState.EXILED:
+            self._standing.refusal = answer.refusal
+            self._standing.step(MembershipStep.ENDED)
+            self._out.effects.append(Stop(answer.refusal))
             return
         if answer.refusal and answer.refusal != self._standing.refusal:
             self._standing.refusal = answer.refusal

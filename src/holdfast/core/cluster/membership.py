@@ -6,12 +6,14 @@
   What the operator wants is repeated to each master until it is so.
 - cluster/V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone on
   without it, and those whom it knows have left or ended since, so that nobody else would tell it.
+- cluster/V-9: Of whom an operator has seen that it has ended is suspected at once by those who have heard nothing of it
+  for some heartbeats, and removed as others are: by a majority. If it lives after all, it is not taken back: it ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
@@ -29,6 +31,7 @@ from holdfast.core.messages import (
     JoinRequest,
     LevelWanted,
     StateWanted,
+    SuspectNow,
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
@@ -44,6 +47,10 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
+SILENT_BEATS = 3
+"""Of whom nothing was heard for so many heartbeats an operator may say that it has ended."""
+DECLARED_KEPT = 64
+"""So many of those are remembered: longer than one that lives after all takes to ask to return."""
 LAST_WORDS_NS = 1000 * MILLISECOND
 """When all leave together, how long the word of it has to reach the others."""
 
@@ -185,6 +192,43 @@ class Membership(Standing):
             self.dead.update(message.members)
             self.consider()
 
+    def suspect(self, ended: set[MemberId]) -> set[MemberId]:
+        """An operator has seen that these members have ended. Answers those who were heard of just now, for which that
+        is refused (cluster/V-9).
+        """
+        taken = self._suspect_now(ended)
+        if self.view is not None and self.admitted and taken:
+            for info in self.view.members:
+                if info.uuid not in ended and info.uuid != self.me:
+                    self._out.send(info.uuid, SuspectNow(self.view.number, sorted(taken)))
+            self.consider()
+        return {info.uuid for info in self.members() if info.uuid in ended - taken}
+
+    def unheard(self) -> list[MemberId]:
+        """Of whom nothing has been heard for `SILENT_BEATS`."""
+        return self.detector.not_heard_for(SILENT_BEATS * self.timing.heartbeat_ns, self._out.now_ns)
+
+    def on_suspect_now(self, message: SuspectNow) -> None:
+        """Somebody's operator has seen that these have ended."""
+        if self.view is not None and message.view == self.view.number and self.admitted:
+            self._suspect_now(set(message.members))
+            self.consider()
+
+    def _suspect_now(self, ended: set[MemberId]) -> set[MemberId]:
+        """Suspect those of whom nothing is heard here either; answers who that is."""
+        unheard = set(self.unheard())
+        assert self.me not in unheard, "nobody suspects itself"
+        for info in self.members():
+            if info.uuid in ended & unheard:
+                if info.uuid not in self.declared:
+                    self._out.note("ended, as an operator has seen", level="warning", member=info.name)
+                self.declared.pop(info.uuid, None)
+                self.declared[info.uuid] = None
+                self.detector.silent(info.uuid)
+        while len(self.declared) > DECLARED_KEPT:
+            del self.declared[next(iter(self.declared))]
+        return ended & unheard
+
     def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
         """As master: somebody's operator wants another state. It is said again in each view: older words are void."""
         if self.view is None or not self.is_master or order.view < self.view.number:
@@ -262,6 +306,7 @@ class Membership(Standing):
             self.detector.heard(beat.uuid, self._out.now_ns)
             # Whoever is heard of is not dead, whatever was said.
             self.dead.discard(beat.uuid)
+            self.declared.pop(beat.uuid, None)
             self.detector.accuse(beat.uuid, beat.suspects)
             self.intents.heard(beat, view.number)
             self.files.heard(info, beat.reached)
@@ -464,8 +509,15 @@ class Membership(Standing):
                 level="warning",
                 name=info.name,
                 address=str(admission.home(info)),
+                why=self._why_removed(info.uuid),
                 uuid=info.uuid,
             )
+
+    def _why_removed(self, member: MemberId) -> str:
+        """As far as this member knows."""
+        if member in self.dead:
+            return "declared dead by the operator"
+        return self.detector.why_silent(member, self._out.now_ns)
 
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
@@ -481,13 +533,14 @@ class Membership(Standing):
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
         self.intents.installed(view, mine)
+        fields: dict[str, Any] = _changes(old, view, self.me)
         self._out.note(
             "view",
             number=view.number,
             state=view.state,
             master=view.members[0].name,
             members=[info.name for info in view.members],
-            left=list(view.left),
+            **fields,
         )
         if old is not None and view.level > old.level:
             self._out.note("feature level in force", feature_level=view.level, before=old.level)
@@ -526,6 +579,22 @@ class Membership(Standing):
         )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))
+
+
+def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
+    """Who came and who went, by name, and how; what has not happened is left out."""
+    before = {info.uuid: info for info in old.members} if old is not None else {}
+    here = {info.uuid: info for info in view.members}
+    others = [info for info in view.members if old is not None and info.uuid != me]
+    changes = {
+        "joined": [info.name for info in others if info.uuid not in before],
+        "returned": [
+            info.name for info in others if info.uuid in before and before[info.uuid].life < info.life
+        ],
+        "left_after_draining": [before[uuid].name for uuid in view.left if uuid in before],
+        "removed": [info.name for uuid, info in before.items() if uuid not in here and uuid not in view.left],
+    }
+    return {how: names for how, names in changes.items() if names}
 
 
 def _entry(view: View, member: MemberId) -> MemberInfo | None:

@@ -127,7 +127,7 @@ class NextView:
             names = [info.name for info in self._standing.view.members if info.uuid in suspects]
             self._out.note(
                 "no majority: waiting for silent members to return; partitions that need them are not served",
-                level="warning",
+                level="debug",  # `observe.alarms` tells it on every member, not only where a view would be proposed.
                 silent=names,
                 members=len(self._standing.view.members),
             )

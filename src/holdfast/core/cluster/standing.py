@@ -94,6 +94,10 @@ class Standing:
         self.detector = Detector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.dead: set[MemberId] = set()
         """Who is dead, says the operator: the majority of the others decides on the next view."""
+        self.declared: dict[MemberId, None] = {}
+        """Who has ended, as an operator has seen: they were suspected at once, and are not taken back (cluster/V-9).
+        Those of whom that was said last, in this order.
+        """
         self.intents = Intents(self.me, out)
         self.files = KnownFiles(identity.seen)
         self.numbers_from = 0

@@ -26,7 +26,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Assignment, survivors
-from holdfast.core.placement.event_log import tell_losses
+from holdfast.core.placement.event_log import loss_notes
 from holdfast.core.placement.table_replication import TableReplication
 
 
@@ -198,7 +198,7 @@ class Settlement:
         reporter = self.table_replication.reporter
         for loss in losses:
             reporter.lost(loss)
-        tell_losses(self._out, losses)
+        self._out.effects += loss_notes(losses)
         if promoted:
             reporter.started(len(promoted))
             for promotion, version in promoted:

@@ -8,6 +8,7 @@ any level that the build can do.
 |-------|-------|-------------|
 | 1 | the first build with levels | stores travel and are written down one by one, and chunks as columns |
 | 2 | the same build | stores that say nothing else are packed: in messages, in chunks, and in the journal (format 2) |
+| 2 | the same build | an operator may say that a member has ended (cluster/V-9) |
 
 Whoever adds a level adds a line here and in `SEGMENT_FORMATS`, raises `HIGHEST`, and asks `Outbox.level` where the new
 thing is sent or written (`docs/upgrading.md`).
@@ -25,6 +26,8 @@ HIGHEST: Final = 2
 """What this build can do."""
 PACKED: Final = 2
 """From this level on stores are packed."""
+DECLARED: Final = 2
+"""From this level on members understand that an operator has seen the end of one."""
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2}
 """In which format the segments of a journal are that is written at this level."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.machine import Announce, Outbox
+from holdfast.core.machine import Announce, Note, Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, Number
@@ -23,8 +23,9 @@ RECENT = 2000
 RANGES_SHOWN = 40
 
 
-def tell_losses(out: Outbox, losses: Iterable[Loss]) -> None:
-    """Write to the log what is lost of how many partitions: a line for each thing that an operator has to do."""
+def loss_notes(losses: Iterable[Loss]) -> list[Note]:
+    """What is lost of how many partitions, for the log: a line for each thing that an operator has to do."""
+    notes: list[Note] = []
     found: dict[tuple[str, str], list[Loss]] = {}
     for loss in losses:
         if loss.all_lost and not loss.begun_anew:
@@ -39,13 +40,9 @@ def tell_losses(out: Outbox, losses: Iterable[Loss]) -> None:
     for (level, kind), same in found.items():
         names = sorted({name for loss in same for name in loss.maps})
         maps = {"maps": names} if names else {}
-        out.note(
-            kind,
-            level=level,
-            count=len(same),
-            partitions=ranges_of([loss.partition for loss in same]),
-            **maps,
-        )
+        partitions = ranges_of([loss.partition for loss in same])
+        notes.append(Note(kind, {"count": len(same), "partitions": partitions, **maps}, level))
+    return notes
 
 
 def ranges_of(numbers: list[int]) -> str:

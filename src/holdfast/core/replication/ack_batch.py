@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.model.records import Recorded
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.records import Puts, Recorded
 from holdfast.core.store.replica import AnyReplica
 
 Completion = Callable[[bool], None]
@@ -99,6 +101,29 @@ class Batch:
                 waits[member].discard(partition)
                 if not waits[member]:
                     del waits[member]
+
+    def told_of(self) -> OpenOperation:
+        """What is waited for together, for people."""
+        places: dict[str, set[int]] = {}
+        count = 0
+        for partition, part in self.records.items():
+            for held, update in part:
+                places.setdefault(held.name, set()).add(partition)
+                count += update.count if isinstance(update, Puts) else 1
+        for partition, names in self.resting.items():
+            for name in names:
+                places.setdefault(name, set()).add(partition)
+        words = ["backups to acknowledge"] if self.need or self.courtesy else []
+        if not self.on_disk:
+            words.append("this member's own disk")
+        if self.after:
+            words.append("what was written before")
+        kind = "answers that rest on what was found" if self.resting else "writes"
+        members = tuple(MemberId(each) for each in sorted({*self.need, *self.courtesy}))
+        count = max(count, len(self.told))
+        return OpenOperation(
+            ("batch", self.number), kind, count, places, self.since_ns, " and ".join(words), members
+        )
 
     def missing(self) -> str:
         """Who has not acknowledged, in words."""

@@ -20,7 +20,8 @@ migration of those partitions, holds it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import islice
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
@@ -29,6 +30,7 @@ from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.levels import PACKED
 from holdfast.core.model.notices import PartitionDrained
+from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.records import Puts, Record, Recorded, as_puts, one_by_one
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
@@ -40,6 +42,10 @@ from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
 """How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
+LOOKED_AT = 300
+"""Batches that are looked at to find those that have waited for long: the oldest."""
+FRESH = 4
+"""Of those that were not seen before only so many at one look, for it is gone through all that is in them."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 Resting = dict[tuple[int, str], AnyReplica | None]
@@ -587,6 +593,21 @@ class Batches:
     def oldest_ns(self) -> int | None:
         """Since when the oldest batch waits for its backups; None when none does."""
         return next((batch.since_ns for batch in self._waiting.values()), None)
+
+    def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
+        """What callers wait for that was written, or rested on, before then; oldest first."""
+        fresh = 0
+        for batch in islice(self._waiting.values(), LOOKED_AT):
+            if batch.since_ns > before_ns:
+                break
+            if not batch.told or not batch.open:
+                continue
+            known = followed.get((("batch", batch.number), batch.since_ns))
+            if known is not None:
+                yield known
+            elif fresh < FRESH:
+                fresh += 1
+                yield batch.told_of()
 
     @property
     def waiting(self) -> int:

@@ -405,6 +405,11 @@ class ZonePartition:
         proposed = sum(len(one.told) for one in self._proposed.values())
         return len(self._writes) + len(self._reads) + asked + proposed
 
+    def oldest_proposed(self) -> tuple[int, int] | None:
+        """Of what has waited longest for a majority: how many requests, and since when; None: nothing waits."""
+        one = next(iter(self._proposed.values()), None)
+        return None if one is None else (len(one.told), one.deadline_ns - self._zone.timeout_ns)
+
     # -- requests
 
     def submit(self, request: Request, told: Answered) -> None:

@@ -6,12 +6,14 @@ The owners of the partitions are asked for their shares, which they work off in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import (
     READS,
     WHOLE,
@@ -35,6 +37,8 @@ from holdfast.core.routing.request_refusals import Refusals, changes
 from holdfast.core.services.map_operations import answers, merge
 
 RETRY_NS = 50 * MILLISECOND
+LOOKED_AT = 300
+"""Shares that are looked at to find those that have waited for long: the oldest."""
 LATE_NS = SECOND
 """How often it is looked whether what was sent has waited too long for its answer."""
 LISTED_SHARE = 2
@@ -231,6 +235,26 @@ class Gatherings:
             self._collect(gathering, mine, outcome, list(left))
         else:
             self._out.send(asker.member, Answer(asker.ticket, outcome, sorted({*missed, *left})))
+
+    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
+        """Those of this member's sessions that came before then, and whom they wait for."""
+        asked: dict[Gathering, list[MemberId]] = {gathering: [] for gathering in self._again}
+        for owner, gathering, _ in islice(self._asked.values(), LOOKED_AT):
+            asked.setdefault(gathering, []).append(owner)
+        for gathering, members in asked.items():
+            since_ns = gathering.deadline_ns - self._timeout_ns
+            if since_ns > before_ns or gathering.finished:
+                continue
+            request = gathering.request
+            yield OpenOperation(
+                ("gathering", id(gathering)),
+                request.op.name.lower(),
+                1,
+                {request.map: tuple(request.partitions)},
+                since_ns,
+                "the shares of members" if members else "a primary for some partition",
+                tuple(sorted(set(members))),
+            )
 
     def awaits(self, ticket: int) -> bool:
         """Whether an answer under this ticket is for one of these."""

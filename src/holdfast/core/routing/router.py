@@ -37,6 +37,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward, ZoneForward
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.protocol import Replication
@@ -44,6 +45,7 @@ from holdfast.core.routing.backup_reads import BackupReads, Neighbours
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, Gatherings, timed_out
 from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, answer, size_of
 from holdfast.core.routing.request_refusals import CROWDED, Refusals, changes
+from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.services.map_operations import FROM_BACKUPS
 from holdfast.core.store.partition import PartitionCopy
 
@@ -305,6 +307,15 @@ class Router:
             if outcome.position != (0, 0):
                 self.backup_reads.positions.see(partition, request.map, outcome.position)
             self._answer(parked, outcome)
+
+    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
+        """Requests that came before then, and wait."""
+        parked, sent, delayed = self._parked, self._sent, self._delayed
+        if parked or sent or delayed:
+            yield from parked_since(
+                before_ns, self._timeout_ns, parked.values(), sent.values(), delayed.values()
+            )
+        yield from self.gatherings.open_since(before_ns)
 
     def waits(self) -> Iterator[Parked]:
         """What waits for a change of its partition."""

@@ -12,7 +12,7 @@ of `router` hold there as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, cast
@@ -26,6 +26,7 @@ from holdfast.core.machine import Outbox, Token
 from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
@@ -168,6 +169,18 @@ class ZoneRouting:
     def led(self) -> list[GroupNumber]:
         """Groups of zones that this member leads."""
         return sorted(self._led)
+
+    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
+        """What came before then for the maps of zones, and waits for a majority, or for who leads."""
+        for number, (zone, replica) in self._clients.items():
+            found = replica.oldest_proposed()
+            if found is not None and found[1] <= before_ns and zone in self._zones:
+                places = {f"zone {self._zones[zone].name}": (place_of(number)[1],)}
+                yield OpenOperation(
+                    ("zone", number), "writes", found[0], places, found[1], "a majority of the group"
+                )
+        for each in self._zones.values():
+            yield from each.router.open_since(before_ns)
 
     def know(self, zone: int, name: str, partitions: int) -> None:
         """There is a zone with this number, this name, and so many partitions."""

@@ -149,7 +149,7 @@ class Exported:
 
 
 def export(
-    spark: SparkSession,
+    spark: SparkSession | None,
     address: str,
     to: str | Path,
     *,
@@ -159,7 +159,8 @@ def export(
     progress: Show = nothing,
     **options: str,
 ) -> Exported:
-    """Write these maps (none: all) as they are at one cut, made now, into the folder `to`, which must be empty.
+    """Write these maps (none: all) as they are at one cut, made now, into the folder `to`, which must be empty. Without
+    Spark (None) threads of this process do it.
 
     The folder is one that the driver and all executors see. With `decoded` the rows of maps that were written through
     Spark are written in columns, too, for other programs. `lease_s`: how long members keep the cut should this driver

@@ -120,7 +120,7 @@ class Restored:
 
 
 def restore(
-    spark: SparkSession,
+    spark: SparkSession | None,
     folder: str | Path,
     address: str,
     *,
@@ -130,7 +130,8 @@ def restore(
     progress: Show = nothing,
     **options: str,
 ) -> Restored:
-    """Store what the export in `folder` holds, or these maps of it, under their names or those of `rename`.
+    """Store what the export in `folder` holds, or these maps of it, under their names or those of `rename`. Without
+    Spark (None) threads of this process do it.
 
     `mode` is about maps that have entries: `error` refuses them, `append` stores over them, `overwrite` clears them
     first. `options` are those of the data source. Raises BadExport when the export is not what its manifest says, and
@@ -269,7 +270,7 @@ class _Holdings:
 
 
 def _holdings(
-    spark: SparkSession,
+    spark: SparkSession | None,
     client: Client,
     options: Options,
     addresses: tuple[str, ...],
@@ -365,7 +366,7 @@ class Restorer:
 
 
 def _write(
-    spark: SparkSession,
+    spark: SparkSession | None,
     options: Options,
     addresses: tuple[str, ...],
     folder: Path,

@@ -74,7 +74,7 @@ class Verified:
 
 
 def verify_export(
-    spark: SparkSession,
+    spark: SparkSession | None,
     folder: str | Path,
     *,
     maps: Sequence[str] = (),
@@ -97,7 +97,7 @@ Check = Callable[[Path, FileInfo], None]
 
 
 def check_files(
-    spark: SparkSession,
+    spark: SparkSession | None,
     folder: str | Path,
     files: Sequence[FileInfo],
     check: Check,

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StructType
 
 from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.stored import json_data, string_data
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 SCHEMAS_MAP = "__schemas.spark"
 """Map name -> `StoredSchema` as JSON."""
-
-
-BINARY = StructType().add("key", BinaryType()).add("value", BinaryType())
-"""The columns of the format `binary`."""
 
 
 class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"}):
@@ -41,11 +38,15 @@ class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"
     @property
     def struct(self) -> StructType:
         """The schema as Spark's own type."""
+        from pyspark.sql.types import StructType
+
         return StructType.fromJson(self.schema)
 
 
 def nullable(schema: StructType) -> StructType:
     """The same columns, all of them nullable."""
+    from pyspark.sql.types import StructType
+
     loose = StructType()
     for field in schema.fields:
         loose.add(field.name, field.dataType, nullable=True)
@@ -54,6 +55,8 @@ def nullable(schema: StructType) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow types in which Spark hands over, and expects, these columns."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     return to_arrow_schema(schema, timezone="UTC")
 
 

@@ -12,11 +12,11 @@ from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, take_cut
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout
-from holdfast.spark.rows.column_schemas import BINARY, StoredSchema, arrow_schema, load_schema
+from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import overwriting
 from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stored_keys
-from holdfast.spark.source.sampling import CompactSchemas, guess, sample
+from holdfast.spark.source.sampling import BINARY, CompactSchemas, guess, sample
 
 TASKS = 4
 """Tasks of a read, if there are fewer members than that and nothing else is asked for."""

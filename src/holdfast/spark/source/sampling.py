@@ -19,14 +19,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, LongType, StringType, StructType
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry
 from holdfast.server.hazelcast.layouts import Schema
 from holdfast.spark.rows import compact
-from holdfast.spark.rows.column_schemas import BINARY
 from holdfast.spark.rows.primitive import ARRAYS, COUNTED, PLAIN, TEXTS
 from holdfast.wire.values import JSON
 
@@ -39,6 +38,10 @@ _KINDS: dict[int, Any] = {
 """Type id of a plain value -> its Arrow type."""
 
 _INTEGERS: list[Any] = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+
+
+BINARY = StructType().add("key", BinaryType()).add("value", BinaryType())
+"""The columns of the format `binary`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""Which members a command speaks to: the same option and variable everywhere.
+
+`-a` may be given again, or have several addresses with commas; without it the variable HOLDFAST_ADDRESS says it. The
+addresses are tried in turn. Commands that had the address as an argument before still take it there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import click
+
+from holdfast.client.routing import DEFAULT_PORT
+
+DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
+VARIABLE = "HOLDFAST_ADDRESS"
+_METAVAR = "HOST:PORT[,...]"
+_WHOM = (
+    "The client door of any member, or of several: they are tried in turn. May be repeated.  "
+    f"[env: {VARIABLE}; default: {DEFAULT_ADDRESS}]"
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+address_option = click.option(
+    "-a",
+    "--address",
+    multiple=True,
+    envvar=VARIABLE,
+    default=(DEFAULT_ADDRESS,),
+    callback=lambda _ctx, _parameter, given: ",".join(given),
+    metavar=_METAVAR,
+    help=_WHOM,
+)
+
+
+class _Unmentioned(click.Argument):
+    """An argument that still works, and is not what help tells."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
+def address_argument(command: Command) -> Command:
+    """`-a` like everywhere else; and the address as an argument, which these commands took before. Not both."""
+
+    @functools.wraps(command)
+    def with_address(*, argument: str | None, address: str, **others: Any) -> Any:
+        ctx = click.get_current_context()
+        given = ctx.get_parameter_source("address") is click.core.ParameterSource.COMMANDLINE
+        if argument and given and argument != address:
+            raise click.UsageError(f"two addresses: {argument} and -a {address}; name them all with -a")
+        return command(address=argument or address, **others)
+
+    with_address = address_option(with_address)
+    with_address = click.argument("argument", required=False, cls=_Unmentioned)(with_address)
+    return cast("Command", with_address)
+
+
+NAMED_BY_OPTION = "-"
+"""What `--live` has without an address of its own, which it may still be given."""
+
+
+def live_option(meaning: str) -> Callable[[Command], Command]:
+    """`--live`, with `-a` like everywhere else: the command is given an address, or None without `--live`."""
+
+    def decorated(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_live(*, live: str | None, address: str, **others: Any) -> Any:
+            chosen = address if live == NAMED_BY_OPTION else live
+            return command(address=chosen, **others)
+
+        with_live = address_option(with_live)
+        option = click.option("--live", is_flag=False, flag_value=NAMED_BY_OPTION, metavar="", help=meaning)
+        return cast("Command", option(with_live))
+
+    return decorated

@@ -1,0 +1,111 @@
+"""What somebody who is called at night should hear of, whichever member's log he reads.
+
+Looked at again and again, it says what has become otherwise since: whom this member does not hear, and that it hears
+him again; whether it hears a majority; partitions that are lost; disks that are full, and members short of memory. Who
+came and went the views say themselves (`core.cluster.membership`), and the master tells of losses where it declares
+them (`core.placement.event_log`). It only looks, so what is shorter than the time between two looks is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.machine import Note
+from holdfast.core.member_picture import Picture
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_events import Kind
+from holdfast.core.model.views import Room
+from holdfast.core.placement.event_log import loss_notes
+
+SUSPECTED = "member suspected: it is removed if a majority does not hear it either"
+HEARD_AGAIN = "member heard again"
+MINORITY = (
+    "no majority: waiting for silent members to return; nothing can be decided, and partitions that need them are not "
+    "served"
+)
+MAJORITY = "a majority is heard again"
+DISK_FULL = "a disk is full: writes to what that member holds in its journal are refused"
+DISK_FREE = "there is room on a disk again"
+MEMORY_SHORT = (
+    "another member is short of memory: writes that store entries are refused where it holds a copy"
+)
+MEMORY_FREE = "another member has room in its memory again"
+
+
+class Alarms:
+    """What one member has told so far."""
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+        self._suspects: dict[MemberId, str] = {}
+        """By name."""
+        self._minority = False
+        self._full: dict[MemberId, str] = {}
+        self._short: dict[MemberId, str] = {}
+        self._news = picture.last_news
+
+    def look(self) -> list[Note]:
+        """What is otherwise than it was at the last look."""
+        return [*self._silence(), *self._majority(), *self._losses(), *self._room()]
+
+    def _silence(self) -> list[Note]:
+        picture = self._picture
+        # Who has left hears nobody any more, and need not.
+        names = {info.uuid: info.name for info in picture.members()} if picture.admitted else {}
+        silent = {uuid: names[uuid] for uuid in picture.suspects(picture.now_ns) if uuid in names}
+        notes = [
+            Note(SUSPECTED, {"name": name, "why": picture.why_suspected(uuid)}, "warning")
+            for uuid, name in silent.items()
+            if uuid not in self._suspects
+        ]
+        # Of one that is in no view any more that view has said so.
+        notes += [
+            Note(HEARD_AGAIN, {"name": name}, "warning")
+            for uuid, name in self._suspects.items()
+            if uuid not in silent and uuid in names
+        ]
+        self._suspects = silent
+        return notes
+
+    def _majority(self) -> list[Note]:
+        alone = not self._picture.hears_majority
+        if alone is self._minority:
+            return []
+        self._minority = alone
+        if alone:
+            silent = sorted(self._suspects.values())
+            return [Note(MINORITY, {"silent": silent, "members": len(self._picture.members())}, "error")]
+        return [Note(MAJORITY, {}, "warning")]
+
+    def _losses(self) -> list[Note]:
+        picture = self._picture
+        if picture.last_news == self._news:
+            return []
+        news, _ = picture.news_since(self._news)
+        self._news = picture.last_news
+        losses = [one.loss for one in news if one.kind is Kind.LOST and one.loss is not None]
+        return [] if picture.is_master else loss_notes(losses)
+
+    def _room(self) -> list[Note]:
+        picture = self._picture
+        full = dict(picture.full_disks)
+        short = {
+            info.uuid: info.name
+            for info in picture.members()
+            if picture.short_of_memory.get(info.uuid, Room.PLENTY) is not Room.PLENTY
+            and info.uuid != picture.me
+        }
+        notes = [
+            Note(DISK_FULL, {"name": name}, "error" if uuid == picture.me else "warning")
+            for uuid, name in _new(full, self._full)
+        ]
+        notes += [Note(DISK_FREE, {"name": name}, "warning") for _, name in _new(self._full, full)]
+        notes += [Note(MEMORY_SHORT, {"name": name}, "warning") for _, name in _new(short, self._short)]
+        notes += [Note(MEMORY_FREE, {"name": name}, "warning") for _, name in _new(self._short, short)]
+        self._full, self._short = full, short
+        return notes
+
+
+def _new(now: Mapping[MemberId, str], before: Mapping[MemberId, str]) -> list[tuple[MemberId, str]]:
+    """Members, with their names, that are in one of these and not in the other."""
+    return sorted((uuid, name) for uuid, name in now.items() if uuid not in before)

@@ -1,0 +1,500 @@
+"""Every status of every command: what the table of `holdfast.cli.exit_statuses` says is what commands do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.json_answers import check, path_of
+
+from holdfast.cli.exit_statuses import (
+    ALIASES,
+    BROKEN,
+    DONE,
+    FAILED,
+    GENERAL,
+    MISUSED,
+    OPEN,
+    STATUSES,
+    all_commands,
+    as_table,
+)
+from holdfast.cli.main import holdfast
+from holdfast.demo.local_cluster import COMMAND, LocalCluster
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
+COMMANDS = all_commands(holdfast)
+NOBODY = "127.0.0.1:1"
+CONFIG = """
+[cluster]
+heartbeat_ms = 200
+suspect_after_ms = 30000
+[partitions]
+count = 7
+[metastore]
+voters = 1
+"""
+
+SILENT = {
+    "status": [],
+    "cluster state": [],
+    "cluster accept-loss": ["--yes"],
+    "cluster reset-lost": ["--yes"],
+    "cluster shutdown": ["--yes"],
+    "cluster safe": [],
+    "cluster dead": ["x", "--yes"],
+    "cluster upgrade": ["--yes"],
+    "cluster baseline show": [],
+    "cluster baseline set": ["--yes"],
+    "cluster baseline add": ["x"],
+    "cluster baseline remove": ["x", "--yes"],
+    "cluster baseline auto": ["5"],
+    "member drain": ["x"],
+    "member demote": ["x"],
+    "member promote": ["x"],
+    "plan": ["--live"],
+    "whatif": ["--live", "--scenario", "drain:one"],
+    "zone create": ["z"],
+    "zone alter": ["z", "--replicas", "1"],
+    "zone rename": ["z", "y"],
+    "zone drop": ["z", "--yes"],
+    "zone reset": ["z", "--yes"],
+    "zone list": [],
+    "zone show": ["z"],
+    "metastore get": ["k"],
+    "metastore scan": [],
+    "metastore put": ["k", "v"],
+    "metastore remove": ["k"],
+    "metastore history": ["k"],
+    "metastore watch": [],
+    "metastore status": [],
+    "metastore reset": ["--yes"],
+    "transactions list": [],
+    "transactions show": ["ab"],
+    "transactions kill": ["ab"],
+    "backup": ["--to", "{tmp}/backup"],
+    "data get": ["m", "k"],
+    "data put": ["m", "k", "v"],
+    "data remove": ["m", "k"],
+    "data keys": ["m"],
+    "data size": ["m"],
+    "data scan": ["m"],
+    "data maps": [],
+    "config set": ["limits.connections=7"],
+}
+"""Commands that speak to a cluster, and with what they are given: status 1 when nobody answers."""
+SILENT_UNCHECKED = {"verify": [], "repair": ["--strategy", "primary"]}
+"""The same, where that is status 3."""
+SILENT_ON_SPARK = {
+    "load": ["{data}", "--map", "m", "--key", "id"],
+    "read": ["m"],
+    "audit": [],
+    "changes": ["m", "--once"],
+    "export run": ["--to", "{tmp}/export"],
+}
+
+WELL: list[tuple[str, list[str]]] = [
+    ("status", []),
+    ("status", ["--rates", "--interval", "0.05"]),
+    ("data put", ["m", "4711", '{"a": 1}', "--key-type", "int", "--value-type", "json", "--ttl", "3600"]),
+    ("data put", ["m", "other", "text"]),
+    ("data get", ["m", "4711", "--key-type", "int"]),
+    ("data keys", ["m"]),
+    ("data scan", ["m", "--limit", "0"]),
+    ("data size", ["m"]),
+    ("data maps", []),
+    ("data remove", ["m", "other"]),
+    ("cluster state", []),
+    ("cluster state", ["no-migration"]),
+    ("cluster state", ["active"]),
+    ("cluster safe", ["--wait", "30"]),
+    ("cluster baseline show", []),
+    ("cluster baseline set", ["--yes"]),
+    ("cluster baseline show", []),
+    ("cluster baseline auto", ["300"]),
+    ("verify", []),
+    ("verify", ["--deep", "--map", "m"]),
+    ("repair", ["--strategy", "primary", "--dry-run"]),
+    ("plan", ["--live", "--join", "1"]),
+    ("plan", ["--live", "--join", "1", "--summary"]),
+    ("zone create", ["z", "--replicas", "1"]),
+    ("zone alter", ["z", "--replicas", "2"]),
+    ("zone rename", ["z", "y"]),
+    ("zone list", []),
+    ("zone show", ["y"]),
+    ("zone reset", ["y", "--yes"]),
+    ("zone drop", ["y", "--yes"]),
+    ("metastore put", ["k", "v"]),
+    ("metastore get", ["k"]),
+    ("metastore scan", []),
+    ("metastore history", ["k"]),
+    ("metastore remove", ["k"]),
+    ("metastore status", []),
+    ("transactions list", []),
+    ("backup", ["--to", "{tmp}/backup"]),
+    ("restore", ["{tmp}/backup", "--no-spark", "--rename", "m=again"]),
+    ("config set", ["limits.connections=900", "limits.silent_ms=60000"]),
+]
+"""In this order, on one cluster; those that have --json are called so, too, where that does not harm."""
+ONCE = {
+    "zone create",
+    "zone alter",
+    "zone rename",
+    "zone drop",
+    "backup",
+    "restore",
+    "data remove",
+    "data put",
+}
+"""Done twice they would be refused, or something else: called with --json alone."""
+NOT_SO: list[tuple[str, list[str]]] = [
+    ("data get", ["m", "nothing"]),
+    ("data remove", ["m", "nothing"]),
+    ("data put", ["m", "4711", "x", "--key-type", "int", "--if-absent"]),
+    ("metastore get", ["nothing"]),
+    ("metastore put", ["k", "v", "--if-revision", "99"]),
+    ("cluster accept-loss", ["--yes"]),
+    ("cluster reset-lost", ["--yes"]),
+    ("cluster dead", ["m1", "--yes"]),
+    ("cluster upgrade", ["--level", "99", "--yes"]),
+    ("cluster baseline add", ["nobody"]),
+    ("zone show", ["nothing"]),
+    ("transactions show", ["abcd"]),
+    ("transactions kill", ["abcd"]),
+    ("restore", ["{tmp}/nothing", "--no-spark"]),
+]
+STEP = (
+    '{"op": "conf_applied", "before": {"stable": {"peers": ["A"]}}, "event": {"applied": {"peers": ["A"]}}}'
+)
+LOCAL: dict[str, tuple[list[str], str]] = {
+    "plan": ([], '{"current": [["A", "B"]], "target": [["A", "C"]]}'),
+    "config show": ([], ""),
+    "credentials": (["--token"], ""),
+}
+"""Commands that need no cluster: arguments, and what is piped in."""
+
+ELSEWHERE = {
+    ("start", DONE): "tests/cluster/test_control.py::test_members_are_drained_and_the_cluster_is_ended",
+    ("start", FAILED): "tests/runtime/test_join_timeout.py::test_a_member_that_finds_no_cluster_in_time_ends",
+    ("start", BROKEN): "tests/cluster/test_control.py::test_an_error_inside_a_member_ends_its_process",
+    ("cluster accept-loss", DONE): "tests/cluster/test_persistence.py",
+    ("cluster accept-loss", OPEN): "tests/cluster/test_lost_for_clients.py",
+    ("cluster reset-lost", DONE): "tests/cluster/test_lost_for_clients.py",
+    (
+        "cluster shutdown",
+        DONE,
+    ): "tests/cluster/test_control.py::test_members_are_drained_and_the_cluster_is_ended",
+    (
+        "cluster dead",
+        DONE,
+    ): "tests/cluster/test_commands_live.py::test_a_member_that_was_killed_is_gone_at_once",
+    ("cluster upgrade", DONE): "tests/cluster/test_rolling_upgrade.py::"
+    "test_what_is_new_waits_until_all_have_it_and_the_operator_wants_it",
+    ("cluster watch", DONE): "tests/cluster/test_control.py::test_what_happens_is_watched_also",
+    ("cluster baseline add", DONE): "tests/cluster/test_baseline_members.py",
+    ("cluster baseline remove", DONE): "tests/cluster/test_baseline_members.py",
+    ("verify", FAILED): "tests/runtime/test_repair.py::test_damage_is_found_by_kind_and_key",
+    ("repair", FAILED): "tests/runtime/test_repair.py",
+    ("transactions show", DONE): "tests/runtime/test_transactions.py",
+    ("transactions kill", DONE): "tests/runtime/test_transactions.py",
+    (
+        "metastore reset",
+        DONE,
+    ): "tests/cluster/test_commands_live.py::test_the_metastore_goes_on_with_one_of_three",
+    ("zone explain", DONE): "tests/core/zones/test_transitions.py",
+    ("journal list", DONE): "tests/cli/test_journal.py::test_list",
+    ("journal list", FAILED): "tests/cli/test_journal.py::test_list_tells_of_what_it_cannot_read",
+    ("journal verify", DONE): "tests/cli/test_journal.py::test_verify_finds_nothing_in_a_sound_directory",
+    ("journal verify", FAILED): "tests/cli/test_journal.py::test_verify_finds_each_damaged_file",
+    ("journal print", DONE): "tests/cli/test_journal.py::test_print",
+    ("journal print", FAILED): "tests/cli/test_journal.py::test_print_goes_on_after_damage",
+    ("analyse", DONE): "tests/cli/test_statuses_of_runs.py::test_jobs_on_spark",
+    ("analyse", FAILED): "tests/cli/test_statuses_of_runs.py::test_jobs_on_spark",
+    ("whatif", DONE): "tests/spark/test_whatif.py::test_the_command_writes_figures_and_migrations",
+    ("simulate", DONE): "tests/cli/test_commands.py",
+    ("simulate", FAILED): "tests/cli/test_commands.py",
+    ("replay", DONE): "tests/sim/test_recording.py",
+    ("replay", FAILED): "tests/sim/test_recording.py",
+    ("campaign", DONE): "tests/cli/test_statuses_of_runs.py::test_jobs_on_spark",
+    ("campaign", FAILED): "tests/cli/test_statuses_of_runs.py::test_jobs_on_spark",
+    ("matrix", DONE): "tests/cli/test_matrix.py::test_two_processes_find_the_same_as_one",
+    (
+        "matrix",
+        FAILED,
+    ): "tests/cli/test_matrix.py::test_a_sweep_tells_what_was_played_and_fails_with_its_cases",
+    ("load", DONE): "tests/spark/test_load.py::test_the_command_says_what_it_did",
+    ("read", DONE): "tests/spark/test_load_doubts.py::test_the_commands_hand_their_options_over",
+    ("audit", DONE): "tests/cli/test_export_live.py",
+    ("audit", OPEN): "tests/cli/test_statuses_of_runs.py::test_an_audit_tells",
+    ("changes", DONE): "tests/cli/test_stream.py::test_changes_of_real_members_are_printed_and_applied",
+    ("export run", DONE): "tests/cli/test_export_live.py::test_a_grid_goes_into_a_folder_and_back",
+    ("export verify", DONE): "tests/cli/test_export_live.py::test_a_grid_goes_into_a_folder_and_back",
+    ("export verify", FAILED): "tests/cli/test_backup.py",
+    ("restore", OPEN): "tests/cli/test_backup.py",
+    ("member demote", DONE): "tests/cluster/test_control.py",
+    ("demo", DONE): "tests/demo/test_run.py::test_the_exit_status_tells_whether_all_was_well",
+    ("demo", FAILED): "tests/demo/test_run.py::test_the_exit_status_tells_whether_all_was_well",
+    ("chaos", DONE): "tests/cli/test_statuses_of_runs.py::test_chaos",
+    ("chaos", FAILED): "tests/cli/test_statuses_of_runs.py::test_chaos",
+    ("fuzz", DONE): "tests/cli/test_statuses_of_runs.py::test_fuzz",
+    ("fuzz", FAILED): "tests/cli/test_statuses_of_runs.py::test_fuzz",
+    ("resize", DONE): "tests/demo/test_resize.py::test_the_exit_status_tells_whether_anything_was_lost",
+    ("resize", FAILED): "tests/demo/test_resize.py::test_the_exit_status_tells_whether_anything_was_lost",
+}
+"""What takes long, or needs a state of its own."""
+
+
+def words_of(path: str) -> list[str]:
+    """What is typed for a command."""
+    short = {long: word for word, long in ALIASES.items()}
+    return short.get(path, path).split()
+
+
+def until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+def run(path: str, arguments: list[str], *, tmp: Path = Path(), given: str = "", address: str = "") -> Result:
+    filled = [each.replace("{tmp}", str(tmp)) for each in arguments]
+    where = ["-a", address] if address else []
+    return CliRunner().invoke(holdfast, [*words_of(path), *filled, *where], input=given)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(members=3, config=CONFIG) as running:
+        running.wait_settled(30)
+        address = running.members[0].client_address
+        until(lambda: run("zone create", ["first"], address=address).exit_code == DONE)
+        until(lambda: run("cluster safe", [], address=address).exit_code == DONE)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("statuses")
+
+
+# -- the table
+
+
+def test_the_table_has_every_command_and_every_status_is_tested_somewhere() -> None:
+    assert STATUSES.keys() == COMMANDS.keys()
+    tested = {(path, MISUSED) for path in COMMANDS}
+    tested |= {(path, FAILED) for path in (*SILENT, *SILENT_ON_SPARK)} | {("cluster watch", FAILED)}
+    tested |= {(path, OPEN) for path in SILENT_UNCHECKED} | {(path, OPEN) for path, _ in STAND}
+    tested |= {(path, DONE) for path, _ in WELL} | {(path, DONE) for path in LOCAL}
+    tested |= {(path, FAILED) for path, _ in NOT_SO} | ELSEWHERE.keys()
+    tested |= {("metastore watch", DONE), ("member drain", DONE), ("member promote", DONE)}
+    wanted = {(path, status) for path, meanings in STATUSES.items() for status in meanings}
+    assert wanted - tested == set()
+    assert tested - wanted == set(), "of no use"
+
+
+def test_what_is_tested_elsewhere_is_there() -> None:
+    root = Path(__file__).parents[2]
+    for what, where in ELSEWHERE.items():
+        file, _, name = where.partition("::")
+        text = (root / file).read_text(encoding="utf-8")
+        assert f"def {name}" in text, (what, where)
+
+
+def test_help_and_documentation_tell_the_same() -> None:
+    assert as_table() in DOCUMENT.read_text(encoding="utf-8"), (
+        "write this into docs/commands.md:\n" + as_table()
+    )
+    told = " ".join(CliRunner().invoke(holdfast, ["--help"]).output.split())
+    for status, meaning in GENERAL.items():
+        assert f"{status} {meaning}" in told
+    for path, meanings in STATUSES.items():
+        told = " ".join(CliRunner().invoke(holdfast, [*words_of(path), "--help"]).output.split())
+        for status, meaning in meanings.items():
+            assert f"{status} {meaning}" in told, path
+
+
+def test_every_command_that_shows_something_has_json_and_a_schema() -> None:
+    without = {
+        path
+        for path, command in COMMANDS.items()
+        if not any("--json" in each.opts for each in command.params)
+    }
+    assert without == {"start", "demo", "chaos", "fuzz"}
+    schemas = {file.stem for file in (DOCUMENT.parent / "schemas").glob("*.json")}
+    assert schemas == {path.replace(" ", "-") for path in COMMANDS.keys() - without}
+
+
+def test_a_schema_that_is_not_kept_is_noticed() -> None:
+    check(["cluster", "safe"], '{"safe": true, "why": ""}\n')
+    with pytest.raises(AssertionError, match="'why' is a required property"):
+        check(["cluster", "safe"], '{"safe": true}\n')
+    assert path_of(["export", "flights", "--json"]) == "export run"
+    assert path_of(["export", "verify", "x"]) == "export verify"
+
+
+# -- every status
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_wrong_call_is_status_2(path: str, tmp_path: Path) -> None:
+    told = run(path, ["--nonsense"], tmp=tmp_path)
+    assert told.exit_code == MISUSED, told.output
+    assert "No such option" in told.output
+
+
+@pytest.mark.parametrize("path", [*SILENT, *SILENT_UNCHECKED])
+def test_nobody_answers(path: str, tmp_path: Path) -> None:
+    arguments = SILENT.get(path, SILENT_UNCHECKED.get(path, []))
+    told = run(path, arguments, tmp=tmp_path, address=NOBODY)
+    assert told.exit_code == (OPEN if path in SILENT_UNCHECKED else FAILED), told.output
+    assert "cannot connect to 127.0.0.1:1" in told.output
+    assert "Traceback" not in told.output
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("path", SILENT_ON_SPARK)
+def test_nobody_answers_a_job(path: str, tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("id,name\n1,a\n", encoding="utf-8")
+    arguments = [each.replace("{data}", str(data)) for each in SILENT_ON_SPARK[path]]
+    told = run(path, arguments, tmp=tmp_path, address=NOBODY)
+    assert told.exit_code == FAILED, told.output
+
+
+def test_commands_that_need_no_cluster(tmp_path: Path) -> None:
+    for path, (arguments, given) in LOCAL.items():
+        assert run(path, arguments, tmp=tmp_path, given=given).exit_code == DONE, path
+        told = run(path, [*arguments, "--json"], tmp=tmp_path, given=given)
+        assert told.exit_code == DONE, told.output
+
+
+def test_what_is_so_is_status_0(cluster: LocalCluster, folder: Path) -> None:
+    address = f"{NOBODY},{cluster.members[0].client_address}"
+    for path, arguments in WELL:
+        forms = [["--json"]] if path in ONCE else [[], ["--json"]]
+        for form in forms:
+            told = run(path, [*arguments, *form], tmp=folder, address=address)
+            assert told.exit_code == DONE, (path, form, told.output)
+
+
+def test_what_is_not_so_is_status_1(cluster: LocalCluster, folder: Path) -> None:
+    address = cluster.members[1].client_address
+    assert run("data put", ["m", "kept", "x"], tmp=folder, address=address).exit_code == DONE
+    for path, arguments in NOT_SO:
+        for form in ([], ["--json"]):
+            told = run(path, [*arguments, *form], tmp=folder, address=address)
+            assert told.exit_code == FAILED, (path, form, told.output)
+            assert form or len(told.stderr.splitlines()) == 1, (path, told.stderr)
+
+
+def test_the_address_may_be_a_variable_and_members_have_names(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    door = cluster.members[0].client_address
+    monkeypatch.setenv("HOLDFAST_ADDRESS", f"{NOBODY},{door}")
+    told = run("cluster safe", [], tmp=folder)
+    assert told.exit_code == DONE, told.output
+    assert run("cluster safe", [], tmp=folder, address=NOBODY).exit_code == FAILED, "a flag wins"
+    twice = ["cluster", "safe", "-a", NOBODY, "-a", door]
+    assert CliRunner().invoke(holdfast, twice).exit_code == DONE
+    row = json.loads(run("status", ["--json"], tmp=folder).stdout)["members"][2]
+    only = run("config set", ["limits.connections=800", "--member", row["name"]], tmp=folder)
+    assert only.exit_code == DONE
+    assert only.stdout == f"{row['host']}:{row['client_port']}: has limits.connections=800\n"
+    unknown = run("config set", ["limits.connections=800", "--member", "nobody"], tmp=folder)
+    assert unknown.exit_code == MISUSED
+    assert "no member is called 'nobody'; members are" in unknown.stderr
+
+
+def member_rows(address: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run("status", ["--json"], address=address).stdout)["members"]
+    return found
+
+
+def started(command: list[str]) -> subprocess.Popen[str]:
+    """A process that Ctrl-C ends, also where the tests run in the background, which is deaf to it."""
+    return subprocess.Popen(
+        ["env", "--default-signal=INT", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("path", ["cluster watch", "metastore watch"])
+def test_a_watch_ends_with_ctrl_c(cluster: LocalCluster, path: str) -> None:
+    command = [*COMMAND, *words_of(path), "-a", cluster.members[0].client_address]
+    with started(command) as process:
+        try:
+            assert process.stdout is not None
+            if path == "cluster watch":
+                assert "watching" in process.stdout.readline()
+            else:
+                time.sleep(1.5)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20)
+            assert process.returncode == DONE
+        finally:
+            process.kill()
+
+
+def test_a_watch_that_is_refused_fails(cluster: LocalCluster) -> None:
+    """The one thing that ends `cluster watch` by itself: it goes on when nobody answers."""
+    member = cluster.members[0]
+    row = next(one for one in member_rows(member.client_address) if one["uuid"] == member.uuid)
+    told = run("cluster watch", [], address=f"{row['host']}:{row['member_port']}")
+    assert told.exit_code == FAILED
+    port = member.client_address.rpartition(":")[2]
+    assert "is the port for members" in told.stderr
+    assert told.stderr.endswith(
+        f"give the port for clients (member.client_port, 5701 by default), which is {port}\n"
+    )
+
+
+STAND: list[tuple[str, list[str]]] = [
+    ("cluster state", ["frozen", "--timeout", "0"]),
+    ("member promote", ["{lite}", "--timeout", "0"]),
+    ("member drain", ["{lite}", "--timeout", "0"]),
+    ("cluster shutdown", ["--yes", "--timeout", "0"]),
+]
+"""The last ones of this file: they end the cluster."""
+
+
+def test_an_order_that_stands_is_status_3(cluster: LocalCluster, folder: Path) -> None:
+    lite = cluster.start_member(lite=True)
+    cluster.wait_settled(30)
+    address = cluster.members[0].client_address
+    assert run("member promote", [lite.name], tmp=folder, address=address).exit_code == DONE
+    other = cluster.start_member(lite=True)
+    cluster.wait_settled(30)
+    assert run("member drain", [lite.name], tmp=folder, address=address).exit_code == DONE
+    for path, arguments in STAND:
+        filled = [each.replace("{lite}", other.name) for each in arguments]
+        told = run(path, [*filled, "--json"], tmp=folder, address=address)
+        assert told.exit_code == OPEN, (path, told.output)
+        if path == "cluster state":
+            assert run("cluster state", ["active"], tmp=folder, address=address).exit_code == DONE
+
+
+def test_the_package_names_its_own_python() -> None:
+    """`python -m holdfast` is the same command."""
+    told = subprocess.run(
+        [sys.executable, "-m", "holdfast", "cluster", "safe", "-a", NOBODY],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == FAILED
+    assert told.stdout.startswith("not safe: no member answers")

@@ -1,0 +1,107 @@
+"""With which status commands end that run for long: jobs on Spark, and runs of the demo's kind that found something."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.server.memory_cluster import MemoryCluster
+
+from holdfast.cli.main import holdfast
+from holdfast.client.blocking import Client
+from holdfast.demo import chaos, fuzz
+from holdfast.demo.local_cluster import LocalCluster
+from holdfast.errors import HoldfastError
+from holdfast.wire.values import to_stored
+
+BROKEN = 11
+"""A seed that shows what the rule all-ack is for."""
+JOURNALLED = "[partitions]\ncount = 7\n[maps.default]\njournal = 'sync'\n"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(holdfast, [str(each) for each in arguments])
+
+
+class Run:
+    """Stands for a run of `holdfast chaos`: finds what it is told to find."""
+
+    found: chaos.Verdict | Exception
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def run(self) -> chaos.Verdict:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [(chaos.Verdict(), 0), (chaos.Verdict(diverged=1), 1), (HoldfastError("stuck"), 1)],
+    ids=["good", "diverged", "failed"],
+)
+def test_chaos(monkeypatch: pytest.MonkeyPatch, found: Any, status: int) -> None:
+    monkeypatch.setattr(Run, "found", found, raising=False)
+    monkeypatch.setattr(chaos, "Chaos", Run)
+    assert run("chaos", "--nemesis", "kill", "--rounds", "1").exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [(fuzz.Verdict(), 0), (fuzz.Verdict(wrong=["a member has ended"]), 1), (fuzz.Verdict(under_ms=1e6), 1)],
+    ids=["good", "wrong", "slow"],
+)
+def test_fuzz(monkeypatch: pytest.MonkeyPatch, found: fuzz.Verdict, status: int) -> None:
+    monkeypatch.setattr(fuzz, "fuzz", lambda plan, folder: found)
+    assert run("fuzz", "--messages", "1").exit_code == status
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_jobs_on_spark(tmp_path: Path) -> None:
+    good = run("campaign", "--seeds", "3..4", "--settings", "plain", "--json")
+    assert good.exit_code == 0, good.output
+    assert len(good.stdout.splitlines()) == 2
+    bad = run(
+        "campaign", "--seeds", f"{BROKEN}..{BROKEN}", "--settings", "plain", "--without", "all-ack", "--json"
+    )
+    assert bad.exit_code == 1, bad.output
+    with LocalCluster(1, JOURNALLED, data_dir=tmp_path / "files") as members:
+        members.wait_ready()
+        with Client(members.client_addresses()[0]) as client:
+            for number in range(50):
+                client.set("m", to_stored(number), to_stored("v" * 500))
+        journals = members.directory(members.members[0])
+        members.kill_all()
+    told = run("analyse", journals, "--json")
+    assert told.exit_code == 0, told.output
+    segment = min(journals.glob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    data[10_000] ^= 1
+    segment.write_bytes(data)
+    told = run("analyse", journals, "--report", "damage", "--json")
+    assert told.exit_code == 1, told.output
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_an_audit_tells_what_differs_from_what_could_not_be_compared() -> None:
+    with MemoryCluster(3, 31) as cluster:
+        with Client(cluster.addresses()) as client:
+            for number in range(200):
+                client.set("m", to_stored(number), to_stored(number))
+        one, two, three = cluster.addresses().split(",")
+        sound = run("audit", "--member", one, "--member", two, "--json")
+        assert sound.exit_code == 0, sound.output
+        cluster.do(lambda: cluster.kill(cluster.members[2]))
+        told = run("audit", "--member", one, "--member", three, "--json")
+        assert told.exit_code in (1, 3), told.output
+        if told.exit_code == 3:
+            assert json.loads(told.stdout)["damage"]
