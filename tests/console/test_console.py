@@ -151,7 +151,7 @@ def test_each_view_has_content(tab: Callable[..., Tab]) -> None:
     page.get_by_role("cell", name="open-orders").wait_for()
     assert page.locator("tr", has_text="open-orders").locator(".number").first.inner_text().strip() == "60"
     page.get_by_role("link", name="Slow operations").click()
-    page.get_by_text("keep no list of slow operations").wait_for()
+    page.get_by_text("since the members started that took more than").wait_for()
     page.route("**/console/api/cluster", with_slow_operations)
     page.get_by_text("backups to acknowledge").wait_for()
     page.unroute_all(behavior="wait")
