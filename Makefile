@@ -18,7 +18,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install chromium screenshots
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ compatibility: install node java-clients go-client ## Find anew what works with 
 	@INTEROP_RECORD=1 $(BIN)/python -m pytest -q -m "interop and (slow or not slow)" \
 		-k "table or each_call_of_the_python or near_cache_is_fed or changes_of_others or (go and each_call)" tests/interop
 	@$(BIN)/python -m tests.interop.compatibility
+
+pythons: install ## Install the package into fresh environments of all Pythons found, and use the grid there (PYTHONS="python3.13")
+	@PYTHONS="$(or $(PYTHONS),$(shell tests/pythons.sh))" $(BIN)/python -m pytest -q -rP -m slow tests/test_small_install.py $(ARGS)
 
 screenshots: install java chromium ## Make the pictures of docs/console.md anew, from a real cluster and a real demo
 	@$(BIN)/python -m tests.console.screenshots $(ARGS)

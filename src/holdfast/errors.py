@@ -2,6 +2,7 @@
 
     HoldfastError
     ├── ConfigError              a setting is wrong; nothing was started
+    │   └── NotInstalled         a package is needed that is not there; the message says which extra brings it
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
     │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoMemory, NoDataMember,
@@ -29,6 +30,15 @@ class HoldfastError(Exception):
 
 class ConfigError(HoldfastError):
     """A setting is wrong. The message names the key and the values it may take; nothing was started."""
+
+
+class NotInstalled(ConfigError, ImportError):
+    """A package is needed that is not there. The message says what for, and which extra brings it."""
+
+    @classmethod
+    def of(cls, what: str, package: str, extra: str) -> NotInstalled:
+        """`what`: a sentence without its end, that says what the package is needed for."""
+        return cls(f"{what}, and {package} is not installed: pip install 'holdfast[{extra}]'")
 
 
 class RequestError(HoldfastError):

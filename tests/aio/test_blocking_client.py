@@ -53,6 +53,24 @@ def test_every_operation_answers_what_the_official_client_is_answered(
         ours.size()
 
 
+def test_entries_live_as_long_as_is_said(cluster: LocalCluster) -> None:
+    with BlockingClient(cluster.client_addresses()) as client:
+        ours = client.map("lasting")
+        ours.put_all(dict.fromkeys(range(100), "soon"), ttl_s=60)
+        ours.put_all({"stays": 1})
+        assert ours.set_ttl(0, 0)
+        assert [ours.set_ttl(n, 0.05) for n in range(1, 100)] == [True] * 99
+        assert not ours.set_ttl("none", 1)
+        until(lambda: ours.size() == 2)
+        assert ours.get_all([0, "stays"]) == {0: "soon", "stays": 1}
+        ours.delete_all([0, "none"])
+        assert ours.keys() == ["stays"]
+        with pytest.raises(ValueError, match="ttl_s"):
+            ours.set_ttl("stays", -1)
+        with pytest.raises(ValueError, match="ttl_s"):
+            ours.put_all({"k": 1}, ttl_s=-1)
+
+
 def test_many_threads_share_it_and_a_member_dies() -> None:
     with LocalCluster(members=3) as cluster:
         cluster.wait_settled()

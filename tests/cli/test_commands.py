@@ -667,7 +667,8 @@ def tell_jobs(before: str, path: list[Path]) -> list[str]:
 def test_without_pyspark_every_job_says_so_in_one_line() -> None:
     for command, line in zip(JOBS, tell_jobs(WITHOUT_PYSPARK, []), strict=True):
         extra = "spark,demo" if command == "demo" else "spark"
-        expected = f"2 Error: pyspark is not installed: pip install 'holdfast[{extra}]' SystemExit"
+        missing = f"pyspark is not installed: pip install 'holdfast[{extra}]'"
+        expected = f"2 Error: this runs on Spark, and {missing} SystemExit"
         assert line == expected, command
 
 

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Protocol
 
-import pyarrow as pa
-import pyarrow.types as kinds
-
-from holdfast.errors import ProtocolError
+from holdfast.errors import NotInstalled, ProtocolError
 from holdfast.serialization.serializers import Serializers
 from holdfast.wire.values import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, STRING
+
+try:
+    import pyarrow as pa
+    import pyarrow.types as kinds
+except ImportError as absent:
+    raise NotInstalled.of("get_many and put_many are about Arrow arrays", "pyarrow", "arrow") from absent
 
 _BLOCK = _INT = struct.Struct(">ii").pack
 _LONG, _DOUBLE = struct.Struct(">iq").pack, struct.Struct(">id").pack

@@ -7,8 +7,9 @@ Unknown. One that is cancelled may have been applied.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mmh3 import mmh3_32_sintdigest as murmur3
 
@@ -30,6 +31,7 @@ from holdfast.wire.values import STRING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 LOAD = b"\x01"
 """Of put_all: entries are loaded from a map store, where there is one."""
 TEXT = STRING.to_bytes(4, "big", signed=True)
@@ -193,6 +195,12 @@ class Map:
         stored = self._dump(key)
         await self._write(self._delete, stored, last(stored))
 
+    async def set_ttl(self, key: object, ttl_s: float) -> bool:
+        """Let an entry live for `ttl_s` seconds from now (0: for ever); answers whether there is one."""
+        stored = self._dump(key)
+        form = forms.form(forms.SET_TTL, milliseconds(ttl_s), self._named)
+        return bool(await self._write(form, stored, last(stored)))
+
     async def _write(self, form: RequestForm, stored: bytes, rest: bytes) -> Any:
         near = self.near_cache
         if near is None:
@@ -232,10 +240,32 @@ class Map:
             found.update(zip(flat[::2], flat[1::2], strict=True))
         return found
 
-    async def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        """Store entries, each by itself. Raises Refused if none was stored, Unknown if some may have been."""
+    async def put_all(
+        self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]], *, ttl_s: float | None = None
+    ) -> None:
+        """Store entries, each by itself; `ttl_s` as for `set`. Raises Refused if none was stored, Unknown if some may
+        have been.
+        """
         pairs = entries.items() if isinstance(entries, Mapping) else entries
-        await self.put_stored((self._dump(key), self._dump_value(value)) for key, value in pairs)
+        stored = [(self._dump(key), self._dump_value(value)) for key, value in pairs]
+        if ttl_s is None:
+            await self.put_stored(stored)
+            return
+        # The protocol knows no time to live for many: a request for each, all of which leave together.
+        form = forms.form(forms.SET, lasting(ttl_s), self._named)
+        await self._each(self._write(form, key, data(key) + last(value)) for key, value in stored)
+
+    async def delete_all(self, keys: Iterable[object]) -> None:
+        """Remove keys, each by itself. Raises as `put_all` does."""
+        stored = [self._dump(key) for key in keys]
+        await self._each(self._write(self._delete, key, last(key)) for key in stored)
+
+    async def _each(self, requests: Iterable[Coroutine[Any, Any, Any]]) -> None:
+        """Send requests about one entry each, many at the same time."""
+        told: list[Any] = []
+        for some in batched_by(requests, AT_ONCE):
+            told += await asyncio.gather(*some, return_exceptions=True)
+        raise_worst(told)
 
     async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """The same in stored form."""
@@ -349,8 +379,20 @@ def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
         yield flat[begin:]
 
 
+def batched_by(of: Iterable[T], size: int) -> Iterator[list[T]]:
+    """So many of them at a time."""
+    rest = iter(of)
+    while some := list(islice(rest, size)):
+        yield some
+
+
 def lasting(ttl_s: float) -> bytes:
     """Thread and time to live as parameters. Raises ValueError."""
+    return THREAD + milliseconds(ttl_s)
+
+
+def milliseconds(ttl_s: float) -> bytes:
+    """A time to live as a parameter. Raises ValueError."""
     if ttl_s < 0:
         raise ValueError("ttl_s is 0 (for ever) or more seconds")
-    return THREAD + LONG.pack(round(ttl_s * 1000) or (1 if ttl_s else 0))
+    return LONG.pack(round(ttl_s * 1000) or (1 if ttl_s else 0))

@@ -8,6 +8,7 @@ what feeds near caches.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import threading
 import time
@@ -123,11 +124,19 @@ class _Direct:
         for lines in list(self._lines.values()):
             lines.prune()
 
+    def socket_numbers(self) -> list[int]:
+        """Of all connections, as the system counts them."""
+        return [number for lines in self._lines.values() for number in lines.socket_numbers()]
+
     def close(self) -> None:
         """End all connections."""
         self.closed = True
         for lines in list(self._lines.values()):
             lines.end("the client is closed")
+
+
+_ABANDONED: list[BlockingClient] = []
+"""Kept, for the event loop of another process must not be closed here: it shares what the system tells that one."""
 
 
 class BlockingClient:
@@ -222,6 +231,19 @@ class BlockingClient:
         self._direct.close()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._stop()
+
+    def abandon(self) -> None:
+        """In a process that was forked: let go of what is its parent's. The client is of no use here any more, and the
+        parent's goes on: nothing is said on its connections.
+        """
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        sockets = [line.socket_number() for line in self._client.lines()]
+        for number in filter(lambda number: number >= 0, [*sockets, *self._direct.socket_numbers()]):
+            # The number stays taken, so that whatever closes it later closes nothing else.
+            os.dup2(nowhere, number, inheritable=False)
+        os.close(nowhere)
+        self._closed = True
+        _ABANDONED.append(self)
 
     async def _end(self) -> None:
         """Close the client, and see to it that nobody waits for the event loop any more."""
@@ -334,14 +356,22 @@ class BlockingMap:
     def delete(self, key: object) -> None:
         at_once(self._direct.delete(key))
 
+    def set_ttl(self, key: object, ttl_s: float) -> bool:
+        return at_once(self._direct.set_ttl(key, ttl_s))
+
     # -- several
 
     def get_all(self, keys: Iterable[object]) -> dict[Any, Any]:
         found: dict[Any, Any] = self._run(self._map.get_all(keys))
         return found
 
-    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        self._run(self._map.put_all(entries))
+    def put_all(
+        self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]], *, ttl_s: float | None = None
+    ) -> None:
+        self._run(self._map.put_all(entries, ttl_s=ttl_s))
+
+    def delete_all(self, keys: Iterable[object]) -> None:
+        self._run(self._map.delete_all(keys))
 
     def get_many(self, keys: pa.Array[Any], value_type: pa.DataType | None = None) -> pa.Array[Any]:
         found: pa.Array[Any] = self._run(self._map.get_many(keys, value_type))

@@ -143,6 +143,10 @@ class DirectLine:
         except OSError:
             pass
 
+    def socket_number(self) -> int:
+        """As the system counts them; -1 when it is closed."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Give it back to the system; by the thread that uses it."""
         self._socket.close()
@@ -288,6 +292,10 @@ class DirectLines:
                     return
                 line = self._idle.popleft()
             self._drop(line)
+
+    def socket_numbers(self) -> list[int]:
+        """Of all connections, as the system counts them."""
+        return [line.socket_number() for line in [*self._idle, *self._used]]
 
     def end(self, why: str) -> None:
         """Close all; who waits for an answer gets LineBroken."""

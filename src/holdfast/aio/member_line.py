@@ -137,6 +137,11 @@ class MemberLine(asyncio.Protocol):
 
     # -- the end
 
+    def socket_number(self) -> int:
+        """As the system counts them; -1 when there is none."""
+        found = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return found.fileno() if found is not None else -1
+
     def end(self, why: str) -> None:
         """Close the connection; whoever waits for an answer gets LineBroken."""
         if self.ended:

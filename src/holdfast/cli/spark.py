@@ -26,7 +26,7 @@ import click
 from rich.console import Console
 from rich.control import Control
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NotInstalled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +110,7 @@ def need_packages(extras: str = "spark") -> None:
     """
     for package in NEEDED:
         if find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed: pip install 'holdfast[{extras}]'")
+            raise NotInstalled.of("this runs on Spark", package, extras)
     try:
         import holdfast.spark  # noqa: F401 - it looks at the version
     except ImportError as unfit:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.model.views import Room
+from holdfast.wire.checkpoint import need_arrow
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HOST_SHARE = 0.5
@@ -116,7 +117,7 @@ def prepare(*, files: bool, memory_bytes: int = 0) -> None:
             # Else each thread that allocates reserves 64 MB for itself.
             mallopt(M_ARENA_MAX, 1)
     if files and limited:
-        import pyarrow.parquet  # noqa: F401  (only here: it takes a second, and checkpoints load it anyway)
+        need_arrow()  # Only here: it takes a second, and checkpoints load it anyway.
 
 
 def address_space() -> int | None:

@@ -11,6 +11,7 @@ import uuid as uuids
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,16 @@ from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
-from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
+from holdfast.errors import (
+    Closing,
+    ConfigError,
+    InvariantBroken,
+    JournalBroken,
+    NotInstalled,
+    NotReady,
+    Refused,
+    Unknown,
+)
 from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.audit_log import AuditLog
 from holdfast.runtime.clients import Connection, Door
@@ -275,6 +285,13 @@ class Node(MemberGrid):
         if not settings.persistence.directory or settings.member.lite:
             return Driver(Member(identity, settings, self.services, entries=self.data_lane.entries), self)
         directory = Path(settings.persistence.directory)
+        if find_spec("pyarrow") is None:
+            # Now, and not at the first checkpoint: by then clients rely on the files.
+            raise NotInstalled.of(
+                f"persistence.directory is {str(directory)!r}: checkpoints are Parquet files",
+                "pyarrow",
+                "arrow",
+            )
         self._disk = RealDisk(directory, self.loop, self.guard)
         began = time.monotonic()
         log.info("opening %s", directory)

@@ -6,7 +6,8 @@ copying them, and a file is as large as what it holds. What only Holdfast needs 
 under `holdfast`.
 
 The name ends in a digest of all bytes of the file: it is read only when it is what was written, to the last bit.
-pyarrow is imported on first use, because a member without a journal does not need it.
+pyarrow is imported on first use, because a member without a journal does not need it, and may not have it: then
+whatever writes or reads a checkpoint raises NotInstalled, and a member with files is not started (`need_arrow`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.model.object_names import is_service
-from holdfast.errors import JournalBroken, NewerFiles
+from holdfast.errors import JournalBroken, NewerFiles, NotInstalled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +80,14 @@ class CheckpointName(msgspec.Struct, frozen=True):
     digest: str
 
 
+def need_arrow() -> None:
+    """Load what checkpoints are written and read with. Raises NotInstalled."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as absent:
+        raise NotInstalled.of("checkpoints are Parquet files", "pyarrow", "arrow") from absent
+
+
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -101,6 +110,7 @@ def encode_checkpoint(snapshot: Snapshot, lsn: int, store: str) -> tuple[str, by
 
     store: whose it is. Raises ValueError when the columns of a map differ in length.
     """
+    need_arrow()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -186,6 +196,7 @@ def read_checkpoint(name: str, data: bytes, store: str | None = None) -> tuple[C
 
     Raises JournalBroken when the bytes are not those that were written under this name.
     """
+    need_arrow()
     import pyarrow as pa
 
     said = parse_name(name)
@@ -225,6 +236,7 @@ def _map(header: MapHeader, columns: list[list[Any]]) -> MapSnapshot:
 
 
 def _open(data: bytes, name: str = "checkpoint") -> tuple[pq.ParquetFile, CheckpointHeader]:
+    need_arrow()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
