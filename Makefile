@@ -18,7 +18,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ compatibility: install node java-clients go-client ## Find anew what works with 
 pythons: install ## Install the package into fresh environments of all Pythons found, and use the grid there (PYTHONS="python3.13")
 	@PYTHONS="$(or $(PYTHONS),$(shell tests/pythons.sh))" $(BIN)/python -m pytest -q -rP -m slow tests/test_small_install.py $(ARGS)
 
+screenshots: install java chromium ## Make the pictures of docs/console.md anew, from a real cluster and a real demo
+	@$(BIN)/python -m tests.console.screenshots $(ARGS)
+
 lock: install ## Choose the newest versions again and write the lock files
 	@$(PIP) install -q 'uv>=0.9'
 	$(LOCK) pyproject.toml --extra spark --extra demo --group dev -o requirements.lock
@@ -154,6 +157,16 @@ java: install
 		echo "no Java 17 or newer found: installing one into $(VENV)"; \
 		$(PIP) install -q --require-hashes -r requirements-java.lock || true; \
 		$(BIN)/python -m holdfast.spark.java >/dev/null; }
+
+# The tests of pages need a browser: the one found, else that of the system's packages, where these may be installed.
+chromium: ## See to it that there is a browser for the tests of pages: installs one where root may
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "trying the system's packages for Chromium"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends chromium fonts-liberation >/dev/null || \
+			echo "the system's packages have no Chromium: the tests of pages will be skipped"; \
+	else echo "Chromium is not installed: the tests of pages will be skipped"; fi
 
 # The tests of the Node.js client need its package; without npm they are skipped, and say so.
 node:

@@ -752,7 +752,9 @@ def test_the_wheel_says_that_it_is_typed(tmp_path: Path) -> None:
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    assert {"holdfast/py.typed", "holdfast/__main__.py"} <= set(zipfile.ZipFile(wheel).namelist())
+    assert {"holdfast/py.typed", "holdfast/__main__.py", "holdfast/console/console.html"} <= set(
+        zipfile.ZipFile(wheel).namelist()
+    )
 
 
 def test_ci_runs_the_suite() -> None:

@@ -183,11 +183,13 @@ class Client:
             self._any()
         return self._cluster_id
 
-    def status(self) -> dict[str, object]:
-        """What a member, the first of the addresses that answers, knows of itself and the cluster."""
+    def status(self, *, counted: bool = False) -> dict[str, object]:
+        """What a member, the first of the addresses that answers, knows of itself and the cluster. `counted`: also of
+        each of its maps: entries, bytes and updates.
+        """
 
         def ask(connection: Connection) -> dict[str, object]:
-            return connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+            return connection.ask(own.AskStatus(connection.next_number(), counted), own.StatusIs).status
 
         return self._of_anyone(ask)
 

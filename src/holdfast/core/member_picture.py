@@ -494,6 +494,23 @@ class Picture:
             "completed_kept": len(self._table_replication.event_log.kept),
         }
 
+    def running_migrations(self) -> list[dict[str, object]]:
+        """Those under way, as the master knows; and as others do, those that they supply."""
+        now_ns = self.now_ns
+        known = [(one.migration, now_ns - one.began_ns) for one in self._migrations.running.values()]
+        known = known or [(migration, 0) for migration, _ in self.supplying()]
+        return [
+            {
+                "partition": one.partition,
+                "kind": str(one.kind),
+                "replica": one.destination_new,
+                "source": one.source or "",
+                "destination": one.destination,
+                "running_ms": lasted_ns // 1_000_000,
+            }
+            for one, lasted_ns in known
+        ]
+
     @property
     def sent_bytes(self) -> int:
         """Bytes of content that were sent to replicas."""

@@ -178,10 +178,7 @@ class _Story:
             self.cluster.wait_settled(SETTLE_S)
         time.sleep(CALM_S)
         with self.display.phase("two members join, partitions move") as words:
-            begun_s = time.monotonic()
-            for member in self.cluster.start_members(2):
-                self._event("join", member.name, begun_s)
-                words.append(member.name)
+            words += [member.name for member in self.cluster.start_members(2)]
             self.cluster.wait_settled(SETTLE_S)
         time.sleep(CALM_S)
         drained = self.cluster.alive[0]
@@ -192,8 +189,8 @@ class _Story:
             self.cluster.wait_settled(SETTLE_S)
         time.sleep(CALM_S)
 
-    def _event(self, kind: str, member: str, at_s: float | None = None) -> None:
-        event = Event(at_s or time.monotonic(), kind, member)
+    def _event(self, kind: str, member: str) -> None:
+        event = Event(time.monotonic(), kind, member)
         self.findings.timeline.events.append(event)
         self.findings.zone_line.events.append(event)
 

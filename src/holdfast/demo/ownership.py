@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self, cast
 
@@ -129,8 +130,7 @@ class Sampler(threading.Thread):
         rows = client.table().rows
         self.status = status = cast("Status", client.status())
         line = self.timeline
-        for member in status["members"]:
-            line.names.setdefault(member["uuid"], member["name"])
+        self._see(status["members"], time.monotonic())
         holders = [{member for member in row.replicas if member is not None} for row in rows]
         if self._held:
             line.moves += sum(len(now - before) for now, before in zip(holders, self._held, strict=True))
@@ -145,6 +145,16 @@ class Sampler(threading.Thread):
                 safe=bool(status["safe"]),
             )
         )
+
+    def _see(self, members: Iterable[Mapping[str, str]], now_s: float) -> None:
+        """Learn the names of members. Who is new has joined now: when its process was started says nothing of that."""
+        for member in members:
+            if member["uuid"] in self.timeline.names:
+                continue
+            self.timeline.names[member["uuid"]] = member["name"]
+            if self.timeline.snapshots:
+                for line in filter(None, (self.timeline, self.zone_line)):
+                    line.events.append(Event(now_s, "join", member["name"]))
 
     def _sample_zone(self, client: Client, line: Timeline) -> None:
         """Who leads, as the member that answers knows, and which replicas are there, as the metastore says."""

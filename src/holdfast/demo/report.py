@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from html import escape
 from pathlib import Path
+from typing import Self
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from holdfast.demo.hazelcast_writer import Progress
 from holdfast.demo.ownership import Timeline
 from holdfast.demo.picture import Picture
+from holdfast.runtime.console_files import console_text
+from holdfast.version import __version__
 
+CPUINFO = Path("/proc/cpuinfo")
 VERDICTS = ("lost", "diverged")
 """The figures that decide whether the run was good."""
 
@@ -81,6 +91,37 @@ class Findings:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """When, where and how the run was made."""
+
+    date: str
+    version: str
+    machine: str
+    command: str
+
+    @classmethod
+    def now(cls) -> Self:
+        """Of this process."""
+        cores = os.cpu_count() or 0
+        return cls(
+            datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z"),
+            f"Holdfast {__version__}, Python {platform.python_version()}",
+            f"{cores} cores, {_processor()}, {platform.system()} {platform.release()}",
+            shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        )
+
+
+def _processor() -> str:
+    """What the processor is called, where that is told; else its kind."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
 def show(findings: Findings, console: Console) -> None:
     """The table at the end of the demo."""
     table = Table(title="The run", title_justify="left", show_header=False, min_width=64)
@@ -103,20 +144,29 @@ def write_page(findings: Findings, target: Path) -> None:
     target.write_text(page(findings), encoding="utf-8")
 
 
-def page(findings: Findings) -> str:
-    """The page as HTML."""
+def page(findings: Findings, run: Circumstances | None = None) -> str:
+    """The page as HTML; `run`: of this process, if left out."""
+    run = run or Circumstances.now()
     verdict = "Nothing lost, nothing diverged." if findings.good else "Data was lost or has diverged."
-    drawings = _drawing(
-        "Who owned which partition",
-        Picture(findings.timeline, findings.waits) if findings.timeline.snapshots else None,
-        "Each line of the upper chart is one partition, in the colour of its owner; partitions with the same "
-        "story lie together. Sampled ten times a second from the partition table of a member.",
-    )
+    stories: list[dict[str, object]] = []
+    if findings.timeline.snapshots:
+        stories.append(
+            {
+                **Picture(findings.timeline, findings.waits).story(),
+                "title": "Who owned which partition",
+                "note": "Each line of the upper chart is one partition, in the colour of its owner; partitions with "
+                "the same story lie together. Sampled ten times a second from the partition table of a member.",
+            }
+        )
     if findings.zone_line.snapshots:
-        drawings += _drawing(
-            "Who led which partition of the zone",
-            Picture(findings.zone_line, findings.zone_waits, "partitions with all their replicas"),
-            "The same for the partitions of the zone, in the colour of the leader, as one member knew it.",
+        stories.append(
+            {
+                **Picture(
+                    findings.zone_line, findings.zone_waits, "partitions with all their replicas"
+                ).story(),
+                "title": "Who led which partition of the zone",
+                "note": "The same for the partitions of the zone, in the colour of the leader, as one member knew it.",
+            }
         )
     cards = "".join(
         f'<div class="card {"" if name not in VERDICTS else "fine" if good else "alarm"}">'
@@ -125,29 +175,21 @@ def page(findings: Findings) -> str:
     )
     examples = "".join(f"<li>{escape(example)}</li>" for example in findings.examples)
     return _PAGE.format(
-        style=_STYLE,
+        style=console_text("look.css") + _STYLE,
+        script=console_text("ownership.js").replace("\nexport ", "\n") + _SCRIPT,
+        stories=msgspec.json.encode(stories).decode().replace("<", "\\u003c"),
+        pictures="" if stories else '<div class="sheet"><p>There are no samples.</p></div>',
         title=escape(f"Holdfast: {findings.rows:,} {findings.title}"),
         verdict=verdict,
         mood="good" if findings.good else "bad",
         story=escape(_story(findings)),
         cards=cards,
         examples=f"<ul class='examples'>{examples}</ul>" if examples else "",
-        drawings=drawings,
         phases=_phase_rows(findings.phases),
-    )
-
-
-def _drawing(title: str, picture: Picture | None, note: str) -> str:
-    if picture is None:
-        return f'<h2>{escape(title)}</h2>\n<div class="sheet"><p>There are no samples.</p></div>'
-    names = picture.timeline.names
-    legend = "".join(
-        f'<li><span class="swatch" style="background:{colour}"></span>{escape(names[member])}</li>'
-        for member, colour in picture.colours.items()
-    )
-    return (
-        f'<h2>{escape(title)}</h2>\n<div class="sheet">\n<ul class="legend">{legend}</ul>\n{picture.svg()}\n'
-        f'<p class="note">{escape(note)}</p>\n</div>\n'
+        date=escape(run.date),
+        version=escape(run.version),
+        machine=escape(run.machine),
+        command=escape(run.command),
     )
 
 
@@ -162,11 +204,12 @@ def _story(findings: Findings) -> str:
 
 
 def _phase_rows(phases: Sequence[Phase]) -> str:
+    """A line for each, with a bar as long as it took."""
     longest = max((phase.seconds for phase in phases), default=1.0) or 1.0
     return "".join(
-        f"<tr><td>{escape(phase.title)}</td><td class='number'>{phase.seconds:.1f} s</td>"
-        f"<td><span class='bar' style='width:{phase.seconds / longest * 220:.0f}px'></span></td>"
-        f"<td>{escape(phase.detail)}</td></tr>"
+        f"<span>{escape(phase.title)}</span><span class='number'>{phase.seconds:.1f} s</span>"
+        f"<span class='length'><span class='bar' style='width:{phase.seconds / longest * 100:.0f}%'></span></span>"
+        f"<span class='detail quiet'>{escape(phase.detail)}</span>"
         for phase in phases
     )
 
@@ -176,29 +219,47 @@ def _milliseconds(value: float) -> str:
 
 
 _STYLE = """
-:root { color-scheme: light }
-* { box-sizing: border-box }
-body { font: 15px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; margin: 0 }
-body { color: #1f2933; background: #f7f9fb }
-main { max-width: 1160px; margin: 0 auto; padding: 32px 24px 64px }
-h1 { font-size: 26px; margin: 0 0 4px } h2 { font-size: 18px; margin: 36px 0 10px }
-.verdict { font-size: 18px; font-weight: 600; margin: 0 0 10px } .good { color: #2f7d4f } .bad { color: #c0392b }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 12px; margin: 20px 0 }
-.card { background: #fff; border: 1px solid #e1e7ec; border-radius: 8px; padding: 12px 14px; color: #1f2933 }
-.card b { display: block; font-size: 22px } .card span { color: #52606d; font-size: 13px }
-.card.fine b { color: #2f7d4f }
-.card.alarm { border-color: #c0392b; background: #fdf1ef } .card.alarm b { color: #c0392b }
-.sheet { background: #fff; border: 1px solid #e1e7ec; border-radius: 8px; padding: 14px 16px }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 6px 18px; padding: 0; margin: 0 0 8px }
-.swatch { display: inline-block; width: 14px; height: 14px; border-radius: 3px }
-.swatch { margin-right: 6px; vertical-align: -2px }
-svg { width: 100%; height: auto; display: block; font: 12.5px system-ui, "Segoe UI", Helvetica, Arial, sans-serif }
-table { border-collapse: collapse; width: 100% }
-td { padding: 5px 10px; border-top: 1px solid #eef2f5; vertical-align: middle }
-tr:first-child td { border-top: 0 } td:last-child { color: #52606d }
-td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
-.bar { display: inline-block; height: 10px; background: #9db8d3; border-radius: 3px }
-.examples { color: #c0392b } p.note { color: #52606d; margin: 8px 0 0; font-size: 13.5px }
+main { position: relative }
+#theme { position: absolute; right: 20px; top: 20px; font: inherit; font-size: 14px; color: var(--quiet) }
+#theme { background: none; border: 1px solid var(--line); border-radius: 6px; padding: 4px 10px; cursor: pointer }
+h1 { padding-right: 90px }
+.cards { grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)) }
+h3 { font-size: 14px; font-weight: 400; margin: 14px 0 0 }
+.phases { display: grid; grid-template-columns: max-content max-content minmax(40px, 220px) 1fr; gap: 6px 16px }
+.phases { font-size: 14px; align-items: center }
+.phases .number { color: var(--ink) }
+@media (max-width: 640px) {
+  .cards { grid-template-columns: repeat(2, 1fr) }
+  .phases { grid-template-columns: 1fr max-content }
+  .phases .length { display: none }
+  .phases .detail { grid-column: 1 / -1; margin: -6px 0 6px }
+  #theme { right: 12px; top: 10px }
+}
+"""
+
+_SCRIPT = """
+const make = (name, parent, words = "", className = "") => {
+  const element = document.createElement(name);
+  element.textContent = words;
+  element.className = className;
+  parent.append(element);
+  return element;
+};
+themeSwitch(document.getElementById("theme"));
+for (const story of JSON.parse(document.getElementById("stories").textContent)) {
+  const place = document.getElementById("pictures");
+  make("h2", place, story.title);
+  const sheet = make("div", place, "", "sheet");
+  legend(make("ul", sheet, "", "legend"), story.members);
+  new OwnershipOverTime(make("div", sheet), { height: 488 }).show(story);
+  const strip = (title, options) => {
+    make("h3", sheet, title);
+    new Strip(make("div", sheet), { label: title, begin: story.begin, end: story.end, marks: story.marks, ...options });
+  };
+  strip(story.copies_title, { points: story.copies, kind: "area", words: (count) => `${count} copies` });
+  strip(story.waits_title, { points: story.waits, kind: "bars", words: (ms) => `${ms} ms` });
+  make("p", sheet, story.note, "note");
+}
 """
 
 _PAGE = """<!doctype html>
@@ -206,18 +267,31 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <title>{title}</title>
 <style>{style}</style>
 </head>
 <body><main>
+<button id="theme" type="button"></button>
 <h1>{title}</h1>
 <p class="verdict {mood}">{verdict}</p>
 <p>{story}</p>
 <div class="cards">{cards}</div>
 {examples}
-{drawings}
+<noscript><p class="note">The pictures need JavaScript.</p></noscript>
+<div id="pictures">{pictures}</div>
 <h2>Phases</h2>
-<div class="sheet"><table>{phases}</table></div>
+<div class="sheet phases">{phases}</div>
+<h2>The run</h2>
+<div class="sheet"><dl class="facts">
+<dt>When</dt><dd>{date}</dd>
+<dt>Version</dt><dd>{version}</dd>
+<dt>Machine</dt><dd>{machine}</dd>
+<dt>Command</dt><dd><code>{command}</code></dd>
+</dl></div>
+<script type="application/json" id="stories">{stories}</script>
+<script type="module">{script}</script>
 </main></body>
 </html>
 """

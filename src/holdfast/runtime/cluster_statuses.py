@@ -48,7 +48,7 @@ class ClusterStatuses:
         self._threads = threads
         self._own = own
         self._failed = failed
-        self._tls = _tls_of(settings)
+        self._tls = tls_to_members(settings)
         self._kept: dict[Key, tuple[float, bytes]] = {}
         self._waiting: dict[Key, list[Told]] = {}
 
@@ -117,7 +117,7 @@ class ClusterStatuses:
         return msgspec.json.encode({**whole, "safe": not why, "why_unsafe": why, "members": members})
 
 
-def _tls_of(settings: Settings) -> ClientTls | None:
+def tls_to_members(settings: Settings) -> ClientTls | None:
     """How this member speaks TLS as a client of the others: it trusts whom it trusts as members."""
     tls = settings.tls
     if not tls.enabled:

@@ -17,9 +17,11 @@ from holdfast.config import is_loopback
 from holdfast.core.model.ids import Address
 from holdfast.errors import ConfigError
 from holdfast.runtime.clients import keep_alive
-from holdfast.runtime.http_member import HttpHost, HttpOfMember
+from holdfast.runtime.console_member import ConsoleHost, ConsoleOfMember
+from holdfast.runtime.http_member import HttpOfMember
 from holdfast.runtime.taken_ports import listen, loop_server, secured
 from holdfast.runtime.tls import MemberTls
+from holdfast.server.http.console_routes import ConsoleRoutes
 from holdfast.server.http.member_routes import MemberRoutes
 from holdfast.server.http.routes import Routes
 from holdfast.server.logins import net_of
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
 
 UNREAD_BYTES = 256 * 1024
 """When so much of what was answered has not left, a connection is not served until all of it has."""
-SESSION = "holdfast.server.http.http_session"
+LOADED = (
+    "holdfast.server.http.http_session",
+    "holdfast.runtime.console_errands",
+    "holdfast.runtime.console_files",
+)
 """What is loaded when somebody comes for the first time."""
 REST_S = 30.0
 """How long a connection that is closed may take to read what was answered before."""
@@ -44,13 +50,14 @@ log = logging.getLogger("holdfast")
 class HttpDoor:
     """Of one member, if it has one."""
 
-    def __init__(self, host: HttpHost) -> None:
+    def __init__(self, host: ConsoleHost) -> None:
         self._host = host
         self._settings = host.settings.http
         self._server: asyncio.Server | None = None
         self._tls = False
         self._loop: asyncio.AbstractEventLoop
         self._member: HttpOfMember
+        self._console: ConsoleOfMember | None = None
         self._routes: Routes
         self._wires: Quota[HttpWire] = Quota(self._settings.connections)
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +73,10 @@ class HttpDoor:
             return
         self._loop = asyncio.get_running_loop()
         self._member = HttpOfMember(self._host)
-        self._routes = Routes(MemberRoutes(self._member).all())
+        self._console = ConsoleOfMember(self._host, self._member.shown_to_others)
+        self._routes = Routes(
+            [*MemberRoutes(self._member).all(), *ConsoleRoutes(self._member, self._console).all()]
+        )
         make: Callable[[], asyncio.BaseProtocol] = lambda: HttpWire(self)  # noqa: E731
         if tls is not None:
             limits = self._host.settings.limits
@@ -93,6 +103,11 @@ class HttpDoor:
         self.address = Address(chosen.host if not public or is_loopback(chosen.host) else public, port)
         log.info("HTTP at %s://%s", "https" if self._tls else "http", self.address)
 
+    def begin(self) -> None:
+        """The member lives: write down what happens, for those who will look."""
+        if self._console is not None and self.address is not None:
+            self._console.begin()
+
     def close_port(self) -> None:
         """Let nobody in any more."""
         if self._server is not None:
@@ -104,6 +119,8 @@ class HttpDoor:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._console is not None:
+            self._console.close()
         for wire in list(self._wires):
             wire.close("the member is shutting down")
         if self._server is not None:
@@ -130,7 +147,7 @@ class HttpDoor:
             self._timer = self._loop.call_later(LOOK_S, self._look)
         if self._loading is None:
             # It takes some ms, in which the member goes on.
-            self._loading = self._loop.run_in_executor(self._member.threads, import_module, SESSION)
+            self._loading = self._loop.run_in_executor(self._member.threads, _load)
         if not self._loading.done():
             wire.wait(self._loading)
 
@@ -171,6 +188,11 @@ class HttpDoor:
             wire.look()
         if len(self._wires):
             self._timer = self._loop.call_later(LOOK_S, self._look)
+
+
+def _load() -> None:
+    for name in LOADED:
+        import_module(name)
 
 
 async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:

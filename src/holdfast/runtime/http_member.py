@@ -126,7 +126,7 @@ class HttpOfMember:
             return Login(token=login.password.encode(), address=login.address)
         return login
 
-    def _shown(self, login: Login | None) -> Login | None:
+    def shown_to_others(self, login: Login | None) -> Login | None:
         """What the doors for clients want of it: they know nothing of `http.token`."""
         if login is None or not self._host.settings.clients_authenticate:
             return None
@@ -205,7 +205,7 @@ class HttpOfMember:
                 lambda error: self._host.faulty("the status of all members", error),
             )
         self._host.driver.enter()
-        self._cluster.ask(self._shown(login), done)
+        self._cluster.ask(self.shown_to_others(login), done)
 
     def soon(self, deed: Callable[[], None]) -> None:
         self._loop.call_soon(deed)

@@ -222,6 +222,7 @@ class Node(MemberGrid):
         )
         self._measure_again()
         self._watch.begin(self.loop, self.member.picture, self._disk)
+        self._http.begin()
 
     async def _open_member_door(self) -> tuple[asyncio.Server, int]:
         """Take the port for members, and tell which it is. Raises ConfigError."""

@@ -382,6 +382,15 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /status": ("cluster", "status"),
     "GET /cluster": ("cluster", "status"),
     "POST /orders": ("question",),
+    "GET /console": ("open",),
+    "GET /console/*": ("open",),
+    "GET /console/api/me": ("known",),
+    "GET /console/api/history": ("cluster", "status"),
+    "GET /console/api/cluster": ("cluster", "status"),
+    "GET /console/api/events": ("cluster", "watch"),
+    "POST /console/api/orders": ("question",),
+    "POST /console/api/verify": ("question",),
+    "POST /console/api/entry": ("question",),
 }
 """Routes, and what has to be permitted. `open`: nothing, and nobody has to say who he is. `known`: nothing, for whoever
 is logged in. `question`: what the same needs as a question of the own protocol (`why_not_question`); whoever serves the

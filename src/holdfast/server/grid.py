@@ -25,6 +25,8 @@ from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.engine.entry_lane import EntryLane
+from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.logins import Login, LoginDone
 from holdfast.wire import own
@@ -267,8 +269,16 @@ class Grid(Protocol):
         client's.
         """
 
-    def status(self) -> dict[str, object]:
-        """What this member knows of itself and the cluster, as plain data (see observe.status)."""
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
+        """What this member knows of itself and the cluster, as plain data (see observe.status). `entries`: if
+        they are counted already.
+        """
+
+    def count_maps(self, done: Callable[[MemberCount], None]) -> None:
+        """Count the entries of all maps here, in turns of the loop; `done` is called once."""
+
+    def running_migrations(self) -> list[dict[str, object]]:
+        """Migrations that are under way, as far as this member knows; the master knows all."""
 
 
 __all__ = ["ClusterCard", "EntryLane", "Grid", "MapReplica", "MemberCard"]

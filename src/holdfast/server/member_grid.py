@@ -23,6 +23,7 @@ from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
+from holdfast.observe.map_figures import MemberCount, counting_maps
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
@@ -278,6 +279,23 @@ class MemberGrid:
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         self.driver.zone_batch(batch, self.times.timed_batch(done))
+
+    def count_maps(self, done: Callable[[MemberCount], None]) -> None:
+        work = counting_maps(self.member)
+        loop = self.clients_loop
+
+        def step() -> None:
+            try:
+                next(work)
+            except StopIteration as over:
+                done(over.value)
+            else:
+                loop.call_soon(step)
+
+        step()
+
+    def running_migrations(self) -> list[dict[str, object]]:
+        return self.member.picture.running_migrations()
 
     def map_names(self) -> list[str]:
         names = {

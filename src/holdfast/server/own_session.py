@@ -40,6 +40,8 @@ from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, map_replica
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
+from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
 from holdfast.server import agreed_questions as agreed
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
@@ -293,10 +295,7 @@ class OwnSession:
             return
         match question:
             case own.AskStatus():
-                names = self._grid.map_names()
-                zoned = {name: zone for name in names if (zone := self._grid.zone_of(name))}
-                status = {**self._grid.status(), "maps": names, "zone_maps": zoned}
-                self._say(own.StatusIs(question.id, status))
+                self._status(question)
             case own.AskTable():
                 self._table(question)
             case own.Execute():
@@ -553,6 +552,30 @@ class OwnSession:
         changes.ask(self._grid, question, self._telling("AskChanges", say, question.id))
 
     # -- what an operator wants, and hears
+
+    def _status(self, question: own.AskStatus) -> None:
+        if not question.counted:
+            names = self._grid.map_names()
+            zoned = {name: zone for name in names if (zone := self._grid.zone_of(name))}
+            status = {**self._grid.status(), "maps": names, "zone_maps": zoned}
+            self._say(own.StatusIs(question.id, status))
+            return
+        if not self._may_wait(question.id):
+            return
+
+        def done(count: MemberCount) -> None:
+            self._answered()
+            told = {
+                "counted": {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()},
+                "running": self._grid.running_migrations(),
+            }
+            self._say(
+                own.StatusIs(
+                    question.id, {**self._grid.status(EntriesHeld(count.primary, count.all)), **told}
+                )
+            )
+
+        self._grid.count_maps(self._telling("AskStatus", done, question.id))
 
     def _order(self, order: own.Order) -> None:
         if detail := why_no_order(order):

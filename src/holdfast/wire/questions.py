@@ -45,6 +45,10 @@ class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """What does this member know of itself and the cluster?"""
 
     id: int
+    counted: bool = False
+    """Whether the answer also says of each map how large it is (`counted`, as `observe.map_figures`), and which
+    migrations are under way (`running`).
+    """
 
 
 class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -54,7 +54,9 @@ class MemberRoutes:
     def index(self, request: HttpRequest, responder: Responder) -> None:
         """What there is."""
         responder.answer(
-            text_answer(200, "A member of Holdfast: /health/live /health/ready /metrics /status /cluster")
+            text_answer(
+                200, "A member of Holdfast: /console /health/live /health/ready /metrics /status /cluster"
+            )
         )
 
     def live(self, request: HttpRequest, responder: Responder) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Request
+from holdfast.observe.status import EntriesHeld
 from holdfast.server.door import ClientConnection, Door
 from holdfast.server.member_grid import MemberGrid
 from holdfast.sim.clients.streams import Stream
@@ -120,7 +121,7 @@ class ProcessGrid(MemberGrid):
     def knocked(self, kind: str, line: str, *said: object) -> None:
         self._ears.tell(kind, line, *said)
 
-    def status(self) -> dict[str, object]:
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         return {}
 
 

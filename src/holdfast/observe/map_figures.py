@@ -1,0 +1,72 @@
+"""How large each map is on one member, and how often it has changed: counted in slices, for there may be many.
+
+- observe/F-1: Between two slices at most `COPIES` maps in partitions are looked at, which takes a ms or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from holdfast.core.member import Member
+
+COPIES: Final = 500
+"""Maps in partitions that are looked at in one slice."""
+SAMPLES, SAMPLED_COPIES = 4, 6
+"""Entries of so many copies of a map, and of each so many, tell how large those of the map are."""
+
+
+class MapFigure(msgspec.Struct, array_like=True):
+    """Of one map, in the partitions that this member serves."""
+
+    entries: int = 0
+    bytes: int = 0
+    """Of keys and values, estimated from a sample."""
+    updates: int = 0
+    """How many there were, ever: what has changed between two looks is the rate."""
+
+
+class MemberCount(msgspec.Struct):
+    """All of one member."""
+
+    maps: dict[str, MapFigure] = {}
+    primary: int = 0
+    """Entries in partitions that are served here."""
+    all: int = 0
+    """Entries in all copies that are here."""
+
+
+def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
+    """Count everything; yields between slices (observe/F-1)."""
+    count = MemberCount()
+    sampled: dict[str, list[int]] = {}
+    """Of each map: copies that were looked into, entries there, and their bytes."""
+    led = {copy.partition for copy in member.picture.leading if copy is not None}
+    looked = 0
+    for partition, copy in list(member.picture.held.items()):
+        for name, held in list(copy.maps.items()):
+            looked += 1
+            if not looked % COPIES:
+                yield
+            kept = held.state.entries
+            size = len(kept)
+            count.all += size
+            if partition not in led:
+                continue
+            figure = count.maps.setdefault(name, MapFigure())
+            figure.entries += size
+            figure.updates += held.counter
+            count.primary += size
+            known = sampled.setdefault(name, [0, 0, 0])
+            if size and known[0] < SAMPLED_COPIES:
+                known[0] += 1
+                for key, value in islice(kept.items(), SAMPLES):
+                    known[1] += 1
+                    known[2] += len(key) + len(value)
+    for name, (_, entries, size) in sampled.items():
+        if entries:
+            count.maps[name].bytes = round(count.maps[name].entries * size / entries)
+    return count

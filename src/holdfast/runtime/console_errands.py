@@ -1,0 +1,173 @@
+"""What the console has the other members asked and told, in the name of who looks at it: in threads.
+
+It is loaded when somebody has come to the door for the first time: most members are never asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.operator import order as give_order
+from holdfast.client.verification import Report, verify
+from holdfast.core.model.ids import Address
+from holdfast.errors import HoldfastError, Standing
+from holdfast.runtime.cluster_statuses import tls_to_members
+from holdfast.runtime.cluster_survey import ClusterSurvey, Said
+from holdfast.runtime.http_member import HttpHost
+from holdfast.server.http.http_messages import BadRequest, HttpRequest, login_of
+from holdfast.server.logins import Login
+from holdfast.wire import own
+
+ORDERS_AT_A_TIME: Final = 8
+"""Orders to other members that are waited for at a time."""
+VERIFY_S: Final = 60.0
+FINDINGS: Final = 100
+"""Copies that differ that are told."""
+
+
+class ConsoleErrands:
+    """Of one member."""
+
+    def __init__(
+        self,
+        host: HttpHost,
+        wall_ms: Callable[[], int],
+        shown: Callable[[Login | None], Login | None],
+        own_words: Callable[[Callable[[Said], None]], None],
+    ) -> None:
+        """`shown`: what the other members are shown of the credentials of who asks. `own_words`: tells what this member
+        says of itself, perhaps later.
+        """
+        self._host = host
+        self._shown = shown
+        self._loop = asyncio.get_running_loop()
+        self._survey = ClusterSurvey(
+            self._loop,
+            host.member_uuid,
+            own_words,
+            lambda: list(host.member.picture.members()),
+            wall_ms,
+            lambda error: host.faulty("the console", error),
+        )
+        self._threads = ThreadPoolExecutor(ORDERS_AT_A_TIME, "console")
+        self._under_way = 0
+        self._verifying = False
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._survey.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
+        """What each member says of itself."""
+        self._host.driver.enter()
+        self._survey.ask(self._credentials(request), done)
+
+    def order_of(
+        self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
+    ) -> None:
+        """Give an order to another member."""
+        found = [info for info in self._host.member.picture.members() if info.uuid == uuid]
+        if not found:
+            raise BadRequest("there is no such member here any more")
+        if self._under_way >= ORDERS_AT_A_TIME:
+            raise BadRequest(f"{ORDERS_AT_A_TIME} orders are waited for: try again when one has ended")
+        address = Address(found[0].client_host, found[0].client_port)
+        credentials = self._credentials(request)
+
+        def give() -> tuple[own.Fate, str]:
+            try:
+                why = give_order(
+                    address,
+                    credentials,
+                    order.want,
+                    state=order.state,
+                    partitions=order.partitions,
+                    maps=order.maps,
+                    members=order.members,
+                    timeout_s=order.timeout_ms / 1000,
+                )
+            except Standing as standing:
+                return own.Fate.STANDS, str(standing)
+            except (HoldfastError, OSError) as failed:
+                return own.Fate.REFUSED, str(failed)
+            return own.Fate.DONE, why
+
+        self._under_way += 1
+
+        def over(work: asyncio.Future[tuple[own.Fate, str]]) -> None:
+            self._under_way -= 1
+            done(*_result(work, (own.Fate.REFUSED, "this member is shutting down")))
+
+        self._loop.run_in_executor(self._threads, give).add_done_callback(over)
+
+    def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
+        """Compare all copies."""
+        if self._verifying:
+            raise BadRequest("copies are being compared: try again when that is over")
+        self._verifying = True
+        credentials = self._credentials(request)
+        members = list(self._host.member.picture.members())
+        members.sort(key=lambda info: info.uuid != self._host.member_uuid)
+        addresses = [str(Address(info.client_host, info.client_port)) for info in members]
+        names: dict[str, str] = {info.uuid: info.name for info in members}
+
+        def compare() -> dict[str, object]:
+            try:
+                with Client(
+                    addresses,
+                    username=credentials.username,
+                    password=credentials.password,
+                    token=credentials.token,
+                    tls=credentials.tls,
+                    timeout_s=VERIFY_S,
+                ) as client:
+                    return verdict(verify(client), names)
+            except (HoldfastError, OSError) as error:
+                return {"error": str(error)}
+
+        def over(work: asyncio.Future[dict[str, object]]) -> None:
+            self._verifying = False
+            done(_result(work, {"error": "this member is shutting down"}))
+
+        self._loop.run_in_executor(self._threads, compare).add_done_callback(over)
+
+    def _credentials(self, request: HttpRequest) -> Credentials:
+        """Of who asks, for the doors of other members."""
+        tls = tls_to_members(self._host.settings)
+        login = self._shown(login_of(request.headers.get("authorization", ""), request.peer))
+        if login is None:
+            return Credentials(operates=True, tls=tls)
+        return Credentials(None, login.username, login.password, login.token, True, tls)
+
+
+def _result(work: asyncio.Future[Any], instead: Any) -> Any:
+    """What came of it; or this, when nothing can come any more."""
+    return instead if work.cancelled() else work.result()
+
+
+def verdict(report: Report, names: Mapping[str, str]) -> dict[str, object]:
+    """What a comparison has found, as plain data."""
+    conflicts, undecided, zones = report.conflicts, report.undecided, report.zones
+    lines = [
+        f"partition {one.partition}, map {one.map or '-'}, {names.get(one.member, one.member)}: {one.verdict}"
+        for one in [*conflicts, *undecided][:FINDINGS]
+    ]
+    lines += [
+        f"partition {row.partition}: the table of {names.get(row.member, row.member)} is another one"
+        for row in report.rows[:FINDINGS]
+    ]
+    return {
+        "compared": report.compared + zones.compared,
+        "partitions": report.partitions,
+        "conflicts": len(conflicts) + len(zones.conflicts) + len(report.rows),
+        "undecided": len(undecided) + len(zones.undecided),
+        "silent": list(report.silent),
+        "seconds": report.seconds,
+        "lines": lines,
+    }

@@ -1,0 +1,348 @@
+"""The routes of the console: its page, what it shows, and the orders that it gives.
+
+The page and its files are served to everybody: nothing in them is secret. What it shows it asks for with the rights of
+who looks at it, and so it is with what it orders.
+
+- server/C-1: What a page orders goes through `access`, like the same order from anywhere else; what a page does not
+  show is refused as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.observe.happenings import Happenings
+from holdfast.server import access
+from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
+from holdfast.server.http.browser_rules import PAGE_POLICY
+from holdfast.server.http.http_messages import (
+    COMMENT,
+    JSON,
+    BadRequest,
+    HttpAnswer,
+    HttpRequest,
+    Responder,
+    Stream,
+    event,
+    json_answer,
+    text_answer,
+)
+from holdfast.server.http.member_routes import STATUS_OF, read_order
+from holdfast.server.http.routes import HttpMember, Route
+from holdfast.server.reserved import why_no_request
+from holdfast.wire import own
+from holdfast.wire.values import Serialized, from_stored, to_stored
+
+AT_A_TIME: Final = 400
+"""Happenings in one event of the stream."""
+VALUE_SHOWN: Final = 20_000
+"""Characters of a value that are shown."""
+ORDERS: Final[Mapping[str, own.Order]] = {
+    "drain": own.Order(1, own.Want.LEAVE, 0),
+    "state": own.Order(1, own.Want.STATE, 0),
+    "repair": own.Order(1, own.Want.REFILL, 0),
+}
+"""What the page has buttons for; who may not do it sees none."""
+
+
+class ConsoleFile(msgspec.Struct, frozen=True):
+    """One file of the page."""
+
+    body: bytes
+    kind: str
+    """Its content type."""
+    tag: str
+    """Its entity tag: another one for other bytes."""
+
+
+class ConsoleMember(Protocol):
+    """What the console asks of the member, besides what all sessions do."""
+
+    @property
+    def files(self) -> Mapping[str, ConsoleFile]:
+        """Those of the page, by name."""
+
+    @property
+    def happenings(self) -> Happenings:
+        """What has happened."""
+
+    def history(self, since: int, done: Callable[[bytes], None]) -> None:
+        """How the table has changed after that change, as JSON (`observe.table_history`)."""
+
+    def watch(self, heard: Callable[[str], None]) -> Callable[[], None]:
+        """`heard` is told `table`, `happened` or `beat` whenever there is something new of that kind; answers the
+        function that ends it.
+        """
+
+    def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
+        """What each member says of itself, asked in the name of who asks here; as JSON, perhaps a moment old."""
+
+    def order_of(
+        self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
+    ) -> None:
+        """Give an order to that other member, in the name of who asks here. Raises BadRequest when there is none."""
+
+    def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
+        """Compare all copies, in the name of who asks here. Raises BadRequest when that is being done."""
+
+
+class _EntryAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """Which entry is looked for."""
+
+    map: str
+    key: str
+    kind: str = "string"
+    """How the key is meant: one of `KEYS`."""
+
+
+def _hexadecimal(text: str) -> Serialized:
+    data = bytes.fromhex(text)
+    if len(data) < 4:
+        raise ValueError("a stored key has 4 bytes at least")
+    return Serialized(data)
+
+
+KEYS: Final[Mapping[str, Callable[[str], bytes]]] = {
+    "string": to_stored,
+    "integer": lambda text: to_stored(int(text)),
+    "long": lambda text: _long(int(text)),
+    "json": lambda text: to_stored(msgspec.json.decode(text)),
+    "stored": lambda text: to_stored(_hexadecimal(text)),
+}
+"""How what was typed becomes a stored key."""
+
+
+def _long(number: int) -> bytes:
+    """In 64 bits, however small: as Java's Long, and as most clients write keys that are numbers."""
+    return (-8).to_bytes(4, "big", signed=True) + number.to_bytes(8, "big", signed=True)
+
+
+class ConsoleRoutes:
+    """Of one member."""
+
+    def __init__(self, member: HttpMember, console: ConsoleMember) -> None:
+        self._member = member
+        self._console = console
+
+    def all(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/console", self.page),
+            Route("GET", "/console/*", self.file),
+            Route("GET", "/console/api/me", self.me),
+            Route("GET", "/console/api/history", self.history),
+            Route("GET", "/console/api/cluster", self.cluster),
+            Route("GET", "/console/api/events", self.events),
+            Route("POST", "/console/api/orders", self.order),
+            Route("POST", "/console/api/verify", self.verify),
+            Route("POST", "/console/api/entry", self.entry),
+        ]
+
+    # -- the page
+
+    def page(self, request: HttpRequest, responder: Responder) -> None:
+        """The page itself."""
+        self._serve("console.html", request, responder)
+
+    def file(self, request: HttpRequest, responder: Responder) -> None:
+        """What it consists of besides."""
+        self._serve(request.path.removeprefix("/console/"), request, responder)
+
+    def _serve(self, name: str, request: HttpRequest, responder: Responder) -> None:
+        found = self._console.files.get(name)
+        if found is None:
+            responder.answer(text_answer(404, "there is nothing of this name"))
+            return
+        # It is asked each time whether it is still so: then a page never has files of two releases.
+        headers = {
+            "cache-control": "no-cache",
+            "content-security-policy": PAGE_POLICY,
+            "etag": found.tag,
+        }
+        same = found.tag in request.headers.get("if-none-match", "")
+        responder.answer(HttpAnswer(304 if same else 200, b"" if same else found.body, found.kind, headers))
+
+    # -- what it shows
+
+    def me(self, request: HttpRequest, responder: Responder) -> None:
+        """Who looks at it, what he may do, and at whom."""
+        grid = self._member.grid
+        rights = request.rights
+        may = {name: not access.why_not_question(rights, order, ()) for name, order in ORDERS.items()}
+        may["verify"] = not access.why_not_question(rights, _VERIFY, ())
+        may["look"] = not access.why_not_route(rights, "GET /console/api/cluster")
+        may["watch"] = not access.why_not_route(rights, "GET /console/api/events")
+        told = {
+            "user": rights.user,
+            "asks": self._member.asks_credentials,
+            "may": may,
+            "uuid": grid.member_uuid,
+            "cluster": grid.cluster_name,
+            "partitions": grid.partition_count,
+        }
+        responder.answer(json_answer(told))
+
+    def history(self, request: HttpRequest, responder: Responder) -> None:
+        """How the table has changed."""
+        try:
+            since = int(request.query.get("since", "-1"))
+        except ValueError:
+            raise BadRequest("since is the number of a change") from None
+        self._console.history(since, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
+
+    def cluster(self, request: HttpRequest, responder: Responder) -> None:
+        """What each member says of itself."""
+        self._console.survey(request, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
+
+    def events(self, request: HttpRequest, responder: Responder) -> None:
+        """What happens, as it happens."""
+        try:
+            since = int(request.headers.get("last-event-id", request.query.get("since", "0")))
+        except ValueError:
+            raise BadRequest("since is the number of an event") from None
+        _Listener(self._console, responder.stream(), since)
+
+    # -- what it orders
+
+    def order(self, request: HttpRequest, responder: Responder) -> None:
+        """An order of an operator to a member of the cluster, `{"want": "leave", "to": UUID}`."""
+        content = request.json()
+        if not isinstance(content, dict):
+            raise BadRequest("this is no order")
+        to = content.pop("to", "")
+        order = read_order(content, self._member.grid.partition_count)
+        what = " ".join(filter(None, (order_of(order, ()), f"to={to}" if to else "")))
+        if not self._permits(request, order, what, responder):
+            return
+
+        def done(fate: own.Fate, why: str) -> None:
+            responder.answer(json_answer({"fate": fate.name.lower(), "why": why}, STATUS_OF[fate]))
+
+        if to in ("", self._member.grid.member_uuid):
+            self._member.grid.order(order, done)
+        else:
+            self._console.order_of(request, str(to), order, done)
+
+    def verify(self, request: HttpRequest, responder: Responder) -> None:
+        """Compare all copies of everything."""
+        if self._permits(request, _VERIFY, "VERIFY", responder):
+            self._console.verify(request, lambda told: responder.answer(json_answer(told)))
+
+    def _permits(self, request: HttpRequest, question: own.Question, what: str, responder: Responder) -> bool:
+        """Whether who asks may do it (server/C-1); if not, that is answered. Either is told to the audit log."""
+        grid, rights = self._member.grid, request.rights
+        if why := access.why_not_question(rights, question, ()):
+            grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, what, why))
+            responder.answer(text_answer(403, why))
+            return False
+        grid.audit(AuditEvent(AuditKind.ORDER, rights.user, request.peer, what))
+        return True
+
+    # -- entries
+
+    def entry(self, request: HttpRequest, responder: Responder) -> None:
+        """One entry of a map, `{"map": NAME, "key": TEXT, "kind": "string"}`."""
+        grid, rights = self._member.grid, request.rights
+        try:
+            asked = msgspec.convert(request.json(), _EntryAsked)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"this is no question for an entry: {error}") from None
+        if asked.kind not in KEYS:
+            raise BadRequest(f"a key is one of {', '.join(KEYS)}")
+        try:
+            key = KEYS[asked.kind](asked.key)
+        except (ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError) as error:
+            raise BadRequest(f"the key is no {asked.kind}: {error}") from None
+        partition = partition_of(key, 0, grid.partition_count)
+        wanted = Request(Op.GET, asked.map, [partition], key)
+        question = own.Execute(1, wanted)
+        if why := access.why_not_question(rights, question, ()):
+            grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, "GET", why))
+            responder.answer(text_answer(403, why))
+            return
+        if grid.zone_of(asked.map):
+            raise BadRequest("the map lives in a zone: it is read by clients alone")
+        if why := why_no_request(wanted):
+            raise BadRequest(why)
+        replicas = [uuid or "" for uuid in grid.row(partition).replicas]
+        grid.execute(
+            wanted,
+            lambda outcome: responder.answer(_entry_answer(outcome, partition, replicas)),
+        )
+
+
+_VERIFY: Final = own.AskDigests(1, [], None)
+
+
+def _entry_answer(outcome: Outcome, partition: int, replicas: list[str]) -> HttpAnswer:
+    told: dict[str, Any] = {"partition": partition, "replicas": replicas}
+    if outcome.status is not Status.OK:
+        why = f"{outcome.status.name.lower().replace('_', ' ')}: {outcome.detail}"
+        return json_answer({**told, "why": why}, 409)
+    if not isinstance(outcome.value, bytes):
+        return json_answer({**told, "found": False})
+    return json_answer({**told, "found": True, **shown(outcome.value)})
+
+
+def shown(stored: bytes) -> dict[str, object]:
+    """A stored value, for people: its type, its bytes, and as much text as can be shown."""
+    try:
+        value = from_stored(stored)
+    except (ValueError, IndexError, msgspec.DecodeError):
+        value = Serialized(stored)
+    kind, text = type(value).__name__, ""
+    match value:
+        case None:
+            kind, text = "null", "null"
+        case Serialized():
+            kind, text = f"of type {value.type_id}, which only its writer knows", stored.hex(" ")
+        case bytes():
+            text = value.hex(" ")
+        case str():
+            kind, text = "text", value
+        case dict() | list():
+            kind, text = "JSON", msgspec.json.format(msgspec.json.encode(value)).decode()
+        case _:
+            text = str(value)
+    return {"kind": kind, "bytes": len(stored), "text": text[:VALUE_SHOWN], "cut": len(text) > VALUE_SHOWN}
+
+
+class _Listener:
+    """One page that hears what happens. What it has not read yet is kept once for all, and bounded (observe/E-1)."""
+
+    def __init__(self, console: ConsoleMember, stream: Stream, since: int) -> None:
+        self._console = console
+        self._stream = stream
+        happenings = console.happenings
+        self._sent = since if 0 <= since <= happenings.number else 0
+        stream.on_room(self._catch_up)
+        stream.on_closed(console.watch(self._heard))
+        self._catch_up()
+
+    def _heard(self, what: str) -> None:
+        match what:
+            case "happened":
+                self._tell_happenings()
+            case "table":
+                self._stream.send(event("table", {}))
+            case _:
+                self._stream.send(COMMENT)
+
+    def _catch_up(self) -> None:
+        self._stream.send(event("table", {}))
+        self._tell_happenings()
+
+    def _tell_happenings(self) -> None:
+        happenings = self._console.happenings
+        while self._sent < happenings.number:
+            some, missed = happenings.since(self._sent, AT_A_TIME)
+            last = some[-1].number
+            told = event("happened", {"missed": missed, "lines": some})
+            if not self._stream.send(b"id: " + str(last).encode() + b"\n" + told):
+                return
+            self._sent = last

@@ -1,0 +1,48 @@
+"""How large maps are: counted in slices, on the primaries alone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.runtime.test_member import cluster, run
+
+from holdfast.observe import map_figures
+from holdfast.observe.map_figures import MapFigure, MemberCount, counting_maps
+from holdfast.runtime.embedded import Member
+
+
+def counted(member: Member) -> tuple[MemberCount, int]:
+    """What there is, and in how many slices it was counted."""
+    work, slices = counting_maps(member._node.member), 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as over:
+            return over.value, slices
+        slices += 1
+
+
+@pytest.mark.rule("observe/F-1")
+def test_all_members_together_have_all_entries_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_figures, "COPIES", 5)
+
+    async def story() -> None:
+        async with cluster(2) as members:
+            await members[0].map("m").put_all(dict.fromkeys(range(300), "value"))
+            await members[0].map("n").set("k", "v" * 100)
+            await members[0].map("n").set("k", "v" * 200)
+            found = [counted(member) for member in members]
+            maps: dict[str, list[MapFigure]] = {}
+            for count, slices in found:
+                assert slices > 5
+                for name, figure in count.maps.items():
+                    maps.setdefault(name, []).append(figure)
+            assert sum(figure.entries for figure in maps["m"]) == 300
+            assert sum(figure.updates for figure in maps["m"]) == 300
+            # A key of 8 bytes, and a value with type, length and 5 letters.
+            assert sum(figure.bytes for figure in maps["m"]) == 300 * (8 + 8 + 5)
+            assert sum(figure.entries for figure in maps["n"]) == 1
+            assert sum(figure.updates for figure in maps["n"]) == 2
+            assert sum(count.primary for count, _ in found) == 301
+            assert all(count.all == 301 for count, _ in found), "one backup: each holds everything"
+
+    run(story())

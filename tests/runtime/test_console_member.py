@@ -1,0 +1,73 @@
+"""The console of real members without a browser: what it writes down, and what the others are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from typing import Any
+
+from tests.runtime.test_http_door import OPEN, asked, door_of
+from tests.runtime.test_member import cluster, member, run
+
+
+def test_what_happens_is_written_down_and_every_member_is_asked() -> None:
+    async def story() -> None:
+        async with cluster(2, **OPEN) as (first, _):
+            await first.map("m").put_all(dict.fromkeys(range(200), "value"))
+            door, node = door_of(first), first._node
+            before = json.loads((await asked(door, "/console/api/history"))[1])
+            assert len(before["base"]) == 31
+            running: dict[int, dict[str, object]] = {}
+            async with member(first.member_address, **OPEN) as third:
+                safe = asyncio.ensure_future(asyncio.gather(first.wait_safe(), third.wait_safe()))
+                while not safe.done():
+                    running.update({one["partition"]: one for one in node.running_migrations()})  # type: ignore[misc]
+                    await asyncio.sleep(0)
+                assert {one["destination"] for one in running.values()} >= {third.uuid}
+                survey = json.loads((await asked(door, "/console/api/cluster"))[1])
+                assert [one["error"] for one in survey["members"]] == ["", "", ""]
+                assert sum(one["status"]["entries"]["primary"] for one in survey["members"]) == 200
+                (only,) = survey["maps"]
+                assert (only["name"], only["entries"], only["updates"]) == ("m", 200, 200)
+                after = json.loads((await asked(door, f"/console/api/history?since={before['number']}"))[1])
+                assert after["base"] is None
+                assert any(name for uuid, name in after["members"] if uuid == third.uuid)
+                kinds = [one.kind for one in node._http._console.happenings.since(0)[0]]  # type: ignore[union-attr]
+                assert {"joined", "master", "rebalance", "migrated", "rebalanced"} <= set(kinds)
+            await asyncio.sleep(1.1)
+            survey = json.loads((await asked(door, "/console/api/cluster"))[1])
+            assert len(survey["members"]) == 2
+            lines = node._http._console.happenings.since(0)[0]  # type: ignore[union-attr]
+            assert [one.kind for one in lines if one.kind in ("left", "gone")] == ["left"]
+
+    run(story())
+
+
+def test_a_member_that_does_not_answer_is_shown_as_silent() -> None:
+    async def story() -> None:
+        async with cluster(2, **OPEN) as (first, second):
+            # Its door for clients is shut; members hear it as before.
+            node: Any = second._node
+            node._client_server.close()
+            survey = json.loads((await asked(door_of(first), "/console/api/cluster"))[1])
+            silent = {one["uuid"]: one["error"] for one in survey["members"] if one["status"] is None}
+            assert set(silent) == {second.uuid}
+            assert silent[second.uuid]
+
+    run(story())
+
+
+def test_the_page_is_for_everybody_and_what_it_shows_for_who_has_the_token() -> None:
+    async def story() -> None:
+        async with cluster(2, **OPEN, http__token="open sesame") as (first, _):
+            door = door_of(first)
+            assert (await asked(door, "/console"))[0] == 200
+            assert (await asked(door, "/console/app.js"))[0] == 200
+            for path in ("me", "history", "cluster", "events"):
+                assert (await asked(door, f"/console/api/{path}"))[0] == 401
+            token = "Basic " + b64encode(b"token:open sesame").decode()
+            survey = json.loads((await asked(door, "/console/api/cluster", authorization=token))[1])
+            assert [one["error"] for one in survey["members"]] == ["", ""], "doors for clients ask for none"
+
+    run(story())
