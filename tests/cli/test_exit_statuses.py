@@ -443,8 +443,8 @@ def test_a_watch_ends_with_ctrl_c(cluster: LocalCluster, path: str) -> None:
             else:
                 time.sleep(1.5)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
-            assert process.returncode == DONE
+            _, said = process.communicate(timeout=20)
+            assert process.returncode == DONE, said
         finally:
             process.kill()
 
