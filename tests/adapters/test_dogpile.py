@@ -34,7 +34,7 @@ def known(addresses: str) -> None:
 class TestBackend(_GenericBackendTestSuite):
     backend = "holdfast.tested"
     config_args = {"arguments": ARGUMENTS}  # noqa: RUF012
-    test_threaded_get_multi = None  # it takes 5 s; that of the lock that is shared is run below
+    test_threaded_get_multi = None  # it takes 5 s, and `test_threaded_dogpile` does the same with single keys
 
 
 class TestSerializer(_GenericSerializerTestSuite, TestBackend):
