@@ -136,9 +136,9 @@ class Keepers(LocalCluster):
         return {member.name: self.status(member) for member in self.alive}
 
 
-def until(reached: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for it."""
+def until(reached: Callable[[], object], seconds: float = 30.0, missed: str = "it did not happen") -> None:
+    """Wait for it; `missed` is what is said when it does not come in time."""
     deadline = time.monotonic() + seconds
     while not reached():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, missed
         time.sleep(0.05)
