@@ -18,7 +18,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ example: install java ## A feature store: Parquet, a map, a Hazelcast client, a 
 
 slow: install java node java-clients go-client ## The tests that take long
 	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)
+
+night: install chromium ## A night on call, as a test on real processes: upgrade and back, a crash, a drain at the console, alerts by a real Prometheus
+	@$(BIN)/python -m pytest -v -rs -m "slow or not slow" tests/cluster/test_night.py $(ARGS)
 
 interop: install node java-clients go-client ## The programs of the official clients, long forms too; names those whose toolchain is missing
 	@echo "the clients for .NET and C++ are not run: no program here uses them"
