@@ -51,9 +51,8 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
         made = field.default_factory
         default = field.default if made is msgspec.NODEFAULT else made()
         secret, live = bool(extra.get("secret")), bool(extra.get("live"))
-        keys.append(
-            Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret, live)
-        )
+        allowed = str(extra.get("allowed") or _allowed(kind))
+        keys.append(Key(section, field.name, types[field.name], default, allowed, meaning, secret, live))
     return tuple(keys)
 
 

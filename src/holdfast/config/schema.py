@@ -15,6 +15,7 @@ from holdfast.config.addresses import parse_seed
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.sections import LIVE, Names, Password, Port, SecretiveSection, Secrets, Section, Text
+from holdfast.config.trace_settings import TraceSettings
 
 BACKUPS_MAX: Final = 6
 """A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
@@ -816,6 +817,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "http": HttpSettings,
     "limits": LimitSettings,
     "log": LogSettings,
+    "traces": TraceSettings,
 }
 """Every table of the file but those of which there are several, each with a name."""
 
@@ -857,6 +859,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpSettings = HttpSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `default` is always there after `load`."""
     users: dict[str, UserSettings] = {}

@@ -100,7 +100,7 @@ class Node(MemberGrid):
         self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
         """Requests of the in-process API that wait for their answer."""
         self.strangers = Strangers()
-        self._watch = Watch(settings.log, self.strangers)
+        self._watch = Watch(self.settings, self.strangers)
         self.control: Control
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
@@ -131,6 +131,9 @@ class Node(MemberGrid):
         self._starting = True
         try:
             await self._start()
+        except BaseException:
+            await self._watch.close_traces("it could not start")
+            raise
         finally:
             self._starting = False
 
@@ -139,6 +142,7 @@ class Node(MemberGrid):
         settings = self.settings
         chosen = settings.member
         self._proving = Proving(self.loop)
+        self._watch.open_traces(self.member_uuid)
         self._open_audit_log()
         self.sockets = sockets_way(chosen.sockets, chosen.lane, tls=settings.tls.enabled)
         self._tls = MemberTls(settings.tls) if settings.tls.enabled else None
@@ -412,6 +416,7 @@ class Node(MemberGrid):
             self.driver.journal.close()
         if self._audit_log is not None:
             self._audit_log.close()
+        await self._watch.close_traces(self.ended_because or "it was stopped")
 
     def failed(self, error: BaseException) -> None:
         """Something went wrong inside the member: it stops rather than guess. To the cluster this is a crash."""
@@ -554,7 +559,7 @@ class Node(MemberGrid):
         return refused
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        self.control.take(order, done)
+        self.control.take(order, self._watch.order(order, done))
 
     def faulty(self, kind: str, error: Exception) -> None:
         self.strangers.tell(
@@ -573,6 +578,7 @@ class Node(MemberGrid):
         return self._proving
 
     def audit(self, event: AuditEvent) -> None:
+        self._watch.audited(event)
         if self._audit_log is not None:
             self._audit_log.tell(event)
 

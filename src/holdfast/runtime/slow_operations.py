@@ -40,9 +40,10 @@ class SlowOperations:
         names: Callable[[], Mapping[MemberId, str]],
         lines: LimitedLines,
         clock: Callable[[], int] = time.monotonic_ns,
+        heard: Callable[[dict[str, object]], None] = lambda told: None,
     ) -> None:
         """`open_since`: what waits since before then (`Picture.open_since`). `names`: of members. `clock`: that of the
-        member, in nanoseconds.
+        member, in nanoseconds. `heard` is called with each that has ended.
         """
         assert limit_ms > 0, "somebody wants to hear of slow operations"
         self._limit_ns = limit_ms * MILLISECOND
@@ -52,6 +53,7 @@ class SlowOperations:
         self._names = names
         self._lines = lines
         self._clock = clock
+        self._heard = heard
         self._followed: dict[Mark, OpenOperation] = {}
         self._kept: deque[dict[str, object]] = deque(maxlen=KEPT)
         self.count = 0
@@ -93,6 +95,7 @@ class SlowOperations:
         """Keep it, and write it down."""
         self.count += 1
         self._kept.append(told)
+        self._heard(told)
         words = " ".join(f"{name}={quoted(value)}" for name, value in told.items() if name != "ended_ms")
         self._lines.tell(
             "slow operations",

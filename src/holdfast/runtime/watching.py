@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 
-from holdfast.config import LogSettings
+from holdfast.config import Settings
 from holdfast.core.machine import Note
 from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MemberId
@@ -17,6 +19,9 @@ from holdfast.runtime.slow_disk import DiskWatch
 from holdfast.runtime.slow_operations import SlowOperations
 from holdfast.runtime.stalls import StallGauge
 from holdfast.runtime.strangers import Strangers
+from holdfast.runtime.traces import Traces
+from holdfast.server.audit_events import AuditEvent
+from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
 
@@ -33,8 +38,11 @@ LOOK_S = 0.2
 class Watch:
     """Over one member."""
 
-    def __init__(self, settings: LogSettings, strangers: Strangers) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, strangers: Strangers) -> None:
+        self._settings = settings.log
+        self._all = settings
+        self._traces: Traces | None = None
+        self._stopped_ns = 0
         self._strangers = strangers
         self._lines = LimitedLines()
         self._loop: asyncio.AbstractEventLoop
@@ -44,8 +52,26 @@ class Watch:
         self._slow: SlowOperations | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
+    def open_traces(self, member: str) -> None:
+        """Make spans from now on, if they are wanted. Raises NotInstalled."""
+        if self._all.traces.endpoint:
+            self._traces = Traces(self._all, member, self._lines)
+
+    def audited(self, event: AuditEvent) -> None:
+        """What is told to the audit log."""
+        if self._traces is not None:
+            self._traces.audited(event)
+
+    def order(
+        self, order: own.Order, done: Callable[[own.Fate, str], None]
+    ) -> Callable[[own.Fate, str], None]:
+        """An order is taken: what to call instead of `done`."""
+        return self._traces.order(order, done) if self._traces is not None else done
+
     def note(self, note: Note) -> None:
         """Write down what the member has noted."""
+        if self._traces is not None:
+            self._traces.note(note)
         said = {name: _said(value) for name, value in note.fields.items()}
         fields = " ".join(f"{name}={quoted(value, NOTED_MAX)}" for name, value in note.fields.items())
         level = logging.getLevelNamesMapping()[note.level.upper()]
@@ -66,8 +92,16 @@ class Watch:
             def names() -> dict[MemberId, str]:
                 return {info.uuid: info.name for info in picture.members()}
 
-            self._slow = SlowOperations(settings.slow_operation_ms, picture.open_since, names, self._lines)
+            self._slow = SlowOperations(
+                settings.slow_operation_ms,
+                picture.open_since,
+                names,
+                self._lines,
+                heard=self._traces.slow if self._traces is not None else lambda told: None,
+            )
             self._look_at_operations(self._slow)
+        if self._traces is not None:
+            self._traces.started(picture)
         self._stalls = StallGauge(loop, stalled=self._stalled)
         self._look()
 
@@ -80,6 +114,8 @@ class Watch:
         self._timers["look"] = self._loop.call_later(LOOK_S, self._look)
         for note in self._alarms.look():
             self.note(note)
+        if self._traces is not None:
+            self._traces.look()
         if self._disk is not None:
             for line in self._disk.look():
                 self._lines.tell("slow disk", "%s", line, extra={FIELDS: {"event": "slow disk"}})
@@ -108,10 +144,16 @@ class Watch:
 
     def stop(self) -> None:
         """Look no more."""
+        self._stopped_ns = time.time_ns()
         for timer in self._timers.values():
             timer.cancel()
         if self._stalls is not None:
             self._stalls.stop()
+
+    async def close_traces(self, why: str) -> None:
+        """Send the last spans, within a bounded time."""
+        if self._traces is not None:
+            await self._traces.stop(why, self._stopped_ns or time.time_ns())
 
 
 def _said(value: object) -> object:

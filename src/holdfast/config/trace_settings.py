@@ -1,0 +1,28 @@
+"""The section `traces`: spans for a collector of OpenTelemetry."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.config.sections import Section
+
+
+class TraceSettings(Section, frozen=True, kw_only=True):
+    """Where spans of orders, migrations and slow operations go: OTLP over HTTP. They hold no keys and no values."""
+
+    endpoint: Annotated[
+        str,
+        Meta(
+            max_length=2048,
+            pattern="^(https?://[^/?#@]+(/[^?#]*)?)?$",
+            description="Address of the collector, as http://127.0.0.1:4318; /v1/traces is added. Empty: no traces. "
+            "Needs the extra otel.",
+            extra={"allowed": "empty, or an address as http://HOST:PORT"},
+        ),
+    ] = ""
+    service_name: Annotated[
+        str,
+        Meta(min_length=1, max_length=255, description="service.name of the spans."),
+    ] = "holdfast"

@@ -1,0 +1,271 @@
+"""What a member does beside serving, as spans of OpenTelemetry: orders, migrations, views, slow operations, its life.
+
+Off unless `traces.endpoint` is set; until then nothing of OpenTelemetry is imported. Spans are made where such a thing
+is told anyway, and handed to a queue of the SDK, whose own thread sends them: a collector that is away costs spans, and
+holds up nothing. No span has a key or a value.
+
+Every member hears of every migration; the master alone tells it, so that each is one span. Times of migrations are the
+master's clock since the start of their rebalance, put on the wall clock once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.config import Settings
+from holdfast.core.machine import Note
+from holdfast.core.member_picture import Picture
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.partition_events import Kind, News, Number
+from holdfast.errors import NotInstalled
+from holdfast.runtime.limited_lines import LimitedLines, quoted
+from holdfast.server.audit_events import AuditEvent, AuditKind
+from holdfast.version import __version__
+from holdfast.wire import own
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExportResult
+    from opentelemetry.trace import Span
+
+EXPORT_S = 5.0
+"""How long one sending may take, with what is tried again."""
+DELAY_MS = 1000
+"""How long a span waits for others to be sent with it."""
+FLUSH_S = 2.0
+"""How long a member that ends waits for its last spans to be sent."""
+SHOWN_MAX = 500
+"""Characters of one attribute: others have a say in some."""
+
+Attributes = Mapping[str, str | int | bool | Sequence[str]]
+
+
+class Traces:
+    """Of one member."""
+
+    def __init__(self, settings: Settings, member: str, lines: LimitedLines) -> None:
+        """`member`: its uuid. Raises NotInstalled."""
+        self._begun_ns = time.time_ns()
+        self._lines = lines
+        self._loop = asyncio.get_running_loop()
+        self._ended = False
+        self._provider = self._provide(settings, member)
+        self._tracer = self._provider.get_tracer("holdfast", __version__)
+        self._orders: set[Span] = set()
+        self._by = ""
+        self._picture: Picture | None = None
+        self._heard: Number = (0, 0)
+        self._rebalances: dict[Number, tuple[Span, int]] = {}
+        """Those that this member tells, each with its start by the wall clock."""
+
+    def _provide(self, settings: Settings, member: str) -> TracerProvider:
+        chosen = settings.traces
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+        except ImportError as absent:
+            what = f"traces.endpoint is {chosen.endpoint!r}"
+            raise NotInstalled.of(what, "opentelemetry-sdk with its OTLP exporter", "otel") from absent
+        # What they say of a collector that is away is said here, once in a while.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        sends = OTLPSpanExporter(endpoint=f"{chosen.endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
+        away = self._away
+
+        class Telling(SpanExporter):
+            """Sends, and tells when that fails. Runs in the thread of the SDK."""
+
+            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+                try:
+                    result = sends.export(spans)
+                except Exception:  # noqa: BLE001  (whatever it is: the spans are lost, and nothing else)
+                    result = SpanExportResult.FAILURE
+                if result is not SpanExportResult.SUCCESS:
+                    away(len(spans))
+                return result
+
+            def shutdown(self) -> None:
+                sends.shutdown()  # type: ignore[no-untyped-call]
+
+        about = {
+            "service.name": chosen.service_name,
+            "service.version": __version__,
+            "service.instance.id": member,
+            "holdfast.cluster": settings.cluster.name,
+            "holdfast.member": settings.member.name or member,
+        }
+        provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(Telling(), schedule_delay_millis=DELAY_MS))
+        return provider
+
+    def _away(self, spans: int) -> None:
+        """In the thread of the SDK: these were not taken."""
+        line = "the collector at traces.endpoint took no spans: %d are dropped"
+        try:
+            self._loop.call_soon_threadsafe(self._lines.tell, "traces", line, spans)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to hear it
+
+    def _span(
+        self, name: str, attributes: Attributes, begun_ns: int, ended_ns: int, parent: Span | None = None
+    ) -> Span:
+        span = self._begin_span(name, attributes, begun_ns, parent)
+        span.end(max(begun_ns, ended_ns))
+        return span
+
+    def _begin_span(
+        self, name: str, attributes: Attributes, begun_ns: int, parent: Span | None = None
+    ) -> Span:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        context = set_span_in_context(parent, Context()) if parent is not None else Context()
+        named = {f"holdfast.{key}": value for key, value in attributes.items()}
+        return self._tracer.start_span(name, context, attributes=named, start_time=begun_ns)
+
+    # -- the member itself
+
+    def started(self, picture: Picture) -> None:
+        """The member serves; from now on its news are heard."""
+        self._picture = picture
+        self._heard = picture.last_news
+        self._span("member start", {}, self._begun_ns, time.time_ns())
+
+    def note(self, note: Note) -> None:
+        """Of what the member notes, views are spans."""
+        if note.kind == "view":
+            now_ns = time.time_ns()
+            self._span("view", {key: _said(value) for key, value in note.fields.items()}, now_ns, now_ns)
+
+    async def stop(self, why: str, begun_ns: int) -> None:
+        """The member has ended. What is not sent within `FLUSH_S` is lost."""
+        if self._ended:
+            return
+        self._ended = True
+        self._look()
+        now_ns = time.time_ns()
+        for span in [*self._orders, *(span for span, _ in self._rebalances.values())]:
+            span.set_attribute("holdfast.result", "not seen to its end")
+            span.end(now_ns)
+        self._orders.clear()
+        self._rebalances.clear()
+        self._span("member stop", {"why": quoted(why, SHOWN_MAX)}, begun_ns, now_ns)
+        sent = asyncio.Event()
+        loop = self._loop
+
+        def flush() -> None:
+            self._provider.shutdown()
+            try:
+                loop.call_soon_threadsafe(sent.set)
+            except RuntimeError:
+                return  # it took too long, and the loop is closed
+
+        # No thread of a pool: the process would wait for it at its end.
+        threading.Thread(target=flush, name="last traces", daemon=True).start()
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await sent.wait()
+        except TimeoutError:
+            log = logging.getLogger("holdfast")
+            log.warning("the last traces were not sent within %g s, and are dropped", FLUSH_S)
+
+    # -- orders
+
+    def audited(self, event: AuditEvent) -> None:
+        """Who gives an order is told just before it is taken."""
+        if event.event is AuditKind.ORDER:
+            self._by = event.user
+
+    def order(
+        self, order: own.Order, done: Callable[[own.Fate, str], None]
+    ) -> Callable[[own.Fate, str], None]:
+        """An order is taken: what to call instead of `done`."""
+        by, self._by = self._by, ""
+        told: dict[str, str | int] = {"order": order.want.name.lower(), "by": quoted(by, SHOWN_MAX)}
+        span = self._begin_span("order", told, time.time_ns())
+        self._orders.add(span)
+
+        def ended(fate: own.Fate, why: str) -> None:
+            if span in self._orders:
+                self._orders.discard(span)
+                span.set_attribute("holdfast.result", fate.name.lower())
+                span.set_attribute("holdfast.why", quoted(why, SHOWN_MAX))
+                span.end(time.time_ns())
+            done(fate, why)
+
+        return ended
+
+    # -- migrations
+
+    def look(self) -> None:
+        """Hear of migrations."""
+        if not self._ended:
+            self._look()
+
+    def _look(self) -> None:
+        if self._picture is None or self._picture.last_news == self._heard:
+            return
+        news, _ = self._picture.news_since(self._heard)
+        self._heard = self._picture.last_news
+        names = {str(info.uuid): info.name for info in self._picture.members()}
+        self.heard(news, names, tells=self._picture.is_master, now_ns=time.time_ns())
+
+    def heard(self, news: Sequence[News], names: Mapping[str, str], *, tells: bool, now_ns: int) -> None:
+        """`tells`: whether this member is the one that tells them, the master. `names`: of members, by uuid."""
+        newest_ms: dict[Number, int] = {}
+        for one in news:
+            newest_ms[one.process] = max(one.elapsed_ms, newest_ms.get(one.process, 0))
+        for one in news:
+            known = self._rebalances.get(one.process)
+            if one.kind is Kind.STARTED and tells:
+                begun_ns = now_ns - newest_ms[one.process] * MILLISECOND
+                span = self._begin_span("rebalance", {"planned": one.planned}, begun_ns)
+                self._rebalances[one.process] = span, begun_ns
+            elif one.kind is Kind.FINISHED and known is not None:
+                span, begun_ns = self._rebalances.pop(one.process)
+                span.set_attributes({"holdfast.completed": one.completed, "holdfast.failed": one.failed})
+                span.end(begun_ns + one.elapsed_ms * MILLISECOND)
+            elif one.migration is not None and tells:
+                self._migrated(one, names, known, now_ns)
+
+    def _migrated(
+        self, one: News, names: Mapping[str, str], known: tuple[Span, int] | None, now_ns: int
+    ) -> None:
+        move = one.migration
+        assert move is not None, "it is news of a migration"
+        ended_ns = known[1] + one.elapsed_ms * MILLISECOND if known is not None else now_ns
+        told: dict[str, str | int] = {
+            "partition": move.partition,
+            "replica": move.destination_new,
+            "kind": str(move.kind).lower(),
+            "source": names.get(move.source or "", move.source or ""),
+            "destination": names.get(move.destination, move.destination),
+            "result": "committed" if one.kind is Kind.COMPLETED else "failed",
+        }
+        begun_ns = ended_ns - one.took_ms * MILLISECOND
+        self._span("migration", told, begun_ns, ended_ns, known[0] if known is not None else None)
+
+    # -- slow operations
+
+    def slow(self, told: Mapping[str, object]) -> None:
+        """One has ended, as `SlowOperations` tells it."""
+        ended_ms, took_ms = told["ended_ms"], told["took_ms"]
+        assert isinstance(ended_ms, int), "it has ended"
+        assert isinstance(took_ms, int), "it has taken a while"
+        shown = {key: _said(told[key]) for key in ("kind", "operations", "places", "waited_for", "members")}
+        self._span("slow operation", shown, (ended_ms - took_ms) * MILLISECOND, ended_ms * MILLISECOND)
+
+
+def _said(value: object) -> str | int | list[str]:
+    """An attribute: a number, texts that have an end, or one."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, list | tuple):
+        return [quoted(each, SHOWN_MAX) for each in value]
+    return quoted(value, SHOWN_MAX)
