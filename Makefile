@@ -12,7 +12,8 @@ JAVA_TESTS := tests/interop/java
 GO_TESTS := tests/interop/go
 
 WORKERS ?= 0
-TEST_WORKERS ?= 2
+# Three for two cores: many tests wait, for members, for timers, for silence.
+TEST_WORKERS ?= 3
 ARGS ?=
 MODULES ?=
 # One meaning of text everywhere.

@@ -54,6 +54,7 @@ def spoil(cluster: MemoryCluster, partition: int) -> tuple[bytes, bytes]:
     return changed, gone
 
 
+@pytest.mark.slow
 def test_the_keys_that_differ_are_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     with MemoryCluster(3, 31, copies=3) as cluster:
         load(cluster.addresses())

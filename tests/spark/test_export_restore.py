@@ -105,6 +105,7 @@ def test_a_grid_is_exported_and_restored_under_another_name(
         assert (over.sound, there.size("monday")) == (True, 2000)
 
 
+@pytest.mark.slow
 def test_a_damaged_export_is_refused_before_anything_is_written(
     spark: SparkSession, cluster: MemoryCluster, tmp_path: Path
 ) -> None:

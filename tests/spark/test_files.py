@@ -357,6 +357,7 @@ def test_damage_is_in_the_report_and_not_a_failure(spark: SparkSession, tmp_path
     assert "1 damaged" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_largest_entries_are_those_that_are_there_now(spark: SparkSession, tmp_path: Path) -> None:
     """What was cleared is not; of checkpoints of two members the newer one counts, and journals after it."""

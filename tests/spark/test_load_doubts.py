@@ -178,6 +178,7 @@ def test_the_commands_have_the_options() -> None:
 spark_test = pytest.mark.spark
 
 
+@pytest.mark.slow
 @spark_test
 def test_a_map_is_not_overwritten_from_itself(spark: SparkSession, cluster: MemoryCluster) -> None:
     address = cluster.addresses()

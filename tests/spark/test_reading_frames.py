@@ -124,6 +124,7 @@ def test_all_uses_of_a_frame_have_one_cut(spark: SparkSession, cluster: MemoryCl
     assert read(spark, cluster, cut="true").count() == ROWS + 50
 
 
+@pytest.mark.slow
 def test_secrets_are_in_no_plan_and_no_error(
     spark: SparkSession, cluster: MemoryCluster, capfd: pytest.CaptureFixture[str]
 ) -> None:

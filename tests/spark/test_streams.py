@@ -132,6 +132,7 @@ def test_entries_are_read_as_they_were(members: LocalCluster) -> None:
         assert history.entries(("empty", 3), Place()) == {}
 
 
+@pytest.mark.slow
 def test_the_changes_of_a_transaction_are_found_by_its_id(
     spark: SparkSession, members: LocalCluster, tmp_path: Path
 ) -> None:
