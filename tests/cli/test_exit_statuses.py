@@ -390,7 +390,8 @@ def test_what_is_so_is_status_0(cluster: LocalCluster, folder: Path) -> None:
 
 def test_what_is_not_so_is_status_1(cluster: LocalCluster, folder: Path) -> None:
     address = cluster.members[1].client_address
-    assert run("data put", ["m", "kept", "x"], tmp=folder, address=address).exit_code == DONE
+    kept = ["m", "4711", "x", "--key-type", "int"]
+    assert run("data put", kept, tmp=folder, address=address).exit_code == DONE
     for path, arguments in NOT_SO:
         for form in ([], ["--json"]):
             told = run(path, [*arguments, *form], tmp=folder, address=address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -22,6 +23,13 @@ pytestmark = pytest.mark.skipif(
 def member() -> Iterator[ManagedMember]:
     with LocalCluster(members=1) as running:
         yield running.members[0]
+
+
+def doors_of(member: ManagedMember) -> list[str]:
+    """The addresses for clients, members, and HTTP."""
+    http = re.search(r"HTTP at http://(\S+)", member.log.read_text(encoding="utf-8"))
+    assert http is not None
+    return [member.client_address, member.member_address, http[1]]
 
 
 def sockets_of(pid: int, table: str) -> list[tuple[str, int, str]]:
@@ -47,10 +55,7 @@ def test_a_member_listens_on_loopback_and_nowhere_else(member: ManagedMember) ->
     listening = {
         (address, port) for address, port, state in sockets_of(member.pid, "tcp") if state == LISTENS
     }
-    ours = {
-        ("127.0.0.1", int(door.rpartition(":")[2])) for door in (member.client_address, member.member_address)
-    }
-    assert listening == ours
+    assert listening == {("127.0.0.1", int(door.rpartition(":")[2])) for door in doors_of(member)}
     assert not [one for one in sockets_of(member.pid, "tcp6") if one[2] == LISTENS]
 
 
@@ -70,7 +75,7 @@ def test_a_scan_of_its_ports_from_another_address_finds_nothing(member: ManagedM
         hosts.add(outward.getsockname()[0])
     hosts -= {"127.0.0.1"}
     assert hosts
-    for door in (member.client_address, member.member_address):
+    for door in doors_of(member):
         port = int(door.rpartition(":")[2])
         for host in sorted(hosts):
             with socket.socket() as scanner:
