@@ -36,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests (`make test`): those of one file stay together, for they share what they
-    start; and those that share the Spark session.
+    """Where several processes share the tests (`make test`): those of one file should stay together, as they share what
+    they start; and those that share the Spark session. With pytest 9.2 xdist heeds no group.
     """
     for item in items:
         shares_spark = "spark" in getattr(item, "fixturenames", ())
