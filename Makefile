@@ -14,6 +14,8 @@ GO_TESTS := tests/interop/go
 WORKERS ?= 0
 # Three for two cores: many tests wait, for members, for timers, for silence.
 TEST_WORKERS ?= 3
+# The tests of a file stay together, in the order of tests/conftest.py.
+SHARED := --dist loadfile --no-loadscope-reorder
 ARGS ?=
 MODULES ?=
 # One meaning of text everywhere.
@@ -28,7 +30,7 @@ demo: install java ## Show the main job: Spark, four members, a crash, joins, a 
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
-	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) $(ARGS)
 
 check: install java node java-client go-client ## Style, types, layers, house rules, then all tests
 	$(BIN)/ruff format --check .
@@ -36,7 +38,7 @@ check: install java node java-client go-client ## Style, types, layers, house ru
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_house.py
-	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadgroup --ignore=tests/test_house.py $(ARGS)
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) --ignore=tests/test_house.py $(ARGS)
 
 sim: install ## A campaign of simulated clusters, faults of network and disks (SEEDS=500 or SEEDS=100..199, WORKERS=2)
 	@$(BIN)/holdfast simulate --seeds $(or $(SEEDS),500) --workers $(WORKERS) $(ARGS)

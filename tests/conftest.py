@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.json_answers import watch_commands
+from xdist.scheduler import LoadScopeScheduling
 
 from holdfast.demo import local_cluster
+
+ON_SPARK = PurePosixPath("tests/spark")
+LONG_FIRST = ("spark", "sim", "cluster", "console", "interop", "cli", "demo", "check")
+"""Folders of tests; those that are not named come after them."""
 
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True)
 settings.register_profile(
@@ -35,13 +42,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rule", help="only tests of this rule: placement/L-2")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests (`make test`): those of one file should stay together, as they share what
-    they start; and those that share the Spark session. With pytest 9.2 xdist heeds no group.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether:
+    """Where several processes share the tests (`make test`): what `FilesTogether` says."""
+    return FilesTogether(config, log)
+
+
+class FilesTogether(LoadScopeScheduling):
+    """The tests of a file stay on one worker, as they share the members that they start; those on Spark are one group,
+    as they share its session. Marks of groups would say the same, but xdist 3.8 heeds none with pytest 9.2.
     """
-    for item in items:
-        shares_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else str(item.path)))
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", 1)[0]
+        return str(ON_SPARK) if ON_SPARK in PurePosixPath(path).parents else path
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that no worker is left with it at the end."""
+    ranks = {folder: rank for rank, folder in enumerate(LONG_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.split("/")[1], len(ranks)))
     wanted = config.getoption("--rule")
     if wanted:
         items[:] = [one for one in items if any(wanted in mark.args for mark in one.iter_markers("rule"))]

@@ -1,0 +1,33 @@
+"""How the processes of `make test` share the tests: what a file starts is started once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_file_stays_on_one_worker_and_so_does_what_shares_spark() -> None:
+    files = ["wire/test_bounds.py", "core/test_listeners.py", "spark/test_options.py", "spark/test_cells.py"]
+    options = re.search(r"^SHARED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert options is not None
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", *options[1].split()]
+        + [f"tests/{file}" for file in files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    workers = defaultdict(set)
+    for worker, file in re.findall(r"^\[(gw\d)\].* (tests/\S+?\.py)::", told.stdout, re.MULTILINE):
+        workers[file].add(worker)
+    assert len(workers) == len(files), told.stdout
+    assert all(len(one) == 1 for one in workers.values()), workers
+    assert workers["tests/spark/test_options.py"] == workers["tests/spark/test_cells.py"]
+    assert set.union(*workers.values()) == {"gw0", "gw1"}, "both have worked"
