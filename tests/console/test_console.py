@@ -288,10 +288,16 @@ def test_a_member_is_drained_by_keyboard_alone(tab: Callable[..., Tab], running:
         if page.evaluate("document.activeElement.getAttribute('aria-label')") == f"Drain {gone.name}":
             break
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.evaluate("window.marked = document.activeElement")
     page.keyboard.press("Enter")
     page.locator("dialog[open]").wait_for()
+    page.evaluate("dispatchEvent(new Event('holdfast-ask'))")
+    page.wait_for_function("!window.marked.isConnected")
     page.keyboard.press("Escape")
     page.locator("dialog[open]").wait_for(state="detached")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == f"Drain {gone.name}", (
+        "the table was drawn anew behind the question"
+    )
     page.keyboard.press("Enter")
     page.locator("dialog[open]").wait_for()
     page.keyboard.type("m99")

@@ -2,12 +2,14 @@
 
 import { make } from "./elements.js";
 
-const dialog = () => document.getElementById("dialog");
-
-/** Ask whether to go on. `typed`: what has to be typed for that. Answers true or false; Escape is false. */
+/** Ask whether to go on. `typed`: what has to be typed for that. Answers true or false; Escape is false.
+ *
+ * Each question is an element of its own: a browser tells the end of one a little later, when the next may be open. What
+ * had the focus gets it again; a view that was drawn anew meanwhile has another element of the same `data-focus`.
+ */
 export function confirm({ title, words, button, typed = "", danger = false }) {
   return new Promise((done) => {
-    const box = dialog();
+    const box = make("dialog", { "aria-labelledby": "dialog-title" });
     const go = make(`button.${danger ? "danger" : "main"}`, { type: "submit", value: "go", disabled: Boolean(typed) }, button);
     const field = typed && make("input", { name: "typed", autocomplete: "off", spellcheck: "false", oninput: () => { go.disabled = field.value !== typed; } });
     const form = make("form", { method: "dialog" },
@@ -16,13 +18,15 @@ export function confirm({ title, words, button, typed = "", danger = false }) {
       typed && make("label", {}, make("span", {}, "Type ", make("b", {}, typed), " to go on"), field),
       make("div.ends", {}, make("button", { type: "button", onclick: () => box.close("") }, "Cancel"), go));
     const before = document.activeElement;
-    box.replaceChildren(form);
-    box.returnValue = "";
+    const key = before?.dataset.focus;
+    box.append(form);
     box.addEventListener("close", () => {
-      box.replaceChildren();
-      if (before?.isConnected) before.focus();
+      box.remove();
+      const same = before?.isConnected ? before : key && document.querySelector(`[data-focus="${CSS.escape(key)}"]`);
+      if (same && !document.querySelector("dialog[open]")) same.focus();
       done(box.returnValue === "go");
-    }, { once: true });
+    });
+    document.body.append(box);
     box.showModal();
     (field || form.querySelector("button")).focus();
   });
