@@ -198,9 +198,11 @@ async def with_one_between(
         near, far = await asyncio.open_connection(host, int(port))
 
         async def there() -> None:
-            while came := await reader.read(65536):
-                far.write(came)
-            far.close()
+            try:
+                while came := await reader.read(65536):
+                    far.write(came)
+            finally:
+                far.transport.abort()
 
         task = asyncio.create_task(there())
         tasks.add(task)
@@ -214,8 +216,9 @@ async def with_one_between(
                         await asyncio.sleep(0)
         except OSError:
             pass
-        writer.close()
-        await task
+        finally:
+            writer.transport.abort()
+            task.cancel()
 
     server = await asyncio.start_server(between, "127.0.0.1", 0)
     try:

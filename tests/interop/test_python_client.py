@@ -318,6 +318,10 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Nothing is written any more, and the last answer is known."""
         self.stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -353,7 +357,7 @@ def test_the_loss_of_the_member_it_is_connected_to(smart: bool) -> None:
             cluster.kill(victim)
             count = max(writer.acknowledged.values())
             eventually(lambda: max(writer.acknowledged.values()) > count + 300, True, 60)
-            writer.stop.set()
+            writer.finish()
             eventually(
                 lambda: (
                     {str(m.uuid) for m in client.cluster_service.get_members()}
@@ -377,7 +381,7 @@ def test_members_are_killed_and_drained(smart: bool) -> None:
             strikes.kill_and_drain(cluster, lambda: None)
             count = max(writer.acknowledged.values())
             eventually(lambda: max(writer.acknowledged.values()) > count + 300, True, 60)
-            writer.stop.set()
+            writer.finish()
             flights = client.get_map("written").blocking()
             for key, number in writer.acknowledged.items():
                 assert flights.get(key) in {number, writer.unknown.get(key)}, key
