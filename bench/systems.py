@@ -47,6 +47,8 @@ class System:
     """How long each case is played before it is counted."""
     user: tuple[str, str] | None = None
     """Name and password, for members with users."""
+    http: str = ""
+    """HOST:PORT of the first one's door for HTTP, where there is one."""
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
@@ -109,9 +111,10 @@ def holdfast(
     partitions: int = 271,
     more: str = "",
     user: tuple[str, str] | None = None,
+    kind: type[LocalCluster] = LocalCluster,
 ) -> Iterator[System]:
     """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own. `more`:
-    further settings. `user`: whose connections they are, where these have users.
+    further settings. `user`: whose connections they are, where these have users. `kind`: how members are started.
     """
     config = f"{more}[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
@@ -122,7 +125,7 @@ def holdfast(
         if journal != "off":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-data-"))
         with server_core():
-            cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder, user=user))
+            cluster = stack.enter_context(kind(members, config, data_dir=folder, user=user))
         cluster.wait_safe(60)
         names = [member.uuid for member in cluster.members]
         name_and_password = user or (None, None)
@@ -131,7 +134,10 @@ def holdfast(
         ) as client:
             owners = [names.index(row.owner or "") for row in client.table()]
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
-        yield System(name, [member.pid for member in cluster.members], addresses, owners, user=user)
+        http = str(cluster.status(cluster.members[0]).get("http") or "")
+        yield System(
+            name, [member.pid for member in cluster.members], addresses, owners, user=user, http=http
+        )
 
 
 @contextmanager

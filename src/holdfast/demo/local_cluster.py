@@ -246,6 +246,10 @@ class LocalCluster:
         """The address at which others reach this member; the doors of its last start have it, too."""
         return HOST
 
+    def program(self, name: str) -> list[str]:
+        """The command that is `holdfast` for this member."""
+        return COMMAND
+
     def arguments(self, name: str) -> list[str]:
         """What `holdfast start` is told besides, for this member."""
         return []
@@ -259,7 +263,7 @@ class LocalCluster:
     ) -> ManagedMember:
         """Start a process. `doors`: for members, and for clients, as `host:port`."""
         member_port, client_port = (door.rpartition(":")[2] for door in doors)
-        command = [*COMMAND, "start", "--name", name]
+        command = [*self.program(name), "start", "--name", name]
         command += ["--member-port", member_port, "--client-port", client_port]
         for seed in seeds:
             command += ["--seed", seed]
