@@ -34,9 +34,7 @@ def compare(
     seconds: float,
     only_read: tuple[str, ...] = (),
 ) -> Found:
-    """What so many lives of the members that `running` starts show; the first is what the others are compared to.
-    `only_read`: who may not write.
-    """
+    """What so many lives of the members that `running` starts show. `only_read`: who may not write."""
     found: Found = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         for _ in range(lives):
@@ -86,12 +84,13 @@ def _play(
     return sample.per_second, (system.cpu_seconds() - cpu) / sample.requests * 1e6
 
 
-def tell(found: Found, load: float, lives: int, rounds: int, seconds: float) -> None:
-    """A line for each case and each member. `load`: of the machine, before."""
+def tell(found: Found, names: tuple[str, ...], load: float, lives: int, rounds: int, seconds: float) -> None:
+    """A line for each case and each of these; the first is what the others are compared to. `load`: of the machine,
+    before.
+    """
     click.echo(
         f"load of the machine before: {load:.1f}; medians of {lives} lives, {rounds} rounds of {seconds:g} s, in turns"
     )
-    names = list(dict.fromkeys(name for name, _, _ in found))
     for kind, depth in CASES:
         base = [cpu for _, cpu in found[names[0], kind, depth]]
         for name in names:

@@ -54,7 +54,7 @@ def _read(system: System) -> Iterator[None]:
     def read() -> None:
         while not over.wait(READ_EACH_S):
             with urllib.request.urlopen(page, timeout=10) as answer:
-                assert b"holdfast_operations" in answer.read(), "metrics tell of operations"
+                assert b"holdfast_ready 1" in answer.read(), "these are its metrics"
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -72,7 +72,7 @@ def _read(system: System) -> Iterator[None]:
 def main(lives: int, rounds: int, seconds: float) -> None:
     """Measure what metrics and the log of slow operations cost."""
     load = os.getloadavg()[0]
-    tell(compare(running, lives, rounds, seconds), load, lives, rounds, seconds)
+    tell(compare(running, lives, rounds, seconds), (OFF, AGAIN, ON), load, lives, rounds, seconds)
 
 
 if __name__ == "__main__":

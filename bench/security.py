@@ -79,7 +79,7 @@ def main(lives: int, rounds: int, seconds: float) -> None:
     load = os.getloadavg()[0]
     _measure_lane(lives * rounds)
     found = compare(running, lives, rounds, seconds, only_read=(READING,))
-    tell(found, load, lives, rounds, seconds)
+    tell(found, (OPEN, AGAIN, PERMITTED, READING), load, lives, rounds, seconds)
 
 
 if __name__ == "__main__":
