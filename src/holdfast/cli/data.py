@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -87,6 +87,13 @@ def _entry(key: bytes, value: bytes | None) -> dict[str, Any]:
     return found if value is None else found | {"value": plain_of(value), "value_type": type_of(value)}
 
 
+def _end_without(name: str, key: str, key_type: str, as_json: bool) -> NoReturn:
+    """There was nothing: said to people, and by the exit status."""
+    if not as_json:
+        click.echo(f"map {name!r} has no {key_type} key {key!r}", err=True)
+    sys.exit(EXIT_FAILED)
+
+
 @data.command(short_help="The value of a key.")
 @click.argument("name", metavar="MAP")
 @click.argument("key")
@@ -105,10 +112,8 @@ def get(name: str, key: str, *, key_type: str, as_json: bool, address: str, cred
         tell_json({"found": value is not None, **_entry(stored, value)})
     elif value is not None:
         click.echo(shown(value))
-    else:
-        click.echo(f"map {name!r} has no {key_type} key {key!r}", err=True)
     if value is None:
-        sys.exit(EXIT_FAILED)
+        _end_without(name, key, key_type, as_json)
 
 
 @data.command(short_help="Give a key a value.")
@@ -180,10 +185,8 @@ def remove(
         tell_json({"removed": before is not None, "before": told})
     elif before is not None:
         click.echo(f"removed: {shown(before)}")
-    else:
-        click.echo(f"map {name!r} has no {key_type} key {key!r}", err=True)
     if before is None:
-        sys.exit(EXIT_FAILED)
+        _end_without(name, key, key_type, as_json)
 
 
 @data.command(short_help="How many entries a map has.")

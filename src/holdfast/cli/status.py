@@ -221,7 +221,7 @@ def picture(report: Report, notes: Sequence[str] = ()) -> Group:
     below = [Text(line, "yellow") for line in (*notes, *_under_way(report))]
     rates = sum(report.rates.values())
     rate = f", {rates:,.0f} operations per second" if report.rates else ""
-    foot = f"{len(seen['members'])} members, {total:,} entries{rate}{_version(seen)}"
+    foot = f"{len(seen['members'])} members, {total:,} entries{rate}{_level(seen)}"
     return Group(head, table, *below, Text(foot, "dim"))
 
 
@@ -257,15 +257,10 @@ def _uptime(seconds: float | None) -> str:
     return "".join(f"{count}{unit}" for count, unit in units[first : first + 2])
 
 
-def _version(seen: Status) -> str:
-    """Which Holdfast all members run, and at which feature level; of several `of_versions` tells."""
-    versions = {member.get("version", "") for member in seen["members"]}
+def _level(seen: Status) -> str:
+    """At which feature level the cluster is."""
     level = seen.get("level")
-    return (
-        f", Holdfast {versions.pop()} at feature level {level['in_force']}"
-        if level and len(versions) == 1
-        else ""
-    )
+    return f", feature level {level['in_force']}" if level else ""
 
 
 def _state(seen: Status) -> tuple[str, str]:

@@ -14,10 +14,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
 from holdfast.config import Settings
 from holdfast.config.client_tls import ClientTls
+from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError
+from holdfast.runtime.cluster_survey import ask_member
 from holdfast.server.logins import Login
 
 FRESH_S = 2.0
@@ -84,23 +86,15 @@ class ClusterStatuses:
 
     def _gather(self, seen: dict[str, Any], key: Key) -> bytes:
         """In a thread: ask the others."""
+        shown = Credentials(None, *key, operates=True, tls=self._tls)
 
         def one(member: dict[str, Any]) -> dict[str, Any]:
             if member["uuid"] == seen["uuid"]:
                 return {**member, "status": seen, "error": None}
-            username, password, token = key
-            address = f"{member['host']}:{member['client_port']}"
+            address = Address(member["host"], member["client_port"])
             try:
-                with Client(
-                    address,
-                    username=username,
-                    password=password,
-                    token=token,
-                    timeout_s=ANSWER_S,
-                    operates=True,
-                    tls=self._tls,
-                ) as client:
-                    return {**member, "status": client.status(), "error": None}
+                told = ask_member(address, shown, ANSWER_S, counted=False)
+                return {**member, "status": told, "error": None}
             except (HoldfastError, OSError) as error:
                 return {**member, "status": None, "error": str(error)}
 

@@ -113,7 +113,9 @@ class ClusterSurvey:
 
         def ask(info: MemberInfo) -> None:
             try:
-                said[info.uuid] = ask_member(Address(info.client_host, info.client_port), credentials)
+                said[info.uuid] = ask_member(
+                    Address(info.client_host, info.client_port), credentials, PATIENCE_S, counted=True
+                )
             except (HoldfastError, OSError) as error:
                 silent[info.uuid] = str(error)
 
@@ -135,18 +137,20 @@ class ClusterSurvey:
         self._updates = now_s, answered, {one["name"]: one["updates"] for one in maps}
 
 
-def ask_member(address: Address, credentials: Credentials) -> Said:
-    """What the member at this address says of itself. Raises HoldfastError or OSError."""
+def ask_member(address: Address, credentials: Credentials, patience_s: float, *, counted: bool) -> Said:
+    """What the member at this address says of itself, within so long; `counted`: with its maps. Raises HoldfastError or
+    OSError.
+    """
     with Client(
         str(address),
         username=credentials.username,
         password=credentials.password,
         token=credentials.token,
         tls=credentials.tls,
-        timeout_s=PATIENCE_S,
+        timeout_s=patience_s,
         operates=True,
     ) as client:
-        return client.status(counted=True)
+        return client.status(counted=counted)
 
 
 def together(members: Sequence[MemberInfo], said: Mapping[str, Said], silent: Mapping[str, str]) -> Said:
