@@ -35,8 +35,9 @@ def chromium() -> Iterator[Browser]:
 class Tab:
     """One page, and what went wrong in it."""
 
-    def __init__(self, browser: Browser, **options: Any) -> None:
+    def __init__(self, browser: Browser, scheme: str = "http", **options: Any) -> None:
         """`options`: of the context, as Playwright has them."""
+        self._scheme = scheme
         self._context = browser.new_context(**options)
         self._context.set_default_timeout(PATIENCE_MS)
         self.page: Page = self._context.new_page()
@@ -61,11 +62,11 @@ class Tab:
     def open(self, address: str, view: str = "") -> Page:
         """Go to the console of the member at this address."""
         self.page.on("request", lambda one: self._requested(one.url, address))
-        self.page.goto(f"http://{address}/console{view and '#' + view}")
+        self.page.goto(f"{self._scheme}://{address}/console{view and '#' + view}")
         return self.page
 
     def _requested(self, url: str, address: str) -> None:
-        if not url.startswith((f"http://{address}/", "data:")):
+        if not url.startswith((f"{self._scheme}://{address}/", "data:")):
             self.elsewhere.append(url)
 
     def log_in(self, user: str, password: str) -> None:
