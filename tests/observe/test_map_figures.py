@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.runtime.test_member import cluster, run
+from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
 from holdfast.observe import map_figures
 from holdfast.observe.map_figures import MapFigure, MemberCount, counting_maps
@@ -44,5 +45,23 @@ def test_all_members_together_have_all_entries_once(monkeypatch: pytest.MonkeyPa
             assert sum(figure.updates for figure in maps["n"]) == 2
             assert sum(count.primary for count, _ in found) == 301
             assert all(count.all == 301 for count, _ in found), "one backup: each holds everything"
+
+    run(story())
+
+
+def test_a_map_in_a_zone_is_counted_where_it_is_led() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            figures = [
+                count.maps["orders"] for member in members if "orders" in (count := counted(member)[0]).maps
+            ]
+            assert len(figures) > 1, "several members lead some of it"
+            assert sum(figure.entries for figure in figures) == len(ROWS)
+            assert sum(figure.updates for figure in figures) == len(ROWS)
+            assert sum(figure.bytes for figure in figures) == pytest.approx(
+                len(ROWS) * (8 + 8 + 9.8), rel=0.1
+            )
+            assert sum(counted(member)[0].all for member in members) == 0
 
     run(story())

@@ -205,7 +205,7 @@ function maps(known) {
     if (!survey) return;
     table.set(survey.maps);
     const silent = survey.members.filter((one) => !one.status).map((one) => one.name);
-    note.textContent = "Entries of all members' primaries; sizes of keys and values are estimated from a sample."
+    note.textContent = "Entries of all members' primaries, in zones of the leaders; sizes of keys and values are estimated from a sample."
       + (silent.length ? ` Without what ${silent.join(", ")} hold: they do not answer.` : "")
       + (survey.maps_left_out ? ` ${count(survey.maps_left_out)} smaller maps are left out.` : "") + ` Asked at ${clock(survey.at_ms)}.`;
   } };

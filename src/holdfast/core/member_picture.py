@@ -38,6 +38,7 @@ from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.safety import Safety
 from holdfast.core.services.hosting import MigrationEvent, Service
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
@@ -558,6 +559,10 @@ class Picture:
     def zone_maps(self) -> frozenset[str]:
         """Maps in zones of which a replica of this member has an entry."""
         return self._agreed.zones.maps
+
+    def zone_maps_led(self) -> list[Mapping[str, MapReplica]]:
+        """Of each partition of a zone that this member leads: its maps, by name."""
+        return self._agreed.zones.led_here()
 
     @property
     def node(self) -> str:

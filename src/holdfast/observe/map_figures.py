@@ -20,7 +20,7 @@ SAMPLES, SAMPLED_COPIES = 4, 6
 
 
 class MapFigure(msgspec.Struct, array_like=True):
-    """Of one map, in the partitions that this member serves."""
+    """Of one map, in the partitions that this member serves; of a map in a zone, in those that it leads."""
 
     entries: int = 0
     bytes: int = 0
@@ -34,7 +34,7 @@ class MemberCount(msgspec.Struct):
 
     maps: dict[str, MapFigure] = {}
     primary: int = 0
-    """Entries in partitions that are served here."""
+    """Entries in partitions that are served here; zones are not counted."""
     all: int = 0
     """Entries in all copies that are here."""
 
@@ -46,20 +46,24 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
     """Of each map: copies that were looked into, entries there, and their bytes."""
     led = {copy.partition for copy in member.picture.leading if copy is not None}
     looked = 0
-    for partition, copy in list(member.picture.held.items()):
-        for name, held in list(copy.maps.items()):
+    held_here = [(partition in led, copy.maps) for partition, copy in member.picture.held.items()]
+    zoned = [(True, maps) for maps in member.picture.zone_maps_led()]
+    for at, (leads, maps) in enumerate([*held_here, *zoned]):
+        in_zone = at >= len(held_here)
+        for name, held in list(maps.items()):
             looked += 1
             if not looked % COPIES:
                 yield
             kept = held.state.entries
             size = len(kept)
-            count.all += size
-            if partition not in led:
+            if not in_zone:
+                count.all += size
+                count.primary += size if leads else 0
+            if not leads:
                 continue
             figure = count.maps.setdefault(name, MapFigure())
             figure.entries += size
             figure.updates += held.counter
-            count.primary += size
             known = sampled.setdefault(name, [0, 0, 0])
             if size and known[0] < SAMPLED_COPIES:
                 known[0] += 1

@@ -12,9 +12,10 @@ of `router` hold there as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
@@ -38,6 +39,7 @@ from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.router import Router
+from holdfast.core.store.replica import MapReplica
 
 UNANSWERED_NS = SECOND
 """After this time a leader that does not answer is looked for by the replica here, which may sleep."""
@@ -284,6 +286,10 @@ class ZoneRouting:
             for name, held in client.state.maps.items()
             if held.state.entries
         )
+
+    def led_here(self) -> list[Mapping[str, MapReplica]]:
+        """Of each partition of a zone that is served here: its maps, by name."""
+        return [MappingProxyType(client.state.maps) for _, client in self._clients.values() if client.leads]
 
     # -- what sessions do with entries
 
