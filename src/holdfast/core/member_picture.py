@@ -34,11 +34,10 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.router import Router
-from holdfast.core.routing.zone_routing import ZoneEntries
+from holdfast.core.routing.zone_routing import LedMaps, ZoneEntries
 from holdfast.core.safety import Safety
 from holdfast.core.services.hosting import MigrationEvent, Service
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
@@ -560,7 +559,7 @@ class Picture:
         """Maps in zones of which a replica of this member has an entry."""
         return self._agreed.zones.maps
 
-    def zone_maps_led(self) -> list[Mapping[str, MapReplica]]:
+    def zone_maps_led(self) -> LedMaps:
         """Of each partition of a zone that this member leads: its maps, by name."""
         return self._agreed.zones.led_here()
 

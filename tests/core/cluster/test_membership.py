@@ -357,6 +357,23 @@ def test_when_all_leave_together_it_goes_after_its_last_words() -> None:
     assert not [effect for effect in one.done(SetTimer) if effect.name == "part"], "B will say that it knows"
 
 
+@pytest.mark.rule("cluster/V-4")
+def test_when_all_leave_together_who_does_not_know_is_told_and_waited_for() -> None:
+    """Alone it would be a minority that waits for ever for those who have ended."""
+    one = One(A, A, B, C)
+    one.fresh()
+    one.membership.install(view(number=6, left=[a, b, c]))
+    assert [address for address, beat in one.whispered(Heartbeat) if beat.view == 6] == [B.host, C.host]
+    one.fresh()
+    one.beat(B, 6)
+    one.beat(C, 5)
+    assert one.membership.state == "parting"
+    assert SetTimer("part", LAST_WORDS_NS) in one.out.effects, "from now on"
+    assert [address for address, _ in one.whispered(ViewDecided)] == [C.host]
+    one.beat(C, 6)
+    assert one.membership.state == "gone"
+
+
 # -- heartbeats
 
 

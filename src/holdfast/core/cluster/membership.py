@@ -52,7 +52,7 @@ SILENT_BEATS = 3
 DECLARED_KEPT = 64
 """So many of those are remembered: longer than one that lives after all takes to ask to return."""
 LAST_WORDS_NS = 1000 * MILLISECOND
-"""When all leave together, how long the word of it has to reach the others."""
+"""When all leave together, how long the others have to say that they know, after the last that did not."""
 
 
 class MembershipDelegate(Permissions, Protocol):
@@ -327,13 +327,18 @@ class Membership(Standing):
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """cluster/V-4: go when enough members know the view that this one has left with to hold on to it without it."""
+        """cluster/V-4: go when enough members know the view that this one has left with to hold on to it without it;
+        where nobody stays, when all who left with it know.
+        """
         view = self.view
         assert view is not None
         self._reached[beat.uuid] = max(beat.view, self._reached.get(beat.uuid, 0))
         told = {uuid for uuid, number in self._reached.items() if number >= view.number}
-        if beat.view > view.number or is_quorum(view, told):
+        known = is_quorum(view, told) if view.members else told >= set(view.left) - {self.me}
+        if beat.view > view.number or known:
             self._depart()
+        elif not view.members and beat.view < view.number:
+            self._out.timer(TimerName.PART, LAST_WORDS_NS)
 
     # -- who asks to be let in
 
@@ -465,10 +470,18 @@ class Membership(Standing):
             self._out.note("left the view", view=view.number)
             self._tell_view(old, view)
             if not view.members:
-                self._out.timer(TimerName.PART, LAST_WORDS_NS)
+                self._tell_all_left(before, view)
         else:
             self._go_into_exile(old, view)
         assert self.last_view.number >= view.number, "what is told of a view may lead to the next, never back"
+
+    def _tell_all_left(self, before: list[MemberInfo], view: View) -> None:
+        """What told them of this view may have gone with the links: who asks now is told again."""
+        self._out.timer(TimerName.PART, LAST_WORDS_NS)
+        for info in before:
+            if info.uuid != self.me:
+                address = Address(info.host, info.port)
+                self._out.send_datagram(address, Heartbeat(self.me, self.info.life, view.number))
 
     def _tell_view(self, old: View | None, new: View | None) -> None:
         before, after = (

@@ -61,6 +61,10 @@ class _NoOffers:
         return None
 
 
+LedMaps = list[Mapping[str, MapReplica]]
+"""Of each partition that is led here: its maps, by name."""
+
+
 class ZoneEntries:
     """What sessions see of a zone: the replicas here whose entries they may read and write (`Driver.zone_batch`)."""
 
@@ -287,7 +291,7 @@ class ZoneRouting:
             if held.state.entries
         )
 
-    def led_here(self) -> list[Mapping[str, MapReplica]]:
+    def led_here(self) -> LedMaps:
         """Of each partition of a zone that is served here: its maps, by name."""
         return [MappingProxyType(client.state.maps) for _, client in self._clients.values() if client.leads]
 
