@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from holdfast.aio import Client, Map
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import ConfigError, Denied, NotReady, ProtocolError, Refused, Unknown
 
 pytestmark = [
@@ -172,6 +175,19 @@ def test_a_stranger_is_told_what_to_check(cluster: LocalCluster) -> None:
             asyncio.run(knock("wrong"))
 
 
+@contextmanager
+def held_up(members: list[ManagedMember]) -> Iterator[None]:
+    """Within, the members' processes stand still, so that no answer comes."""
+    try:
+        for member in members:
+            os.kill(member.process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, member.process.pid, os.WSTOPPED | os.WNOWAIT)
+        yield
+    finally:
+        for member in members:
+            os.kill(member.process.pid, signal.SIGCONT)
+
+
 def test_cancelled_and_closed_leave_nothing(cluster: LocalCluster) -> None:
     async def run() -> None:
         async with Client(cluster.client_addresses()) as client:
@@ -187,9 +203,10 @@ def test_cancelled_and_closed_leave_nothing(cluster: LocalCluster) -> None:
             )
             assert sum(len(line.pending) for line in client._lines.values()) == 0
             await asked.set("after", 1)
-            waiting = asyncio.create_task(asked.put("k", 1))
-            await asyncio.sleep(0)
-            await client.close()
+            with held_up(cluster.members):
+                waiting = asyncio.create_task(asked.put("k", 1))
+                await asyncio.sleep(0)
+                await client.close()
             with pytest.raises(Unknown):
                 await waiting
             assert asyncio.all_tasks() == {asyncio.current_task()}
