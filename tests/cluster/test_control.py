@@ -189,8 +189,28 @@ def test_members_are_drained_and_the_cluster_is_ended(tmp_path: Path) -> None:
         assert told.output.count("left the cluster, which was shut down as a whole") == 2
         for member in cluster.members[1:3]:
             assert member.process.wait(10) == 0
-            # On the way it says so, too, unless all of it took less than a look.
+            assert "the cluster is being shut down: leaving with all other members" in member.log_tail()
             assert member.log_tail(1).endswith("left the cluster, which was shut down as a whole")
+
+
+class LooksRarely(LocalCluster):
+    """Its members' logs look once at whether they leave, and then for a minute no more."""
+
+    def program(self, name: str) -> list[str]:
+        words = "from holdfast.runtime import process; process.LOOK_S = 60.0; "
+        return [*COMMAND[:-1], words + COMMAND[-1]]
+
+
+def test_why_a_member_leaves_is_in_its_log_however_quick_that_is(tmp_path: Path) -> None:
+    with LooksRarely(2, CONFIG, log_dir=tmp_path) as cluster:
+        cluster.wait_settled()
+        one, two = cluster.members
+        assert run("member", "drain", one.client_address).exit_code == 0
+        assert one.process.wait(10) == 0
+        assert "draining: leaving when every partition is safe elsewhere" in one.log_tail(2)
+        assert run("cluster", "shutdown", "--yes", "-a", two.client_address).exit_code == 0
+        assert two.process.wait(10) == 0
+        assert "the cluster is being shut down: leaving with all other members" in two.log_tail(2)
 
 
 def test_a_member_with_the_only_copies_is_not_let_go_while_frozen(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ async def _run(settings: Settings) -> int:
         node.client_address,
         node.member.picture.info.host + ":" + str(node.member.picture.info.port),
     )
-    told = asyncio.create_task(_tell_leaving(node))
+    leaving_log = LeavingLog(node)
+    told = asyncio.create_task(leaving_log.follow())
     ready = asyncio.create_task(_announce(node))
     waits = {ready, asyncio.create_task(leaving.wait()), asyncio.create_task(node.ended.wait())}
     try:
@@ -100,6 +101,7 @@ async def _run(settings: Settings) -> int:
         if node.member.picture.refusal:
             log.error("%s", node.ended_because)
             return 1
+        leaving_log.tell_why()
         log.info("%s", node.ended_because)
         return 0
     finally:
@@ -150,23 +152,37 @@ def why_alone(node: Node, waited_s: float) -> str:
     return f"not in a cluster after {waited_s:.3g} s; seeds: {seeds}. {'; '.join(node.troubles) or advice}"
 
 
-async def _tell_leaving(node: Node) -> None:
-    """Say that the member is leaving, for whatever reason, how far that is, and what it waits for."""
-    picture = node.member.picture
-    told = ""
-    while True:
-        if picture.leaving and not node.ended.is_set():
-            if not told and picture.ending:
-                log.info("the cluster is being shut down: leaving with all other members")
-            elif not told:
-                log.info(
-                    "draining: leaving when every partition is safe elsewhere (a second signal ends at once)"
-                )
-            state = _progress(node)
-            if state != told:
-                told = state
-                log.info("draining: %s", state)
-        await asyncio.sleep(LOOK_S)
+class LeavingLog:
+    """Says in the log that the member is leaving, for whatever reason, how far that is, and what it waits for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._told = ""
+
+    def tell_why(self) -> None:
+        """Say why it leaves, once, as soon as it does; what takes less than a look is said at its end."""
+        picture = self._node.member.picture
+        if self._told or not picture.leaving:
+            return
+        self._told = "why"
+        if picture.ending:
+            log.info("the cluster is being shut down: leaving with all other members")
+        else:
+            log.info(
+                "draining: leaving when every partition is safe elsewhere (a second signal ends at once)"
+            )
+
+    async def follow(self) -> None:
+        """Look at it until cancelled."""
+        node = self._node
+        while True:
+            self.tell_why()
+            if node.member.picture.leaving and not node.ended.is_set():
+                state = _progress(node)
+                if state != self._told:
+                    self._told = state
+                    log.info("draining: %s", state)
+            await asyncio.sleep(LOOK_S)
 
 
 def _progress(node: Node) -> str:
