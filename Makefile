@@ -142,7 +142,7 @@ install: $(VENV)/.installed $(VENV)/.lane
 # The data lane and the clients' sockets, compiled into src; where that cannot be, this says why, and plain Python does the same.
 $(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py \
 		src/holdfast/core/store/entry_table.pyx src/holdfast/core/store/entry_table.pxd \
-		src/holdfast/runtime/poll_cy.py src/holdfast/runtime/system_calls.pxd
+		src/holdfast/runtime/doors/poll_cy.py src/holdfast/runtime/doors/system_calls.pxd
 	@$(BIN)/python build_lane.py
 	@touch $@
 

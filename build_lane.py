@@ -1,6 +1,6 @@
 """Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
 (`holdfast.server.hazelcast.entries_cy`), the table that it stores entries in (`holdfast.core.store.entry_table`), and
-the clients' sockets (`holdfast.runtime.poll_cy`).
+the clients' sockets (`holdfast.runtime.doors.poll_cy`).
 
     python build_lane.py       into src, for a checkout; `make install` does it
 
@@ -29,8 +29,8 @@ DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "b
 
 LANE = SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
 TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
-POLL = SRC / "holdfast" / "runtime" / "poll_cy.py"
-SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "system_calls.pxd"
+POLL = SRC / "holdfast" / "runtime" / "doors" / "poll_cy.py"
+SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "doors" / "system_calls.pxd"
 LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"))
 """These know each other's layout, so each is of use only beside the other as it was."""
 
@@ -88,12 +88,12 @@ MODULES = (
     ),
     Module(
         "the clients' sockets",
-        "holdfast.runtime.poll_compiled",
+        "holdfast.runtime.doors.poll_compiled",
         POLL,
         (POLL, SYSTEM_CALLS),
         (
             ("from holdfast.server.hazelcast.uncompiled import cython\n", "import cython\n"),
-            ("from holdfast.runtime.system_calls import", "from cython.cimports.system_calls import"),
+            ("from holdfast.runtime.doors.system_calls import", "from cython.cimports.system_calls import"),
         ),
         (SYSTEM_CALLS,),
         only_on="linux",

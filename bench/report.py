@@ -17,7 +17,7 @@ from bench import systems
 from bench.load import cores
 from holdfast.config import load as load_settings
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.sockets import sockets_way
+from holdfast.runtime.doors.sockets import sockets_way
 
 if TYPE_CHECKING:
     from bench.run import Measured, Results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.cli.main import main
-from holdfast.runtime import clients
+from holdfast.runtime.doors import clients
 
 
 class UncountedDoor(clients.Door):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from holdfast.core.model.views import ClusterState
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
     from holdfast.core.store.service_state import Share
-    from holdfast.runtime.embedded import Member, ServiceHandle
-    from holdfast.runtime.map_api import Listed, Map
-    from holdfast.runtime.transactions_api import MemberTransaction, TransactionalMap
+    from holdfast.runtime.in_process.embedded import Member, ServiceHandle
+    from holdfast.runtime.in_process.embedded_maps import Listed, Map
+    from holdfast.runtime.in_process.embedded_transactions import MemberTransaction, TransactionalMap
     from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serialized, Serializers
 
 __all__ = [
@@ -55,22 +55,22 @@ _HOMES = {
     "Codec": "holdfast.serialization",
     "EntryChange": "holdfast.serialization",
     "Identified": "holdfast.serialization",
-    "Listed": "holdfast.runtime.map_api",
+    "Listed": "holdfast.runtime.in_process.embedded_maps",
     "Serialized": "holdfast.serialization",
     "Serializers": "holdfast.serialization",
     "ClusterState": "holdfast.core.model.views",
     "Endpoint": "holdfast.core.services.hosting",
     "Kind": "holdfast.core.model.partition_events",
     "Loss": "holdfast.core.model.partition_events",
-    "Map": "holdfast.runtime.map_api",
-    "Member": "holdfast.runtime.embedded",
-    "MemberTransaction": "holdfast.runtime.transactions_api",
+    "Map": "holdfast.runtime.in_process.embedded_maps",
+    "Member": "holdfast.runtime.in_process.embedded",
+    "MemberTransaction": "holdfast.runtime.in_process.embedded_transactions",
     "MigrationEvent": "holdfast.core.services.hosting",
     "News": "holdfast.core.model.partition_events",
     "Service": "holdfast.core.services.hosting",
-    "ServiceHandle": "holdfast.runtime.embedded",
+    "ServiceHandle": "holdfast.runtime.in_process.embedded",
     "Share": "holdfast.core.store.service_state",
-    "TransactionalMap": "holdfast.runtime.transactions_api",
+    "TransactionalMap": "holdfast.runtime.in_process.embedded_transactions",
     "Wait": "holdfast.core.model.decisions",
 }
 

@@ -10,7 +10,7 @@ from typing import Self
 from holdfast.check import convergence
 from holdfast.config import load
 from holdfast.core.model.partition_events import Loss, News
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 
 PARTITIONS = 31
 MAP = "numbers"

@@ -19,7 +19,7 @@ from hazelcast.serialization.data import Data
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.demo.local_cluster import ManagedMember
-from holdfast.runtime.greetings import OPENING_BYTES, framed, greeting_of, secrets_of
+from holdfast.runtime.peering.greetings import OPENING_BYTES, framed, greeting_of, secrets_of
 
 FRAME = struct.Struct("<iH")
 PARTITIONS = 271

@@ -12,7 +12,7 @@ from tests.cluster.name_server import NameServer
 from holdfast.config import load
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import HoldfastError
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 
 GRID, RECORD = "grid.test", "_member._tcp.grid.test"
 CONFIG = """

@@ -27,7 +27,7 @@ from holdfast.core.routing.request_refusals import NO_MEMORY
 from holdfast.core.sync.destination import MEMORY_FULL
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import NoMemory
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.demo.links import Links, between
 from holdfast.demo.local_cluster import free_ports
-from holdfast.runtime.greetings import NONCE_BYTES, Greeting, opening_of
+from holdfast.runtime.peering.greetings import NONCE_BYTES, Greeting, opening_of
 
 PUBLIC, REAL = "127.0.0.1", "127.0.0.2"
 ONE, OTHER = "10.0.0.1:1", "10.0.0.2:1"

@@ -8,7 +8,7 @@ from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
 from holdfast.observe import map_figures
 from holdfast.observe.map_figures import MapFigure, MemberCount, counting_maps
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 
 
 def counted(member: Member) -> tuple[MemberCount, int]:

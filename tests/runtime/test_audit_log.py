@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.runtime.audit_log import LINES_MAX, LINES_OF_OTHERS, PERIOD_S, AuditLog
+from holdfast.runtime.logs.audit_log import LINES_MAX, LINES_OF_OTHERS, PERIOD_S, AuditLog
 from holdfast.server.audit_events import SHOWN_MAX, AuditEvent, AuditKind
 
 OLDER = 2

@@ -12,7 +12,7 @@ import holdfast
 from holdfast.core.cluster.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.views import ClusterState
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 
 SET, ADD, REMOVE, AUTO = BaselineChange
 

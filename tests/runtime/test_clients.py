@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from holdfast.config import LimitSettings
-from holdfast.runtime.clients import Connection, Door
+from holdfast.runtime.doors.clients import Connection, Door
 
 
 class Wire:

@@ -17,7 +17,7 @@ from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, PartitionLost, Unknown
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:

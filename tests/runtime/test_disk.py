@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.errors import ConfigError
-from holdfast.runtime.real_disk import RealDisk
+from holdfast.runtime.disk.real_disk import RealDisk
 
 
 class Bench:
@@ -127,7 +127,7 @@ def test_close_waits_for_what_was_submitted_and_tells_nobody(tmp_path: Path) -> 
 
 def test_another_process_is_kept_out(bench: Bench, tmp_path: Path) -> None:
     code = (
-        "import asyncio, sys\nfrom holdfast.runtime.real_disk import RealDisk\n"
+        "import asyncio, sys\nfrom holdfast.runtime.disk.real_disk import RealDisk\n"
         "from holdfast.errors import ConfigError\n"
         "try:\n    RealDisk(sys.argv[1], asyncio.new_event_loop())\n"
         "except ConfigError as error:\n    print(error)\n"

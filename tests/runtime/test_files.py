@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.config import Settings, load
 from holdfast.errors import ConfigError, HoldfastError, InvariantBroken
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.process import BROKEN, main
 
 SEGMENT_BYTES = 65_536

@@ -17,7 +17,7 @@ from tests.runtime.test_member import cluster, member, run
 from holdfast.core.model.ids import Address
 from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
 from holdfast.runtime import node
-from holdfast.runtime.greetings import (
+from holdfast.runtime.peering.greetings import (
     CONNECTS,
     IS_CONNECTED_TO,
     NONCE_BYTES,
@@ -33,7 +33,7 @@ from holdfast.runtime.greetings import (
     spoken_there,
     welcome_of,
 )
-from holdfast.runtime.peers import Network
+from holdfast.runtime.peering.peers import Network
 from holdfast.version import __version__
 from holdfast.wire import doors
 

@@ -9,7 +9,7 @@ from tests.cluster.crew import until
 
 from holdfast.cli.plan_live import Cluster, Events
 from holdfast.config import load
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 
 PARTITIONS = 31
 

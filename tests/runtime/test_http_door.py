@@ -28,9 +28,9 @@ from holdfast.errors import ConfigError
 from holdfast.observe.member_metrics import Beside, collecting
 from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS
 from holdfast.observe.status import counting
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.http.metrics_page import families, written
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.loop_slices import SLICE_S
-from holdfast.runtime.metrics_page import families, written
 
 OPEN = {"http__enabled": True, "http__port": 0}
 

@@ -22,9 +22,9 @@ from holdfast.config import load
 from holdfast.config.schema import ClusterSettings, MemberSettings
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.errors import Closing, NotReady, Refused, TooLarge
-from holdfast.runtime import map_api
-from holdfast.runtime.bulk_turns import PORTION, REQUEST, TURN, BulkTurns
-from holdfast.runtime.member_keywords import MemberKeywords
+from holdfast.runtime.in_process import embedded_maps
+from holdfast.runtime.in_process.bulk_turns import PORTION, REQUEST, TURN, BulkTurns
+from holdfast.runtime.in_process.member_keywords import MemberKeywords
 
 K = ChangeKind
 
@@ -321,7 +321,7 @@ def test_a_part_that_was_stored_makes_the_outcome_unknown(
         with pytest.raises(Unknown, match=r"1 of \d+ requests were not carried out"):
             await here.put_all({**dict.fromkeys(range(50), 1), **large})
         assert await here.size() == 50
-        monkeypatch.setattr(map_api, "WINDOW_BYTES", 1000)
+        monkeypatch.setattr(embedded_maps, "WINDOW_BYTES", 1000)
         with pytest.raises(Unknown):
             await here.put_all([*((number, "y" * 2000) for number in range(300)), *large.items()])
         with pytest.raises(TypeError, match="None"):

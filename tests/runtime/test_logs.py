@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.config import load
 from holdfast.errors import ConfigError
-from holdfast.runtime.line_file import LineFile
-from holdfast.runtime.logs import FIELDS, JsonLines, TextLines, begin_log
+from holdfast.runtime.logs.line_file import LineFile
+from holdfast.runtime.logs.process_log import FIELDS, JsonLines, TextLines, begin_log
 
 HOSTILE = (
     'eve\u2028\x85\x0b\r\n2026-01-01 00:00:00 CRITICAL forged {"level":"ERROR"}\u2029\x9b2J\u202e\x7f\ud800'
@@ -77,7 +77,7 @@ def test_a_file_is_begun_anew_and_so_many_older_ones_stay(tmp_path: Path) -> Non
 PROGRAM = """
 import logging, sys
 from holdfast.config import load
-from holdfast.runtime.logs import begin_log
+from holdfast.runtime.logs.process_log import begin_log
 
 begin_log(load(None, {}, {"log.file": sys.argv[1], "log.level": sys.argv[2], "log.format": "json"}).log, "m1")
 logging.getLogger("holdfast").info("heard %s", "once")

@@ -14,8 +14,8 @@ from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.embedded import Member
-from holdfast.runtime.map_api import milliseconds
+from holdfast.runtime.in_process.embedded import Member
+from holdfast.runtime.in_process.embedded_maps import milliseconds
 from holdfast.serialization import ChangeKind, EntryChange
 
 

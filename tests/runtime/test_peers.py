@@ -13,9 +13,9 @@ from tests.engine.test_driver import Pair
 from holdfast.config import Settings
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.link import HEADER, Link
-from holdfast.runtime import peers
-from holdfast.runtime.greetings import Greeting, framed, greeting_of
-from holdfast.runtime.peers import FRAME, PACKET, WHISPER, Incoming, Network, Outgoing
+from holdfast.runtime.peering import peers
+from holdfast.runtime.peering.greetings import Greeting, framed, greeting_of
+from holdfast.runtime.peering.peers import FRAME, PACKET, WHISPER, Incoming, Network, Outgoing
 
 PEER = Address("127.0.0.1", 5999)
 SETTINGS = Settings()

@@ -29,11 +29,11 @@ from tests.server.hazelcast.test_lane_ways import KEYS, VALUES, buffers, request
 from bench import frames
 from holdfast.config import LimitSettings
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.runtime import poll_cy
-from holdfast.runtime.clients import PolledConnection
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.embedded import Member
-from holdfast.runtime.sockets import sockets_way
+from holdfast.runtime.doors import poll_cy
+from holdfast.runtime.doors.clients import PolledConnection
+from holdfast.runtime.doors.sockets import sockets_way
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, SET, serve_entries
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast.config.verifiers import PasswordVerifier
-from holdfast.runtime.proving import Proving
+from holdfast.runtime.doors.proving import Proving
 
 
 class Slow(PasswordVerifier):

@@ -12,7 +12,7 @@ from holdfast.cli.upgrade import shown
 from holdfast.core.model import views
 from holdfast.core.model.levels import DECLARED, HIGHEST, LOWEST, FeatureLevels
 from holdfast.errors import Refused
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.version import __version__
 
 OLDER = FeatureLevels(LOWEST, LOWEST)

@@ -16,7 +16,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.repair import carry_out, make_plans
 from holdfast.client.verification import Report, verify
 from holdfast.core.store.replica import MapReplica
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
 
 PARTITIONS = 31

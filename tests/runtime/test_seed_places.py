@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.runtime.dns_names import Names, NameUnanswered, NoSuchName, Place
-from holdfast.runtime.seed_places import GONE_S, SeedPlaces
+from holdfast.runtime.peering.dns_names import Names, NameUnanswered, NoSuchName, Place
+from holdfast.runtime.peering.seed_places import GONE_S, SeedPlaces
 
 SEED = Address("grid.example", 5751)
 HERE, THERE, ELSEWHERE = (Address(f"10.0.0.{number}", 5751) for number in (1, 2, 3))

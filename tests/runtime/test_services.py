@@ -18,7 +18,7 @@ from tests.runtime.test_member import run
 import holdfast
 from holdfast.config import load
 from holdfast.errors import Passive
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.sim.tally import Tally, judge_order, share_of
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "services.md"
@@ -212,5 +212,5 @@ def test_the_example_of_the_documentation_runs_and_prints_what_it_says(tmp_path:
 
 @pytest.mark.parametrize("name", ["Endpoint", "MigrationEvent", "Service", "Share"])
 def test_what_a_service_needs_comes_without_sockets(name: str) -> None:
-    code = f"import sys, holdfast; holdfast.{name}; sys.exit('holdfast.runtime.embedded' in sys.modules)"
+    code = f"import sys, holdfast; holdfast.{name}; sys.exit('holdfast.runtime.in_process.embedded' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

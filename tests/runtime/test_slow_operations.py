@@ -13,10 +13,10 @@ import pytest
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.engine.ports import Create, Sync, Write
-from holdfast.runtime.limited_lines import LINES, LimitedLines
-from holdfast.runtime.real_disk import RealDisk
-from holdfast.runtime.slow_disk import DeedClock, DiskWatch
-from holdfast.runtime.slow_operations import KEPT, SlowOperations
+from holdfast.runtime.disk.real_disk import RealDisk
+from holdfast.runtime.disk.slow_disk import DeedClock, DiskWatch
+from holdfast.runtime.logs.limited_lines import LINES, LimitedLines
+from holdfast.runtime.logs.slow_operations import KEPT, SlowOperations
 
 LIMIT_MS = 100
 

@@ -18,8 +18,8 @@ from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.map_state import MapState
-from holdfast.runtime.clients import Connection
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.doors.clients import Connection
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.stalls import LOOK_S, StallGauge
 
 SETTINGS: dict[str, object] = {"member.member_port": 0, "member.client_port": 0, "partitions.count": 7}

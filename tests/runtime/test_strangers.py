@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from holdfast.runtime.limited_lines import LINES, PERIOD_S, quoted
-from holdfast.runtime.strangers import Strangers
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.logs.limited_lines import LINES, PERIOD_S, quoted
 
 
 class Clock:

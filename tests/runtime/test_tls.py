@@ -29,7 +29,7 @@ from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.operations import Op, Request
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Refused
-from holdfast.runtime.tls import MemberTls
+from holdfast.runtime.doors.tls import MemberTls
 from holdfast.wire import doors, own
 
 KEY = b"a key of the map"

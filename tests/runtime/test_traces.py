@@ -19,7 +19,7 @@ from tests.runtime.test_http_door import asked, door_of, until
 from tests.runtime.test_member import member, run
 
 from holdfast.errors import NotInstalled
-from holdfast.runtime import traces
+from holdfast.runtime.logs import traces
 
 
 class Collector:
@@ -172,7 +172,7 @@ def test_without_the_setting_nothing_of_it_is_imported() -> None:
     program = """
 import asyncio, sys, holdfast
 from holdfast.config import load
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 async def story():
     settings = {"member.member_port": 0, "member.client_port": 0, "cluster.seeds": [], "partitions.count": 31}
     async with Member(load(None, {}, settings)) as one:

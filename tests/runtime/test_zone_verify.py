@@ -31,7 +31,7 @@ from holdfast.core.model.ids import group_of
 from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.replication.consensus import ZonePartition
 from holdfast.errors import Refused, Unknown
-from holdfast.runtime.embedded import Member
+from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import to_stored
 
 ROWS = {number: f"value {number}" for number in range(600)}

@@ -38,8 +38,8 @@ from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.demo.rule_oracle import fuzz_rules
 from holdfast.demo.secured import channel_of, config_of, connected
 from holdfast.errors import HoldfastError
-from holdfast.runtime.greetings import OPENING_BYTES
-from holdfast.runtime.strangers import FAULTY
+from holdfast.runtime.doors.strangers import FAULTY
+from holdfast.runtime.peering.greetings import OPENING_BYTES
 from holdfast.wire.values import to_stored
 
 THREADS = 4

@@ -29,8 +29,8 @@ from holdfast.core.model.views import ClusterState
 from holdfast.demo.hostile_http import http_pieces
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
-from holdfast.runtime.greetings import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
-from holdfast.runtime.peers import FRAME, PACKET, WHISPER
+from holdfast.runtime.peering.greetings import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
+from holdfast.runtime.peering.peers import FRAME, PACKET, WHISPER
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast.compact_schemas import schema_entry
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES

@@ -1,8 +1,9 @@
 """Links between members that can be cut: each is reached through a proxy, which learns from the greeting who calls.
 
 A member listens at an address of loopback that nobody is told, and the proxy at the one that it gives to others
-(`member.public_host`). Each connection between members carries packets in one direction only (`runtime/peers.py`), and
-begins with the address of whoever sends: so each directed pair of members can be cut, or slowed down, on its own.
+(`member.public_host`). Each connection between members carries packets in one direction only
+(`runtime/peering/peers.py`), and begins with the address of whoever sends: so each directed pair of members can be cut,
+or slowed down, on its own.
 
 A link that is cut swallows what comes, and lets new connections wait; the kernel goes on acknowledging. When it is
 whole again, what it has swallowed arrives late, or its connections break, as the cut says.
@@ -20,8 +21,8 @@ import msgspec
 
 from holdfast.config import parse_address
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
-from holdfast.runtime.greetings import OPENING_BYTES, Greeting
-from holdfast.runtime.peers import GREETING_BYTES_MAX, LENGTH_BYTES
+from holdfast.runtime.peering.greetings import OPENING_BYTES, Greeting
+from holdfast.runtime.peering.peers import GREETING_BYTES_MAX, LENGTH_BYTES
 
 PIECE_BYTES = 65_536
 OCTETS = range(20, 220)

@@ -20,7 +20,7 @@ from rich.table import Table
 from holdfast.demo.hazelcast_writer import Progress
 from holdfast.demo.ownership import Timeline
 from holdfast.demo.picture import Picture
-from holdfast.runtime.console_files import console_text
+from holdfast.runtime.http.console_files import console_text
 from holdfast.version import __version__
 
 CPUINFO = Path("/proc/cpuinfo")

@@ -29,7 +29,7 @@ def connected(address: tuple[str, int], timeout_s: float, tls: ClientTls | None)
 
 
 def channel_of(connection: socket.socket) -> bytes:
-    """What only the two ends of its TLS channel know; empty without TLS (`runtime.greetings`)."""
+    """What only the two ends of its TLS channel know; empty without TLS (`runtime.peering.greetings`)."""
     return (
         (connection.get_channel_binding("tls-unique") or b"")
         if isinstance(connection, ssl.SSLSocket)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.config import LimitSettings, Settings
 from holdfast.config.loading import changed
-from holdfast.runtime.limited_lines import quoted
+from holdfast.runtime.logs.limited_lines import quoted
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.open_files import room_for_sockets
 

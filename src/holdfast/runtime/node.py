@@ -39,19 +39,19 @@ from holdfast.errors import (
     Unknown,
 )
 from holdfast.observe.status import EntriesHeld, status_of
-from holdfast.runtime.audit_log import AuditLog
-from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.http_door import HttpDoor
+from holdfast.runtime.disk.real_disk import RealDisk, uncollected
+from holdfast.runtime.doors.clients import Connection, Door
+from holdfast.runtime.doors.proving import Proving
+from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
+from holdfast.runtime.doors.strangers import FAULTY, Strangers
+from holdfast.runtime.doors.taken_ports import listen, loop_server, polled_door, secured
+from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.http.http_door import HttpDoor
+from holdfast.runtime.logs.audit_log import AuditLog
 from holdfast.runtime.memory import Gauge, limit_of
-from holdfast.runtime.peers import GREETING_TIMEOUT_S, Incoming, Network
-from holdfast.runtime.proving import Proving
-from holdfast.runtime.real_disk import RealDisk, uncollected
-from holdfast.runtime.sockets import PolledDoor, sockets_way
-from holdfast.runtime.strangers import FAULTY, Strangers
-from holdfast.runtime.taken_ports import listen, loop_server, polled_door, secured
-from holdfast.runtime.tls import MemberTls
+from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid

@@ -23,7 +23,7 @@ import uvloop
 
 from holdfast.config import Settings
 from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, NotReady
-from holdfast.runtime.logs import begin_log, call_log_of
+from holdfast.runtime.logs.process_log import begin_log, call_log_of
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
 from holdfast.runtime.open_files import room_for_sockets

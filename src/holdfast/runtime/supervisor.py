@@ -25,7 +25,7 @@ import uvloop
 
 from holdfast.config import Settings
 from holdfast.errors import ConfigError
-from holdfast.runtime.logs import begin_log
+from holdfast.runtime.logs.process_log import begin_log
 from holdfast.runtime.memory import limit_of
 
 log = logging.getLogger("holdfast")

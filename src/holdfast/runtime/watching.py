@@ -12,14 +12,14 @@ from holdfast.core.machine import Note
 from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MemberId
 from holdfast.observe.alarms import Alarms
-from holdfast.runtime.limited_lines import LimitedLines, quoted
-from holdfast.runtime.logs import FIELDS
-from holdfast.runtime.real_disk import RealDisk
-from holdfast.runtime.slow_disk import DiskWatch
-from holdfast.runtime.slow_operations import SlowOperations
+from holdfast.runtime.disk.real_disk import RealDisk
+from holdfast.runtime.disk.slow_disk import DiskWatch
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
+from holdfast.runtime.logs.process_log import FIELDS
+from holdfast.runtime.logs.slow_operations import SlowOperations
+from holdfast.runtime.logs.traces import Traces
 from holdfast.runtime.stalls import StallGauge
-from holdfast.runtime.strangers import Strangers
-from holdfast.runtime.traces import Traces
 from holdfast.server.audit_events import AuditEvent
 from holdfast.wire import own
 

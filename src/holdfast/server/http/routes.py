@@ -8,7 +8,7 @@ To add a route:
    events are sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
    (`HttpMember.soon`).
 2. Make it a `Route`, in a function of that module that answers a list of these, and add that list where `Routes` are
-   made (`runtime/http_door.py`). A path is matched as a whole; one that ends in `/*` serves all that begin so.
+   made (`runtime/http/http_door.py`). A path is matched as a whole; one that ends in `/*` serves all that begin so.
 3. Say in `server/access.py`, in `HTTP`, what has to be permitted. What is missing there is refused to all who may not
    do everything, and a test fails. A route that gives orders is a `question` there: the handler makes the
    `own.Question` that says the same, and asks `access.why_not_question(request.rights, question, ())` before anything

@@ -23,7 +23,7 @@ from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.partition_events import Kind, News, Number
 from holdfast.errors import NotInstalled
-from holdfast.runtime.limited_lines import LimitedLines, quoted
+from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.version import __version__
 from holdfast.wire import own

@@ -17,15 +17,15 @@ from holdfast.observe.happenings import Happenings
 from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import EntriesHeld
 from holdfast.observe.table_history import TableHistory
-from holdfast.runtime.http_member import HttpHost
+from holdfast.runtime.http.http_member import HttpHost
 from holdfast.server.http.console_routes import ConsoleFile
 from holdfast.server.http.http_messages import HttpRequest
 from holdfast.server.logins import Login
 from holdfast.wire import own
 
 if TYPE_CHECKING:
-    from holdfast.runtime.cluster_survey import Said
-    from holdfast.runtime.console_errands import ConsoleErrands
+    from holdfast.runtime.http.cluster_survey import Said
+    from holdfast.runtime.http.console_errands import ConsoleErrands
 
 LOOK_S: Final = 1.0
 """How often it is looked for what nobody tells: suspicions, full disks."""
@@ -126,7 +126,7 @@ class ConsoleOfMember:
     def files(self) -> Mapping[str, ConsoleFile]:
         """Those of the page."""
         if self._files is None:
-            from holdfast.runtime.console_files import console_files
+            from holdfast.runtime.http.console_files import console_files
 
             self._files = console_files()
         return self._files
@@ -147,7 +147,7 @@ class ConsoleOfMember:
 
     def _asked_of_others(self) -> ConsoleErrands:
         if self._errands is None:
-            from holdfast.runtime.console_errands import ConsoleErrands
+            from holdfast.runtime.http.console_errands import ConsoleErrands
 
             self._errands = ConsoleErrands(self._host, self._host.wall_ms, self._shown, self._own)
         return self._errands

@@ -23,7 +23,7 @@ from holdfast.core.model.operations import (
     too_long,
 )
 from holdfast.errors import RequestError, TooLarge, raise_worst
-from holdfast.runtime.bulk_turns import (
+from holdfast.runtime.in_process.bulk_turns import (
     ENTRY_BYTES,
     PIECE,
     PORTION,
@@ -33,7 +33,7 @@ from holdfast.runtime.bulk_turns import (
     cost_of,
     work_off,
 )
-from holdfast.runtime.member_requests import ask, careful
+from holdfast.runtime.in_process.member_requests import ask, careful
 from holdfast.runtime.node import Node
 from holdfast.serialization import ChangeKind, EntryChange, Serialized, Serializers
 

@@ -24,7 +24,7 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from typing import Any, Protocol
 
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.runtime.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
+from holdfast.runtime.doors.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane

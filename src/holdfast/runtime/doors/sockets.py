@@ -15,14 +15,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.config.schema import LaneChoice, SocketsChoice
-from holdfast.runtime.clients import Door, PolledConnection, keep_alive
 from holdfast.runtime.compiled import compiled_from
+from holdfast.runtime.doors.clients import Door, PolledConnection, keep_alive
 from holdfast.server.hazelcast.entries_cy import ServeEntries
 
 if TYPE_CHECKING:
-    from holdfast.runtime.poll_cy import Poll
+    from holdfast.runtime.doors.poll_cy import Poll
 
-COMPILED = "holdfast.runtime.poll_compiled"
+COMPILED = "holdfast.runtime.doors.poll_compiled"
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("poll_cy.py", "system_calls.pxd"))
 BACKLOG = 1024
 """Connections that the system keeps until they are taken."""
@@ -57,7 +57,7 @@ def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tl
         return Sockets("poll", module)
     if choice == "auto":
         return Sockets("loop", None, why)
-    from holdfast.runtime import poll_cy
+    from holdfast.runtime.doors import poll_cy
 
     return Sockets("poll", poll_cy, why)
 

@@ -32,7 +32,7 @@ from holdfast.engine.ports import (
     Write,
 )
 from holdfast.errors import ConfigError
-from holdfast.runtime.slow_disk import DeedClock
+from holdfast.runtime.disk.slow_disk import DeedClock
 
 LOCK = "lock"
 TEMPORARY = ".new"

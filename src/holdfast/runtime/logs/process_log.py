@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.config import LogSettings
 from holdfast.errors import ConfigError
-from holdfast.runtime.line_file import LineFile
+from holdfast.runtime.logs.line_file import LineFile
 
 FIELDS = "fields"
 """What a record has besides its line, for JSON: `log.info(..., extra={FIELDS: {...}})`."""

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.open_operations import Followed, Mark, OpenOperation
-from holdfast.runtime.limited_lines import LimitedLines, quoted
-from holdfast.runtime.logs import FIELDS
+from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
+from holdfast.runtime.logs.process_log import FIELDS
 
 KEPT = 100
 """The last slow operations, for the status."""

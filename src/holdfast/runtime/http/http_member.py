@@ -22,11 +22,11 @@ from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.member_metrics import Beside
 from holdfast.observe.status import EntriesHeld, counting
 from holdfast.runtime.data_lane import DataLane
+from holdfast.runtime.doors.sockets import Sockets
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.http.metrics_page import MetricsPage
 from holdfast.runtime.loop_slices import in_slices
 from holdfast.runtime.memory import Gauge
-from holdfast.runtime.metrics_page import MetricsPage
-from holdfast.runtime.sockets import Sockets
-from holdfast.runtime.strangers import Strangers
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.entries_cy import Tally
 from holdfast.server.http.http_messages import TOKEN_USER
@@ -35,7 +35,7 @@ from holdfast.server.operation_times import OperationTimes
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.runtime.cluster_statuses import ClusterStatuses
+    from holdfast.runtime.http.cluster_statuses import ClusterStatuses
 
 THREADS = 2
 FRESH_S = 0.5
@@ -195,7 +195,9 @@ class HttpOfMember:
 
     def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
         if self._cluster is None:
-            from holdfast.runtime.cluster_statuses import ClusterStatuses  # Most members are never asked.
+            from holdfast.runtime.http.cluster_statuses import (
+                ClusterStatuses,  # Most members are never asked.
+            )
 
             self._cluster = ClusterStatuses(
                 self._loop,

@@ -25,7 +25,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionOrder,
 )
 from holdfast.errors import Refused, RolledBack, Unknown
-from holdfast.runtime.map_api import given
+from holdfast.runtime.in_process.embedded_maps import given
 from holdfast.runtime.node import Node
 from holdfast.serialization import Serializers
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from holdfast.runtime.limited_lines import LimitedLines, quoted
+from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 
 FAULTY = "requests that met an error inside this member"
 """What such errors are counted as, before the kind of the request."""

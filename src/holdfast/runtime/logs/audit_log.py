@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import ConfigError
-from holdfast.runtime.line_file import LineFile
+from holdfast.runtime.logs.line_file import LineFile
 from holdfast.server.audit_events import AuditEvent, AuditKind
 
 LINES_MAX = {AuditKind.ORDER: 1000, AuditKind.LOGIN: 300}

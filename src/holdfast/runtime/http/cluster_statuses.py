@@ -19,7 +19,7 @@ from holdfast.config import Settings
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError
-from holdfast.runtime.cluster_survey import ask_member
+from holdfast.runtime.http.cluster_survey import ask_member
 from holdfast.server.logins import Login
 
 FRESH_S = 2.0

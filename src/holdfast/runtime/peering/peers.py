@@ -1,7 +1,7 @@
 """TCP between members: one connection to each address for what this member sends, others for what it hears.
 
 Every connection begins with a greeting by which both members prove that they know `security.member_secret`
-(`runtime/greetings.py`), before which nothing else is parsed. Then come frames: packets of a link, or whispered
+(`runtime/peering/greetings.py`), before which nothing else is parsed. Then come frames: packets of a link, or whispered
 messages.
 """
 
@@ -25,8 +25,10 @@ from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError, UnknownMessage
-from holdfast.runtime.dns_names import Names, Place, shown
-from holdfast.runtime.greetings import (
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.peering.dns_names import Names, Place, shown
+from holdfast.runtime.peering.greetings import (
     NONCE_BYTES,
     OF_THIS_BUILD,
     OPENING_BYTES,
@@ -44,9 +46,7 @@ from holdfast.runtime.greetings import (
     spoken_there,
     welcome_of,
 )
-from holdfast.runtime.seed_places import SeedPlaces
-from holdfast.runtime.strangers import Strangers
-from holdfast.runtime.tls import MemberTls
+from holdfast.runtime.peering.seed_places import SeedPlaces
 from holdfast.server.logins import net_of
 from holdfast.server.quota import Quota
 from holdfast.wire import doors

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, cast
 from holdfast.config import is_loopback
 from holdfast.core.model.ids import Address
 from holdfast.errors import ConfigError
-from holdfast.runtime.clients import keep_alive
-from holdfast.runtime.console_member import ConsoleHost, ConsoleOfMember
-from holdfast.runtime.http_member import HttpOfMember
-from holdfast.runtime.taken_ports import listen, loop_server, secured
-from holdfast.runtime.tls import MemberTls
+from holdfast.runtime.doors.clients import keep_alive
+from holdfast.runtime.doors.taken_ports import listen, loop_server, secured
+from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.http.console_member import ConsoleHost, ConsoleOfMember
+from holdfast.runtime.http.http_member import HttpOfMember
 from holdfast.server.http.console_routes import ConsoleRoutes
 from holdfast.server.http.member_routes import MemberRoutes
 from holdfast.server.http.routes import Routes
@@ -35,8 +35,8 @@ UNREAD_BYTES = 256 * 1024
 """When so much of what was answered has not left, a connection is not served until all of it has."""
 LOADED = (
     "holdfast.server.http.http_session",
-    "holdfast.runtime.console_errands",
-    "holdfast.runtime.console_files",
+    "holdfast.runtime.http.console_errands",
+    "holdfast.runtime.http.console_files",
 )
 """What is loaded when somebody comes for the first time."""
 REST_S = 30.0

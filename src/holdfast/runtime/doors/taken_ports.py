@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.errors import ConfigError
-from holdfast.runtime.sockets import BACKLOG, PolledDoor, bound
-from holdfast.runtime.strangers import Strangers
-from holdfast.runtime.tls_wire import TlsDoor
+from holdfast.runtime.doors.sockets import BACKLOG, PolledDoor, bound
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.tls_wire import TlsDoor
 
 PORTS_TRIED = 100
 Server = TypeVar("Server", asyncio.Server, PolledDoor)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.config import LimitSettings
 from holdfast.core.member_picture import ReplicationBacklog
-from holdfast.runtime.strangers import Strangers
+from holdfast.runtime.doors.strangers import Strangers
 from holdfast.server import door
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.runtime.poll_cy import Wire
+    from holdfast.runtime.doors.poll_cy import Wire
 
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.runtime.dns_names import Names, NameUnanswered, NoSuchName, Place, is_name
+from holdfast.runtime.peering.dns_names import Names, NameUnanswered, NoSuchName, Place, is_name
 
 GONE_S = 10.0
 """A name without an address counts as absent after this time: the DNS remembers for a while that there was none."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.config.client_tls import why_no_handshake
-from holdfast.runtime.strangers import Strangers
+from holdfast.runtime.doors.strangers import Strangers
 from holdfast.server.logins import net_of
 from holdfast.server.quota import Quota
 from holdfast.wire import doors

@@ -23,12 +23,12 @@ from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import ClusterState
 from holdfast.core.services.hosting import Service
 from holdfast.errors import Closing, ConfigError, Refused
-from holdfast.runtime.bulk_turns import BulkTurns
-from holdfast.runtime.map_api import Map
-from holdfast.runtime.member_keywords import MemberKeywords, settings_of
-from holdfast.runtime.member_requests import ask, careful
+from holdfast.runtime.in_process.bulk_turns import BulkTurns
+from holdfast.runtime.in_process.embedded_maps import Map
+from holdfast.runtime.in_process.embedded_transactions import Answer, Isolation, MemberTransaction, transact
+from holdfast.runtime.in_process.member_keywords import MemberKeywords, settings_of
+from holdfast.runtime.in_process.member_requests import ask, careful
 from holdfast.runtime.node import Node
-from holdfast.runtime.transactions_api import Answer, Isolation, MemberTransaction, transact
 from holdfast.serialization import Serializers
 
 

@@ -1,0 +1,1 @@
+"""Real files: a directory, and how long its deeds take."""

@@ -1,0 +1,1 @@
+"""Who connects from outside: ports, TLS, clients' sockets, and what strangers say there."""

@@ -1,0 +1,1 @@
+"""The in-process API: `holdfast.Member`, its maps and transactions."""
