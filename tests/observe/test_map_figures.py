@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.runtime.test_http_door import asked, door_of, values
 from tests.runtime.test_member import cluster, run
 from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
@@ -63,5 +64,7 @@ def test_a_map_in_a_zone_is_counted_where_it_is_led() -> None:
                 len(ROWS) * (8 + 8 + 9.8), rel=0.1
             )
             assert sum(counted(member)[0].all for member in members) == 0
+            scraped = [values((await asked(door_of(member), "/metrics"))[1]) for member in members]
+            assert sum(page["holdfast_map_entries"].get(("orders",), 0) for page in scraped) == len(ROWS)
 
     run(story())

@@ -37,6 +37,8 @@ from holdfast.wire.values import to_stored
 ROWS = {number: f"value {number}" for number in range(600)}
 ZONED: dict[str, Any] = {
     "metastore__voters": 3,
+    "http__enabled": True,
+    "http__port": 0,
     "partitions__count": 7,
     "maps__orders__zone": "z",
     "maps__nowhere__zone": "none",

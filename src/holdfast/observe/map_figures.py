@@ -15,7 +15,7 @@ from holdfast.core.member import Member
 
 COPIES: Final = 500
 """Maps in partitions that are looked at in one slice."""
-SAMPLES, SAMPLED_COPIES = 4, 6
+SAMPLES, SAMPLED_COPIES = 4, 16
 """Entries of so many copies of a map, and of each so many, tell how large those of the map are."""
 
 

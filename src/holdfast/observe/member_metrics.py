@@ -1,29 +1,25 @@
 """The metrics of one member, collected in slices: whoever collects lets the member work in between.
 
-- observe/M-1: Between two slices so much is looked at that takes some ms: rows of the table, and maps in partitions.
+- observe/M-1: Between two slices so much is looked at that takes some ms: rows of the table, and maps in partitions
+  (`map_figures`).
 - observe/M-2: A label has at most `MAPS_TOLD` values, whatever maps clients make; what is left out is counted together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final
 
 from holdfast.core.member import Member
 from holdfast.core.model.views import ClusterState, Room
 from holdfast.observe.health import why_not_ready
 from holdfast.observe.latency_histogram import LatencyHistogram, told_buckets
+from holdfast.observe.map_figures import counting_maps
 from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS, REASONS_TOLD
 
 ROWS: Final = 2000
 """Rows of the table that are looked at in one slice."""
-SHARES: Final = 50
-"""The same of maps in partitions: a look into one takes some µs."""
-SAMPLES, SAMPLED_COPIES = 4, 16
-"""Entries of so many copies of a map, and of each so many, tell how large those of the map are."""
 ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
 
 
@@ -150,39 +146,19 @@ def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
 
 
 def _maps(member: Member, tell: Any) -> Generator[None, None, None]:
-    """Entries of all maps, of copies that are served here and of all (observe/M-1)."""
-    entries: Counter[str] = Counter()
-    sampled: dict[str, list[int]] = {}
-    """Of each map: copies that were looked into, entries there, and their bytes."""
-    led = {copy.partition for copy in member.picture.leading if copy is not None}
-    everything = looked = 0
-    for partition, copy in list(member.picture.held.items()):
-        for name, held in list(copy.maps.items()):
-            kept = held.state.entries
-            count = len(kept)
-            everything += count
-            if partition in led and count:
-                entries[name] += count
-                known = sampled.setdefault(name, [0, 0, 0])
-                if known[0] < SAMPLED_COPIES:
-                    known[0] += 1
-                    for key, value in islice(kept.items(), SAMPLES):
-                        known[1] += 1
-                        known[2] += len(key) + len(value)
-            looked += 1
-            if not looked % SHARES:
-                yield
-    tell("holdfast_entries", sum(entries.values()), "primary")
-    tell("holdfast_entries", everything, "all")
-    sizes = {name: entries[name] * known[2] / known[1] for name, known in sampled.items() if known[1]}
-    named, left_out = _named(entries, member.settings.maps)
+    """Entries of all copies here, and of each map in what is served here (observe/M-1)."""
+    count = yield from counting_maps(member)
+    tell("holdfast_entries", count.primary, "primary")
+    tell("holdfast_entries", count.all, "all")
+    figures = {name: figure for name, figure in count.maps.items() if figure.entries}
+    named, left_out = _named(figures, member.settings.maps)
     for name in named:
-        tell("holdfast_map_entries", entries[name], name)
-        tell("holdfast_map_bytes", round(sizes.get(name, 0)), name)
+        tell("holdfast_map_entries", figures[name].entries, name)
+        tell("holdfast_map_bytes", figures[name].bytes, name)
     tell("holdfast_maps_left_out", len(left_out))
     if left_out:
-        tell("holdfast_map_entries", sum(entries[name] for name in left_out), OTHERS)
-        tell("holdfast_map_bytes", round(sum(sizes.get(name, 0) for name in left_out)), OTHERS)
+        tell("holdfast_map_entries", sum(figures[name].entries for name in left_out), OTHERS)
+        tell("holdfast_map_bytes", sum(figures[name].bytes for name in left_out), OTHERS)
 
 
 def _named(entries: Iterable[str], configured: Mapping[str, object]) -> tuple[Sequence[str], Sequence[str]]:

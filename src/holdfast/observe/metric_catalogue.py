@@ -50,7 +50,9 @@ METRICS: Final[dict[str, Metric]] = {
     "holdfast_partitions_lost": _gauge("Partitions that are lost to some map, until an operator resets them"),
     "holdfast_partitions_waiting": _gauge("Partitions of which all copies are gone, as the master knows"),
     "holdfast_entries": _gauge("Entries in the copies that this member holds", "role"),
-    "holdfast_map_entries": _gauge("Entries of a map in the partitions that this member serves", "map"),
+    "holdfast_map_entries": _gauge(
+        "Entries of a map in the partitions that this member serves, or leads in a zone", "map"
+    ),
     "holdfast_map_bytes": _gauge("Their keys and values in bytes, estimated from a sample", "map"),
     "holdfast_maps_left_out": _gauge(
         "Maps that have no name of their own here: together they are `__others`"
