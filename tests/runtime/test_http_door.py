@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_metr
 from tests.runtime.certificates import HOST, Authority
 from tests.runtime.test_member import cluster, member, run
 
+from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
@@ -31,6 +32,7 @@ from holdfast.observe.status import counting
 from holdfast.runtime.http.metrics_page import families, written
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.loop_slices import SLICE_S
+from holdfast.wire.values import to_stored
 
 OPEN = {"http__enabled": True, "http__port": 0}
 
@@ -252,6 +254,28 @@ def test_metrics_as_prometheus_reads_them() -> None:
             assert pages[0]["holdfast_operation_duration_seconds_sum"][("set",)] < 100
             assert sum(page["holdfast_master"][()] for page in pages) == 1
             assert sum(page["holdfast_partitions_serving"][()] for page in pages) == 31
+
+    run(story())
+
+
+def test_columns_that_are_loaded_and_scanned_are_operations() -> None:
+    async def story() -> None:
+        async with cluster(1, **OPEN) as (one,):
+            keys = [to_stored(number) for number in range(200)]
+
+            def load_and_scan() -> int:
+                with Client(one.client_address) as client:
+                    client.put_columns("m", keys, keys)
+                    partitions = range(client.partition_count)
+                    return sum(len(client.scan("m", partition, rows_max=2)) for partition in partitions)
+
+            pages_read = await asyncio.to_thread(load_and_scan)
+            assert pages_read > 100
+            page = values((await asked(door_of(one), "/metrics"))[1])
+            operations = page["holdfast_operation_duration_seconds_count"]
+            assert operations[("scan",)] == pages_read
+            assert operations[("put-columns",)] >= 1
+            assert page["holdfast_operation_duration_seconds_sum"][("put-columns",)] > 0
 
     run(story())
 

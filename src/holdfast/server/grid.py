@@ -203,6 +203,9 @@ class Grid(Protocol):
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         """What a read buffer wants of a zone: carried out at the end of the turn; `done` is called once."""
 
+    def timing(self, operation: str) -> Callable[[], None]:
+        """Something begins that is no `Request`, and counts as this operation; call what is answered at its end."""
+
     def map_names(self) -> list[str]:
         """Every map with at least one entry on this member, or configured."""
 

@@ -280,6 +280,9 @@ class MemberGrid:
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         self.driver.zone_batch(batch, self.times.timed_batch(done))
 
+    def timing(self, operation: str) -> Callable[[], None]:
+        return self.times.timing(operation)
+
     def count_maps(self, done: Callable[[MemberCount], None]) -> None:
         work = counting_maps(self.member)
         loop = self.clients_loop

@@ -1,4 +1,4 @@
-"""How long requests took that go by `Grid.execute`, and which were not carried out. The data lane counts for itself."""
+"""How long requests took that the data lane does not serve, and which were not carried out. The lane counts for itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OperationTimes:
         """`clock`: in nanoseconds."""
         self._clock = clock
         self._by_op: dict[Op, LatencyHistogram] = {}
-        self._zone_batches = LatencyHistogram()
+        self._others: dict[str, LatencyHistogram] = {}
         self._failed: Counter[tuple[Op, Status]] = Counter()
 
     def timed(self, request: Request, done: Done) -> Done:
@@ -42,22 +42,31 @@ class OperationTimes:
 
         return told
 
-    def timed_batch(self, done: Callable[[ZoneBatchDone], None]) -> Callable[[ZoneBatchDone], None]:
-        """The same of what a read buffer wants of a zone, as one thing."""
+    def timing(self, operation: str) -> Callable[[], None]:
+        """Something that is no `Request` begins, and is called this; what is answered is to be called at its end."""
         began_ns, clock = self._clock(), self._clock
 
+        def ended() -> None:
+            kept = self._others.get(operation)
+            if kept is None:
+                kept = self._others[operation] = LatencyHistogram()
+            kept.add(clock() - began_ns)
+
+        return ended
+
+    def timed_batch(self, done: Callable[[ZoneBatchDone], None]) -> Callable[[ZoneBatchDone], None]:
+        """The same of what a read buffer wants of a zone, as one thing."""
+        ended = self.timing(ZONE_BATCH)
+
         def told(batch: ZoneBatchDone) -> None:
-            self._zone_batches.add(clock() - began_ns)
+            ended()
             done(batch)
 
         return told
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """By name of the operation; `zone-batch`: all that one read buffer wanted of a zone."""
-        found = {operation_name(op): kept for op, kept in self._by_op.items()}
-        if self._zone_batches.count:
-            found[ZONE_BATCH] = self._zone_batches
-        return found
+        return {operation_name(op): kept for op, kept in self._by_op.items()} | self._others
 
     def failures(self) -> dict[tuple[str, str], int]:
         """How many, by name of the operation and what was answered."""

@@ -85,6 +85,8 @@ OPERATING = (
     | own.OrderTransaction
 )
 """What an operator asks."""
+SCAN, PUT_COLUMNS = "scan", "put-columns"
+"""What metrics call a page of a scan, and a load of columns."""
 NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.Scan, own.PutColumns, own.AskHeads, own.AskChanges)
 """Questions about one map that are not answered of one that lives in a zone."""
 
@@ -764,6 +766,7 @@ class OwnSession:
     # -- columns
 
     def _begin_scan(self, question: own.Scan) -> None:
+        answered = self._grid.timing(SCAN)
         self._scan = None
         partition = question.partition
         if not self._in_range(question.id, [partition]):
@@ -794,12 +797,15 @@ class OwnSession:
                 return
             self._scan = Scanned(question, copy.maps.get(question.map), self._grid.now_ns())
         self._page(question.id, self._scan)
+        answered()
 
     def _next_page(self, question: own.NextPage) -> None:
         if self._scan is None or self._scan.number != question.scan:
             self._fault(question.id, own.FaultKind.MALFORMED, f"scan {question.scan} has ended")
             return
+        answered = self._grid.timing(SCAN)
         self._page(question.id, self._scan)
+        answered()
 
     def _page(self, number: int, scan: Scanned) -> None:
         page = scan.take(number)
@@ -828,8 +834,10 @@ class OwnSession:
             self._fault(put.id, *wrong)
             return
         self._waiting += 1
+        answered = self._grid.timing(PUT_COLUMNS)
 
         def say(answer: own.PutDone) -> None:
+            answered()
             self._answered()
             self._say(answer)
 

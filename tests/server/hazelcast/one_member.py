@@ -179,6 +179,8 @@ class OneMemberGrid:
         self.answer_with: Outcome | None = None
         self.refuse_with: Outcome | None = None
         self.requests: list[Request] = []
+        self.timed: list[str] = []
+        """What has ended that is no request."""
         self.logins: list[tuple[str | None, str | None, bytes | None]] = []
         self.rights = EVERYTHING
         """Of whoever is let in."""
@@ -322,6 +324,9 @@ class OneMemberGrid:
 
     def zone_map(self, name: str) -> tuple[bool, int]:
         return self.local, self.own_ttl_ms
+
+    def timing(self, operation: str) -> Callable[[], None]:
+        return lambda: self.timed.append(operation)
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         self.batches.append((batch, done))
