@@ -1,4 +1,4 @@
-"""How long requests took that the data lane does not serve, and which were not carried out. The lane counts for itself."""
+"""How long requests took that the data lane does not serve, and which failed."""
 
 from __future__ import annotations
 
