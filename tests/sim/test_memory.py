@@ -17,6 +17,7 @@ def test_nothing_is_lost_and_nothing_refused_is_there_while_memories_are_short(s
     assert found.figures["writes_acknowledged"] > 100
 
 
+@pytest.mark.slow
 def test_runs_without_are_what_they_were() -> None:
     plain = simulate(2)
     assert "fault_memory" not in plain.figures

@@ -35,7 +35,7 @@ def run() -> Verdict:
     return simulate(REPLAYED, journal="sync")
 
 
-@pytest.mark.parametrize("seed", sampled(FOUND, 2))
+@pytest.mark.parametrize("seed", sampled(FOUND, 4))
 def test_seeds_that_once_failed(seed: int) -> None:
     verdict = simulate(seed, journal="mixed")
     assert verdict.ok, verdict.problems

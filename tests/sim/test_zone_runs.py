@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sampled_cases import sampled
 
 from holdfast.sim.run import simulate
 
@@ -13,7 +14,7 @@ FOUND = {
 """Seeds that failed once, and what they found."""
 
 
-@pytest.mark.parametrize("seed", [*FOUND, 3])
+@pytest.mark.parametrize("seed", [*sampled(FOUND, 2), 3])
 def test_maps_in_a_zone_are_linearizable_and_come_to_rest(seed: int) -> None:
     verdict = simulate(seed, journal="mixed", zones=True)
     assert verdict.ok, verdict.problems
