@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -18,6 +21,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.runtime.test_http_door import asked, door_of, until
 from tests.runtime.test_member import member, run
 
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.partition_events import Kind, News
 from holdfast.errors import NotInstalled
 from holdfast.runtime.logs import traces
 
@@ -143,19 +148,85 @@ def test_a_collector_that_is_away_holds_up_nothing(
     caplog: pytest.LogCaptureFixture, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collector.close()
-    monkeypatch.setattr(traces, "FLUSH_S", 0.5)
+    monkeypatch.setattr(traces, "EXPORT_S", 1.5)
 
-    async def story() -> float:
+    async def story() -> None:
         async with member(traces__endpoint=collector.endpoint) as one:
             await one.map("m").put(1, 2)
             assert await one.map("m").get(1) == 2
-            began_s = time.monotonic()
-        return time.monotonic() - began_s
+            # Whoever ends after this does not wait long for what would not be taken anyway.
+            async with asyncio.timeout(20):
+                await until(lambda: "took no spans" in caplog.text)
 
     with caplog.at_level(logging.WARNING):
-        assert asyncio.run(story()) < 0.5 + 1.5
+        asyncio.run(story())
     assert [each.name for each in caplog.records if each.name.startswith("opentelemetry")] == []
-    assert any("traces" in each.message for each in caplog.records)
+    assert f"not sent within {traces.AWAY_S:g} s" in caplog.text
+
+
+def test_a_collector_that_hangs_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It takes connections and what they say, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as ends:
+
+        async def story() -> None:
+            async with member(traces__endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}") as one:
+                connection, _ = await asyncio.to_thread(silent.accept)
+                ends.enter_context(connection)
+                await one.map("m").put(1, 2)
+                assert await one.map("m").get(1) == 2
+
+        with caplog.at_level(logging.WARNING):
+            asyncio.run(story())
+    assert f"not sent within {traces.FLUSH_S:g} s" in caplog.text, "the member did not wait for its answer"
+
+
+def test_an_order_names_who_gave_it(collector: Collector) -> None:
+    users = {"users__ada__passwords": ["a long enough secret"], "users__ada__roles": ["admin"]}
+
+    async def story() -> None:
+        traced = {"traces__endpoint": collector.endpoint, "traces__service_name": "grid"}
+        async with member(http__enabled=True, http__port=0, **users, **traced) as one:
+            order = '{"want": "state", "state": "active"}'
+            shown = "Basic " + b64encode(b"ada:a long enough secret").decode()
+            told = {"content_type": "application/json", "authorization": shown}
+            assert (await asked(door_of(one), "/orders", "POST", order, **told))[0] == 200
+
+    run(story())
+    (span,) = collector.of("order")
+    assert (said(span)["by"], said(span)["result"]) == ("ada", "done")
+
+
+def test_a_migration_that_failed_is_a_span_that_says_so(collector: Collector) -> None:
+    """Of one that began at no rebalance which this member has told, too."""
+    move = Migration(3, "uuid-one", 0, -1, "uuid-two", -1, 0)
+    process = (7, 1)
+    news = [
+        News((7, 1), Kind.STARTED, process, planned=1),
+        News((7, 2), Kind.FAILED, process, planned=1, failed=1, elapsed_ms=40, migration=move, took_ms=30),
+        News((7, 3), Kind.FINISHED, process, planned=1, failed=1, elapsed_ms=50),
+        News((8, 1), Kind.FAILED, (6, 9), migration=move),
+    ]
+
+    async def story() -> None:
+        async with member(traces__endpoint=collector.endpoint, traces__service_name="grid") as one:
+            telling = one._node._watch._traces
+            assert telling is not None
+            telling.heard(news, {"uuid-one": "one", "uuid-two": "two"}, tells=True, now_ns=time.time_ns())
+
+    run(story())
+    first, alone = (span for span in collector.of("migration") if said(span)["result"] == "failed")
+    assert said(first) == {
+        "partition": 3,
+        "replica": 0,
+        "kind": str(move.kind).lower(),
+        "source": "one",
+        "destination": "two",
+        "result": "failed",
+    }
+    assert first.end_time_unix_nano - first.start_time_unix_nano == 30 * 10**6
+    (rebalance,) = (span for span in collector.of("rebalance") if said(span).get("failed") == 1)
+    assert first.parent_span_id == rebalance.span_id
+    assert alone.parent_span_id == b""
 
 
 def test_the_setting_without_the_extra_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,9 @@ EXPORT_S = 5.0
 DELAY_MS = 1000
 """How long a span waits for others to be sent with it."""
 FLUSH_S = 2.0
-"""How long a member that ends waits for its last spans to be sent."""
+"""How long a member that ends waits for its last spans to be sent…"""
+AWAY_S = 0.2
+"""…and when the collector took none of those before."""
 SHOWN_MAX = 500
 """Characters of one attribute: others have a say in some."""
 
@@ -54,6 +56,8 @@ class Traces:
         self._lines = lines
         self._loop = asyncio.get_running_loop()
         self._ended = False
+        self._reached = True
+        """Whether the collector took what it was sent last, or was sent nothing yet."""
         self._provider = self._provide(settings, member)
         self._tracer = self._provider.get_tracer("holdfast", __version__)
         self._orders: set[Span] = set()
@@ -76,7 +80,7 @@ class Traces:
         # What they say of a collector that is away is said here, once in a while.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         sends = OTLPSpanExporter(endpoint=f"{chosen.endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
-        away = self._away
+        said = self._collector_said
 
         class Telling(SpanExporter):
             """Sends, and tells when that fails. Runs in the thread of the SDK."""
@@ -86,8 +90,7 @@ class Traces:
                     result = sends.export(spans)
                 except Exception:  # noqa: BLE001  (whatever it is: the spans are lost, and nothing else)
                     result = SpanExportResult.FAILURE
-                if result is not SpanExportResult.SUCCESS:
-                    away(len(spans))
+                said(taken=result is SpanExportResult.SUCCESS, spans=len(spans))
                 return result
 
             def shutdown(self) -> None:
@@ -104,8 +107,11 @@ class Traces:
         provider.add_span_processor(BatchSpanProcessor(Telling(), schedule_delay_millis=DELAY_MS))
         return provider
 
-    def _away(self, spans: int) -> None:
-        """In the thread of the SDK: these were not taken."""
+    def _collector_said(self, *, taken: bool, spans: int) -> None:
+        """In the thread of the SDK: whether these were taken."""
+        self._reached = taken
+        if taken:
+            return
         line = "the collector at traces.endpoint took no spans: %d are dropped"
         try:
             self._loop.call_soon_threadsafe(self._lines.tell, "traces", line, spans)
@@ -144,7 +150,7 @@ class Traces:
             self._span("view", {key: _said(value) for key, value in note.fields.items()}, now_ns, now_ns)
 
     async def stop(self, why: str, begun_ns: int) -> None:
-        """The member has ended. What is not sent within `FLUSH_S` is lost."""
+        """The member has ended. What is not sent within `FLUSH_S` is lost, and sooner if the collector is away."""
         if self._ended:
             return
         self._ended = True
@@ -168,12 +174,13 @@ class Traces:
 
         # No thread of a pool: the process would wait for it at its end.
         threading.Thread(target=flush, name="last traces", daemon=True).start()
+        limit_s = FLUSH_S if self._reached else AWAY_S
         try:
-            async with asyncio.timeout(FLUSH_S):
+            async with asyncio.timeout(limit_s):
                 await sent.wait()
         except TimeoutError:
             log = logging.getLogger("holdfast")
-            log.warning("the last traces were not sent within %g s, and are dropped", FLUSH_S)
+            log.warning("the last traces were not sent within %g s, and are dropped", limit_s)
 
     # -- orders
 
