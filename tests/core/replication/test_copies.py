@@ -26,9 +26,10 @@ from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
+from holdfast.core.replication import copies as copies_module
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.staging import StagingReplica
-from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.map_state import FOLD_AT, MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.core.store.request_ids import mark_of
@@ -587,6 +588,27 @@ def test_cuts_whose_lease_is_over_go() -> None:
     out.now_ns += 2000 * MILLISECOND
     copies.sweep()
     assert len(copies.cuts) == 0
+
+
+@pytest.mark.rule("replication/E-1")
+def test_deadlines_are_forgotten_in_so_many_maps_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies_module, "TIDIED_MAPS", 3)
+    copies, _, _ = backup()
+    for partition in range(4):
+        copy = copies.held.setdefault(partition, PartitionCopy(partition, 0))
+        for name in ("m", "n"):
+            copy.open(name)
+    tidied: list[MapState] = []
+    monkeypatch.setattr(MapState, "tidy", lambda state, now: tidied.append(state))
+    held = [one.state for copy in copies.held.values() for one in copy.maps.values()]
+    counted = []
+    for _ in range(2):
+        copies.sweep()
+        counted.append(len(tidied))
+    assert counted == [4, 8]
+    assert {id(state) for state in tidied} == {id(state) for state in held}, "all have had their turn"
+    copies.sweep()
+    assert len(tidied) == 12, "and have it again"
 
 
 # -- a copy that is being filled

@@ -15,9 +15,10 @@ from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.replication import lane
 from holdfast.core.replication.backlog import RECORD_BYTES
-from holdfast.core.replication.lane import Awaited, Lane
-from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.replication.lane import Awaited, Lane, Swept
+from holdfast.core.store.map_state import FOLD_AT, MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import Replica
 from holdfast.core.store.service_state import ServiceState
@@ -471,6 +472,33 @@ def test_a_sweep_looks_at_so_many_and_goes_on_where_it_ended() -> None:
     assert left() == [2, 1], "it does not begin anew with the first"
     assert not serving.lane.sweep(2)
     assert left() == [1, 1]
+
+
+@pytest.mark.rule("replication/E-1")
+def test_a_sweep_looks_at_so_many_maps_and_goes_on_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are without anything that ends."""
+    monkeypatch.setattr(lane, "SWEPT_MAPS", 5)
+    serving = Serving()
+    for partition in (0, 1):
+        for number in range(10):
+            serving.set(b"stays", partition=partition, name=f"m{number}")
+    serving.set(b"ends", 5, partition=1, name="m7")
+    looked: list[MapState] = []
+    may_end = MapState.may_end
+
+    def asked(state: MapState, now_ns: int) -> bool:
+        looked.append(state)
+        return may_end(state, now_ns)
+
+    monkeypatch.setattr(MapState, "may_end", asked)
+    serving.out.now_ns = 5 * MILLISECOND
+    rounds = []
+    for _ in range(4):
+        before = len(looked)
+        rounds.append((serving.lane.sweep(200), len(looked) - before))
+    # It ends one entry, and asks whether there are more.
+    assert rounds == [(Swept.SOME_MAPS, 10), (Swept.ALL, 11), (Swept.SOME_MAPS, 10), (Swept.ALL, 10)]
+    assert b"ends" not in serving.copies[1].maps["m7"].state.entries
 
 
 def test_a_sweep_ends_its_own_buffer() -> None:

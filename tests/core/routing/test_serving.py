@@ -27,7 +27,9 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, MemberInfo, Room
+from holdfast.core.replication.lane import Swept
 from holdfast.core.routing.serving import SWEEP_LIMIT
+from holdfast.core.store.partition import PartitionCopy
 
 ME, BEN = MemberId("me"), MemberId("ben")
 COUNT = 3
@@ -208,8 +210,14 @@ def test_lite_members_alone_take_nothing_unless_somebody_is_awaited(alone: Alone
 
 
 def test_what_is_over_is_removed_where_it_may(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
-    member, swept = alone.member, []
-    monkeypatch.setattr(member.lane, "sweep", lambda limit, copies: swept.append((limit, copies)))
+    member = alone.member
+    swept: list[tuple[int, list[PartitionCopy | None]]] = []
+
+    def sweep(limit: int, copies: list[PartitionCopy | None]) -> Swept:
+        swept.append((limit, copies))
+        return Swept.ALL
+
+    monkeypatch.setattr(member.lane, "sweep", sweep)
     refusals, lane = member.router.refusals, member.lane
     member.serving.sweep()
     refusals.passive = True
@@ -221,6 +229,19 @@ def test_what_is_over_is_removed_where_it_may(alone: Alone, monkeypatch: pytest.
     assert [limit for limit, _ in swept] == [SWEEP_LIMIT] * 4
     assert [copies is lane.leading for _, copies in swept] == [True, False, False, False]
     assert all(copies is lane.serving for _, copies in swept[1:])
+
+
+def test_a_sweep_goes_on_soon_if_entries_have_ended_and_with_pauses_over_many_maps(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member, out = alone.member, alone.member.out
+    delays: list[int] = []
+    for outcome in (Swept.SOME_ENTRIES, Swept.SOME_MAPS, Swept.ALL):
+        monkeypatch.setattr(member.lane, "sweep", lambda limit, copies, outcome=outcome: outcome)
+        before = len(out.effects)
+        member.serving.sweep()
+        delays += [each.after_ns for each in out.effects[before:] if isinstance(each, SetTimer)]
+    assert delays == [MILLISECOND, 25 * MILLISECOND]
 
 
 def test_there_is_room_again(alone: Alone) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 """An update counter that no map reaches."""
+TIDIED_MAPS = 5000
+"""Maps in partitions that one sweep looks at, at about: a millisecond's work."""
 
 
 class Copies:
@@ -87,6 +89,8 @@ class Copies:
         self._tail_bytes = settings.replication.tail_bytes
         self.services = Services(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
+        self._untidied: list[int] = []
+        """Partitions whose turn is still to come to forget deadlines."""
 
     # -- records
 
@@ -475,11 +479,19 @@ class Copies:
     # -- from time to time
 
     def sweep(self) -> None:
-        """Forget deadlines that are over in copies of which this member is not the primary, and cuts that are over."""
+        """Forget cuts that are over, and deadlines that are over in copies of which this member is not the primary: in
+        so many maps at a time (replication/E-1).
+        """
         self.cuts.sweep()
-        for copy in self.held.values():
-            for held in copy.maps.values():
-                held.state.tidy(self._out.now_ns)
+        if not self._untidied:
+            self._untidied = list(self.held)
+        looked = 0
+        while self._untidied and looked < TIDIED_MAPS:
+            copy = self.held.get(self._untidied.pop())
+            if copy is not None:
+                looked += len(copy.maps)
+                for held in copy.maps.values():
+                    held.state.tidy(self._out.now_ns)
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -3,11 +3,14 @@
 Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer
 with `seal`. What then waits for whom is the affair of `acknowledgement`, who gets the records that of `targets`, and
 what a change of the row does to both that of `assignment_changes`.
+
+- replication/E-1: What has ended is looked for in so many maps and entries at a time, however many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum, unique
 from itertools import chain
 from typing import Protocol
 
@@ -32,6 +35,19 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of, naming
 
 NAMES_KEPT = 1000
+SWEPT_MAPS = 5000
+"""Maps in partitions that one sweep looks at, at about: a millisecond's work."""
+
+
+@unique
+class Swept(IntEnum):
+    """How far a sweep came."""
+
+    ALL = 0
+    SOME_ENTRIES = 1
+    """There are more entries that have ended."""
+    SOME_MAPS = 2
+    """There are more maps to look at."""
 
 
 class EventSink(Protocol):
@@ -97,6 +113,8 @@ class Lane:
         """Whether there are maps whose entries transactions may lock."""
         self._swept = 0
         """The partition with which the next sweep begins."""
+        self._unswept = 0
+        """How many are left of a round of sweeps in which many maps are looked at; 0: the next one begins a round."""
         self._locks_begin: dict[str, bytes] = {}
         """How the keys begin under which the locks of a map's entries are kept, by its name."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
@@ -375,28 +393,36 @@ class Lane:
         pair = self._defaults[name] = (chosen.ttl_ms, chosen.max_idle_ms)
         return pair
 
-    def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> bool:
+    def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> Swept:
         """Look at up to `limit` entries that may have ended, and remove those whose time is over; seals its own batch.
-        The next sweep goes on where this one came to its limit. Answers whether there are more.
+        The next sweep goes on where this one came to its limit, or had looked at enough maps (replication/E-1).
 
         `copies`: those that are looked at, instead of all that sessions may write to.
         """
         if copies is None:
             copies = self.serving
-        now_ns, more = self._out.now_ns, False
-        for partition in chain(range(self._swept, len(copies)), range(min(self._swept, len(copies)))):
-            copy = copies[partition]
-            if copy is None:
-                continue
-            for held in copy.maps.values():
-                if held.state.may_end(now_ns):
-                    limit -= self.expire(copy, held, limit)
-                    more = held.state.may_end(now_ns)
-            if more or limit <= 0:
-                self._swept, more = partition, True
+        now_ns, maps = self._out.now_ns, 0
+        swept = Swept.ALL
+        for left in range(self._unswept or len(copies), 0, -1):
+            if maps >= SWEPT_MAPS:
+                self._unswept, swept = left, Swept.SOME_MAPS
                 break
+            copy = copies[self._swept]
+            if copy is not None:
+                maps += len(copy.maps)
+                more = False
+                for held in copy.maps.values():
+                    if held.state.may_end(now_ns):
+                        limit -= self.expire(copy, held, limit)
+                        more = held.state.may_end(now_ns)
+                if more or limit <= 0:
+                    self._unswept, swept = 0, Swept.SOME_ENTRIES
+                    break
+            self._swept = (self._swept + 1) % len(copies)
+        else:
+            self._unswept = 0
         self.close_batch(lambda known: None)
-        return more
+        return swept
 
     def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
         """Remove the entries of a map whose time is over, of up to `limit` that are looked at; answers how many are."""

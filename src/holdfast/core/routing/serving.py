@@ -24,12 +24,13 @@ from holdfast.core.model.views import Room
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.lane import Lane, Swept
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
 """Entries that are looked at in one turn."""
-SWEEP_ON_NS = MILLISECOND
+SWEEP_ON_NS = {Swept.SOME_ENTRIES: MILLISECOND, Swept.SOME_MAPS: 25 * MILLISECOND}
+"""After how long a sweep goes on that had not come to its end: it is not to take most of the time."""
 MEMORY_SHORT = (
     "memory is nearly full: writes that store entries are refused until entries are removed, a member "
     "joins, or limits.memory_bytes is raised"
@@ -215,6 +216,6 @@ class Serving:
         """
         refusals = self._router.refusals
         held_up = refusals.passive or refusals.full or self._lane.backlog.refusing
-        more = self._lane.sweep(SWEEP_LIMIT, self._lane.serving if held_up else self._lane.leading)
-        if more:
-            self._out.timer(TimerName.EXPIRY, SWEEP_ON_NS)
+        swept = self._lane.sweep(SWEEP_LIMIT, self._lane.serving if held_up else self._lane.leading)
+        if swept is not Swept.ALL:
+            self._out.timer(TimerName.EXPIRY, SWEEP_ON_NS[swept])
