@@ -105,7 +105,7 @@ def histories(draw: st.DrawFn) -> list[ListTransaction]:
 
 
 @given(histories())
-@settings(max_examples=1500)
+@settings(max_examples=600)
 def test_the_judge_finds_what_trying_every_order_finds(transactions: list[ListTransaction]) -> None:
     found = [one for one in anomalies(transactions, SERIALIZABLE) if one is not Anomaly.LOST_APPEND]
     assert (found == []) == by_force(transactions, strict=False)

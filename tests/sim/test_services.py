@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from itertools import product
 
 import msgspec
 import pytest
@@ -196,13 +197,10 @@ class Play(Stage):
             assert (share_of(member.picture, PARTITION) is not None) == (0 <= index <= self.backups), index
 
 
-every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-
-
 @pytest.mark.rule("services/W-1", "services/W-2")
-@pytest.mark.parametrize("backups", [0, 1, 2])
-@every_form
-def test_committed(form: Form, backups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "backups"), sampled(product(FORMS, [0, 1, 2]), 2))
+def test_committed(name: str, backups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = FORMS[name]
     play = Play(form, backups, monkeypatch)
     acknowledged: list[int] = []
     play.at_completion(lambda: acknowledged.append(play.acknowledged()))
@@ -219,12 +217,16 @@ def test_committed(form: Form, backups: int, monkeypatch: pytest.MonkeyPatch) ->
     play.end()
 
 
+FAILURES = [("crash", 1), ("isolation", 0), ("isolation", 1), ("isolation", 2)]
+
+
 @pytest.mark.rule("services/W-1", "services/W-4")
 @pytest.mark.parametrize(
-    ("failure", "backups"), [("crash", 1), ("isolation", 0), ("isolation", 1), ("isolation", 2)]
+    ("name", "failure", "backups"),
+    sampled(((name, *how) for name in FORMS for how in FAILURES), 3),
 )
-@every_form
-def test_rolled_back(form: Form, failure: str, backups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolled_back(name: str, failure: str, backups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = FORMS[name]
     play = Play(form, backups, monkeypatch)
     destination = play.by_letter[form.destination]
 

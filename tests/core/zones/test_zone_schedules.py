@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 import pytest
 from tests.core.zones.zone_cluster import Broken, Cluster
+from tests.sampled_cases import sampled
 
 from holdfast.core.consensus import reconfiguring
 from holdfast.core.consensus.configuration import Configuration, PeerChange, enter_joint, leave_joint
@@ -154,7 +155,7 @@ def _hears_it_all_again(cluster: Cluster) -> None:
         raise Broken(f"I10: groups were {groups}, and are {cluster.groups()}")
 
 
-@pytest.mark.parametrize("seed", range(0, 24, 6))
+@pytest.mark.parametrize("seed", sampled(range(0, 24, 6), 2))
 def test_a_zone_keeps_its_promises(seed: int) -> None:
     for one in range(seed, seed + 6):
         try:
