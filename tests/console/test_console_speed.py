@@ -51,7 +51,7 @@ def test_an_interaction_takes_less_than_a_fifth_of_a_second() -> None:
             told = route.fetch().json()
             told["maps"] = [
                 {"name": f"map-{number:04}", "entries": number * 7, "bytes": number * 700, "updates": number,
-                 "rate": number / 3, "by_member": {}}
+                 "rate": number / 3, "read_rate": number / 2, "reads": number, "by_member": {}}
                 for number in range(MAPS)
             ]  # fmt: skip
             route.fulfill(json=told)

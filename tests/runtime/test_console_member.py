@@ -7,8 +7,10 @@ import json
 from base64 import b64encode
 from typing import Any
 
-from tests.runtime.test_http_door import OPEN, asked, door_of
+from tests.runtime.test_http_door import OPEN, asked, door_of, values
 from tests.runtime.test_member import cluster, member, run
+
+from holdfast import aio
 
 
 def test_what_happens_is_written_down_and_every_member_is_asked() -> None:
@@ -40,6 +42,36 @@ def test_what_happens_is_written_down_and_every_member_is_asked() -> None:
             assert len(survey["members"]) == 2
             lines = node._http._console.happenings.since(0)[0]  # type: ignore[union-attr]
             assert [one.kind for one in lines if one.kind in ("left", "gone")] == ["left"]
+
+    run(story())
+
+
+def test_reads_of_a_map_are_counted_whichever_way_they_come() -> None:
+    """By the data lane or by requests of their own; at the next look there is a rate."""
+
+    async def story() -> None:
+        async with cluster(2, **OPEN) as (first, second):
+            ours = first.map("m")
+            await ours.put_all({n: n for n in range(40)})
+            await second.map("left alone").set(1, 1)
+            async with aio.Client([first.client_address, second.client_address]) as client:
+                theirs = client.map("m")
+                before = json.loads((await asked(door_of(first), "/console/api/cluster"))[1])
+                assert {one["name"]: one["reads"] for one in before["maps"]} == {"m": 0, "left alone": 0}
+                assert {one["read_rate"] for one in before["maps"]} == {None}
+                for n in range(30):
+                    assert await theirs.get(n) == n
+                assert await theirs.contains_key(1)
+                assert len(await theirs.get_all(range(20))) == 20
+                assert await ours.get(3) == 3
+                await asyncio.sleep(1.1)
+                after = json.loads((await asked(door_of(first), "/console/api/cluster"))[1])
+                told = {one["name"]: one for one in after["maps"]}
+                assert told["m"]["reads"] == 30 + 1 + 20 + 1
+                assert 0 < told["m"]["read_rate"] <= 52 / 1.1
+                assert (told["left alone"]["reads"], told["left alone"]["read_rate"]) == (0, 0)
+                pages = [values((await asked(door_of(one), "/metrics"))[1]) for one in (first, second)]
+                assert sum(page["holdfast_map_reads_total"].get(("m",), 0) for page in pages) == 52
 
     run(story())
 

@@ -195,6 +195,7 @@ function maps(known) {
       { title: "Map", value: (one) => one.name },
       { title: "Entries", number: true, value: (one) => one.entries, show: (one) => count(one.entries) },
       { title: "Size", number: true, value: (one) => one.bytes, show: (one) => bytes(one.bytes) },
+      { title: "Reads a second", number: true, value: (one) => one.read_rate, show: (one) => (one.read_rate === null ? "–" : count(Math.round(one.read_rate))) },
       { title: "Updates a second", number: true, value: (one) => one.rate, show: (one) => (one.rate === null ? "–" : count(Math.round(one.rate))) },
       { title: "Updates ever", number: true, value: (one) => one.updates, show: (one) => count(one.updates) },
     ],

@@ -37,6 +37,8 @@ class MemberCount(msgspec.Struct):
     """Entries in partitions that are served here; zones are not counted."""
     all: int = 0
     """Entries in all copies that are here."""
+    reads: dict[str, int] = {}
+    """How often entries of a map were asked for here, ever (`read_counts`)."""
 
 
 def counting_maps(member: Member) -> Generator[None, None, MemberCount]:

@@ -38,6 +38,8 @@ class Beside:
     refusals: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, LatencyHistogram] = field(default_factory=dict)
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    reads: Mapping[str, int] = field(default_factory=dict)
+    """By map."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ def collecting(member: Member, beside: Beside) -> Generator[None, None, Collecte
     _replication(member, tell)
     yield
     yield from _partitions(member, tell)
-    yield from _maps(member, tell)
+    yield from _maps(member, beside.reads, tell)
     _process(beside, tell)
     for operation, kept in sorted(beside.latencies.items()):
         told = HistogramTold(told_buckets(kept.counts), kept.count, kept.sum_ns / 1e9)
@@ -145,7 +147,7 @@ def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
     tell("holdfast_partitions_serving", sum(copy is not None for copy in serving))
 
 
-def _maps(member: Member, tell: Any) -> Generator[None, None, None]:
+def _maps(member: Member, reads: Mapping[str, int], tell: Any) -> Generator[None, None, None]:
     """Entries of all copies here, and of each map in what is served here (observe/M-1)."""
     count = yield from counting_maps(member)
     tell("holdfast_entries", count.primary, "primary")
@@ -155,6 +157,10 @@ def _maps(member: Member, tell: Any) -> Generator[None, None, None]:
     for name in named:
         tell("holdfast_map_entries", figures[name].entries, name)
         tell("holdfast_map_bytes", figures[name].bytes, name)
+        tell("holdfast_map_reads_total", reads.get(name, 0), name)
+    others = sum(reads.values()) - sum(reads.get(name, 0) for name in named)
+    if others:
+        tell("holdfast_map_reads_total", others, OTHERS)
     tell("holdfast_maps_left_out", len(left_out))
     if left_out:
         tell("holdfast_map_entries", sum(figures[name].entries for name in left_out), OTHERS)

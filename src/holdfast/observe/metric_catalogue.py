@@ -54,6 +54,7 @@ METRICS: Final[dict[str, Metric]] = {
         "Entries of a map in the partitions that this member serves, or leads in a zone", "map"
     ),
     "holdfast_map_bytes": _gauge("Their keys and values in bytes, estimated from a sample", "map"),
+    "holdfast_map_reads_total": _counter("How often entries of a map were asked for at this member", "map"),
     "holdfast_maps_left_out": _gauge(
         "Maps that have no name of their own here: together they are `__others`"
     ),

@@ -169,6 +169,7 @@ class Node(MemberGrid):
         identity = self._identity(public, member_port, client_port)
         self.data_lane = data_lane(chosen.lane)
         self.tally = self.data_lane.tally()
+        self.tally.count_reads_in(self.times.reads)
         log.info(
             "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
         )

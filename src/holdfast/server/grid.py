@@ -203,6 +203,9 @@ class Grid(Protocol):
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         """What a read buffer wants of a zone: carried out at the end of the turn; `done` is called once."""
 
+    def read(self, name: str, count: int) -> None:
+        """So many entries of this map were asked for."""
+
     def timing(self, operation: str) -> Callable[[], None]:
         """Something begins that is no `Request`, and counts as this operation; call what is answered at its end."""
 

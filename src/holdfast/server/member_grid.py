@@ -280,6 +280,9 @@ class MemberGrid:
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         self.driver.zone_batch(batch, self.times.timed_batch(done))
 
+    def read(self, name: str, count: int) -> None:
+        self.times.reads.add(name, count)
+
     def timing(self, operation: str) -> Callable[[], None]:
         return self.times.timing(operation)
 
@@ -291,7 +294,9 @@ class MemberGrid:
             try:
                 next(work)
             except StopIteration as over:
-                done(over.value)
+                count: MemberCount = over.value
+                count.reads = dict(self.times.reads.by_map)
+                done(count)
             else:
                 loop.call_soon(step)
 

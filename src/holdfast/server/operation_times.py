@@ -8,8 +8,10 @@ from collections.abc import Callable
 from holdfast.core.model.operations import Done, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.observe.latency_histogram import LatencyHistogram
+from holdfast.observe.read_counts import ReadCounts
 
 ZONE_BATCH = "zone-batch"
+ONE_READ = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW})
 
 
 def operation_name(op: Op) -> str:
@@ -26,10 +28,16 @@ class OperationTimes:
         self._by_op: dict[Op, LatencyHistogram] = {}
         self._others: dict[str, LatencyHistogram] = {}
         self._failed: Counter[tuple[Op, Status]] = Counter()
+        self.reads = ReadCounts()
+        """How often entries of each map were asked for, by the data lane, too."""
 
     def timed(self, request: Request, done: Done) -> Done:
         """What is to be called in place of `done`."""
         began_ns, op, clock = self._clock(), request.op, self._clock
+        if op in ONE_READ:
+            self.reads.add(request.map, 1)
+        elif op is Op.GET_ALL:
+            self.reads.add(request.map, len(request.items))
 
         def told(outcome: Outcome) -> None:
             kept = self._by_op.get(op)

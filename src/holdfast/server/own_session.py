@@ -569,6 +569,7 @@ class OwnSession:
             self._answered()
             told = {
                 "counted": {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()},
+                "reads": count.reads,
                 "running": self._grid.running_migrations(),
             }
             self._say(

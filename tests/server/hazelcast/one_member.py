@@ -7,6 +7,7 @@ request.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -181,6 +182,7 @@ class OneMemberGrid:
         self.requests: list[Request] = []
         self.timed: list[str] = []
         """What has ended that is no request."""
+        self.reads: Counter[str] = Counter()
         self.logins: list[tuple[str | None, str | None, bytes | None]] = []
         self.rights = EVERYTHING
         """Of whoever is let in."""
@@ -324,6 +326,9 @@ class OneMemberGrid:
 
     def zone_map(self, name: str) -> tuple[bool, int]:
         return self.local, self.own_ttl_ms
+
+    def read(self, name: str, count: int) -> None:
+        self.reads[name] += count
 
     def timing(self, operation: str) -> Callable[[], None]:
         return lambda: self.timed.append(operation)

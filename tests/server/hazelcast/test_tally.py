@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.hazelcast.test_lane_ways import KEYS, LONGEST, VALUES, request
 
+from holdfast.observe import read_counts
 from holdfast.observe.latency_histogram import LatencyHistogram
+from holdfast.observe.metric_catalogue import OTHERS
+from holdfast.observe.read_counts import ReadCounts
 from holdfast.runtime.data_lane import DataLane, data_lane
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, Tally
 
@@ -74,3 +79,39 @@ def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> Non
     serve(WAYS[way], tally, PUT, PUT)
     tally.settle(tally.take_writes(), 5, False)
     assert tally.unknown == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(
+    asked=st.lists(
+        st.tuples(st.sampled_from(["m", "n", "reads only"]), st.sampled_from(sorted(KINDS))), max_size=30
+    ),
+    buffers=st.integers(1, 3),
+)
+def test_reads_are_counted_by_their_map(way: str, asked: list[tuple[str, str]], buffers: int) -> None:
+    """Whatever comes between them, and whoever may do nothing else."""
+    tally, reads = WAYS[way].tally(), ReadCounts()
+    tally.count_reads_in(reads)
+    names = {b"m": "m", b"n": "n", b"reads only": ("reads only",)}
+    lane, expected = OneMemberGrid().lane, Counter[str]()
+    for _ in range(buffers):
+        data = b"".join(
+            request(KINDS[kind], name, KEYS[0], VALUES[0], partition=0, ttl_ms=-1, word=0, number=1)
+            for name, kind in asked
+        )
+        WAYS[way].serve(data, 0, lane, names, bytearray(), bytearray(), LONGEST, 1 << 30, tally)
+        for name, kind in asked:
+            reading = kind in {"get", "contains-key"}
+            if name == "reads only" and not reading:
+                break  # this is not for the lane, nor is what is behind it
+            expected[name] += reading
+    assert reads.by_map == +expected
+
+
+@pytest.mark.rule("observe/R-1")
+def test_so_many_names_are_counted_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_counts, "NAMES_COUNTED", 2)
+    reads = ReadCounts()
+    for name in ("a", "b", "c", "d", "a", "c"):
+        reads.add(name, 5)
+    assert reads.by_map == {"a": 10, "b": 5, OTHERS: 15}

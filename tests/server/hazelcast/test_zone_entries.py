@@ -75,6 +75,7 @@ def test_a_buffer_is_one_batch_and_is_answered_when_that_is_done(zoned: Wire, gr
         "reads came before the writes"
     )
     assert zoned.session._flow.held == 0
+    assert grid.reads == {"m": 2}
 
 
 def test_a_local_read_is_answered_at_once(grid: OneMemberGrid) -> None:

@@ -29,7 +29,7 @@ AT_A_TIME: Final = 8
 """Members that are asked at a time."""
 MAPS_SHOWN: Final = 5_000
 """Maps that are told: the largest ones."""
-LEFT_OUT: Final = ("members", "counted", "running", "maps", "zone_maps", "doors")
+LEFT_OUT: Final = ("members", "counted", "reads", "running", "maps", "zone_maps", "doors")
 """Of what members say of themselves: what is told elsewhere, or needed by nobody here."""
 
 Said = dict[str, Any]
@@ -60,8 +60,8 @@ class ClusterSurvey:
         self._working = False
         self._made_s = -FRESH_S
         self._told = b"{}"
-        self._updates: tuple[float, frozenset[str], dict[str, int]] = (0.0, frozenset(), {})
-        """Updates of each map at the last survey: when that was, who had answered, and how many there were."""
+        self._before: tuple[float, frozenset[str], dict[str, Said]] = (0.0, frozenset(), {})
+        """The maps at the last survey: when that was, who had answered, and what was told of each."""
 
     def ask(self, credentials: Credentials, done: Done) -> None:
         """Tell everything as JSON."""
@@ -129,12 +129,13 @@ class ClusterSurvey:
 
     def _add_rates(self, maps: list[Said], answered: frozenset[str]) -> None:
         now_s = time.monotonic()
-        before_s, who, before = self._updates
+        before_s, who, before = self._before
         comparable = who == answered and now_s > before_s
         for one in maps:
             known = before.get(one["name"]) if comparable else None
-            one["rate"] = None if known is None else max(0, one["updates"] - known) / (now_s - before_s)
-        self._updates = now_s, answered, {one["name"]: one["updates"] for one in maps}
+            for rate, what in (("rate", "updates"), ("read_rate", "reads")):
+                one[rate] = None if known is None else max(0, one[what] - known[what]) / (now_s - before_s)
+        self._before = now_s, answered, {one["name"]: one for one in maps}
 
 
 def ask_member(address: Address, credentials: Credentials, patience_s: float, *, counted: bool) -> Said:
@@ -160,12 +161,17 @@ def together(members: Sequence[MemberInfo], said: Mapping[str, Said], silent: Ma
     for uuid, status in said.items():
         for name, (entries, size, updates) in status.get("counted", {}).items():
             one = maps.setdefault(
-                name, {"name": name, "entries": 0, "bytes": 0, "updates": 0, "by_member": {}}
+                name, {"name": name, "entries": 0, "bytes": 0, "updates": 0, "reads": 0, "by_member": {}}
             )
             one["entries"] += entries
             one["bytes"] += size
             one["updates"] += updates
             one["by_member"][uuid] = entries
+    for status in said.values():
+        # A member of an earlier version does not count them.
+        for name, reads in status.get("reads", {}).items():
+            if name in maps:
+                maps[name]["reads"] += reads
         if status.get("is_master") or not running:
             running = status.get("running", []) or running
     shown = sorted(maps.values(), key=lambda one: (-one["entries"], one["name"]))

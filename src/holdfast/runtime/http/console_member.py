@@ -157,7 +157,7 @@ class ConsoleOfMember:
 
         def counted(count: MemberCount) -> None:
             maps = {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()}
-            more = {"counted": maps, "running": self._host.running_migrations()}
+            more = {"counted": maps, "reads": count.reads, "running": self._host.running_migrations()}
             done({**self._host.status(EntriesHeld(count.primary, count.all)), **more})
 
         self._host.count_maps(counted)

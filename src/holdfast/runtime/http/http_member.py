@@ -168,6 +168,7 @@ class HttpOfMember:
             refusals=host.strangers.counts,
             latencies=latencies,
             failures=failures,
+            reads=host.times.reads.by_map,
         )
 
     def status(self, done: Callable[[bytes], None]) -> None:

@@ -20,6 +20,7 @@ from holdfast.core.model.records import PACKED_MOST, Change, Record
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
+from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.uncompiled import (
     EntryTable,
@@ -149,6 +150,7 @@ class Tally:
     puts: cython.longlong
     removes: cython.longlong
     deletes: cython.longlong
+    map_reads: Any
     _unknown: cython.longlong
     _cells: Any
     _sums: Any
@@ -156,6 +158,7 @@ class Tally:
     def __init__(self) -> None:
         self.gets = self.looks = self.sets = self.puts = self.removes = self.deletes = 0
         """Since the last time."""
+        self.map_reads = ReadCounts()
         self._unknown = 0
         if cython.compiled:
             self._cells = bytearray(8 * KINDS * CELLS)
@@ -163,6 +166,10 @@ class Tally:
         else:
             self._cells = [0] * (KINDS * CELLS)
             self._sums = [0] * KINDS
+
+    def count_reads_in(self, counts: ReadCounts) -> None:
+        """How often each map is read is told there from now on."""
+        self.map_reads = counts
 
     def close(self, clock: Callable[[], int], began_ns: cython.longlong) -> None:
         """Answers to all since the last time leave now; the requests had come at `began_ns`."""
@@ -590,6 +597,8 @@ def serve_entries(
     swapped: cython.longlong = 0
     removed: cython.longlong = 0
     deleted: cython.longlong = 0
+    told: cython.longlong = 0
+    """How many of the reads are counted by their map."""
     name = ""
     known: Any = None
     reads_only: cython.bint = False
@@ -656,6 +665,9 @@ def serve_entries(
             known = names.get(raw[name_at:key_at])
             if known is None:
                 break
+            if tally is not None and got + looked > told and known is not name:
+                tally.map_reads.add(name, got + looked - told)
+                told = got + looked
             reads_only = type(known) is tuple
             name = known[0] if reads_only else known
             named_at = name_at
@@ -835,16 +847,12 @@ def serve_entries(
             if room < 0:
                 break
     if tally is not None:
-        if got:
-            tally.gets += got
-        if looked:
-            tally.looks += looked
-        if stored:
-            tally.sets += stored
-        if swapped:
-            tally.puts += swapped
-        if removed:
-            tally.removes += removed
-        if deleted:
-            tally.deletes += deleted
+        if got + looked > told:
+            tally.map_reads.add(name, got + looked - told)
+        tally.gets += got
+        tally.looks += looked
+        tally.sets += stored
+        tally.puts += swapped
+        tally.removes += removed
+        tally.deletes += deleted
     return at

@@ -402,7 +402,7 @@ class HazelcastSession:
         while flow.left >= 0:
             came = at
             at, buffer = serve_zone_entries(
-                data, at, self._zone_maps, self._talk.out, self._longest, flow.left
+                data, at, self._zone_maps, self._talk.out, self._longest, flow.left, grid.read
             )
             if buffer is not None:
                 batch = buffer.close(at)

@@ -9,6 +9,7 @@ is not exactly as expected to the general way.
 from __future__ import annotations
 
 # ruff: noqa: C901, SIM109 -- one loop without calls, tuples or lookups that it can do without, as in `entries_cy`
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.model.operations import DEFAULT_TTL, Status
@@ -134,10 +135,11 @@ def serve_zone_entries(
     out: bytearray,
     longest: tuple[int, int],
     room: int,
+    read: Callable[[str, int], None],
 ) -> tuple[int, ZoneBuffer | None]:
     """Take in messages from `data[at:]` until one is not for this lane, or for another zone, or read in another way, or
     answers may take more than `room` bytes. Answers where the next one begins, and what is wanted; None: nothing. Local
-    reads are answered in `out` at once.
+    reads are answered in `out` at once. `read` is told of each map how often it is read.
     """
     end = len(data)
     entries: ZoneEntries | None = None
@@ -186,6 +188,7 @@ def serve_zone_entries(
         if kind == GET or kind == CONTAINS_KEY:
             if length != READ_HEAD:
                 break
+            read(chosen.name, 1)
             held = replica.state.maps.get(chosen.name)
             if held is None:
                 found = None
