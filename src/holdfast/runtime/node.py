@@ -9,7 +9,7 @@ import ssl
 import time
 import uuid as uuids
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -596,6 +596,10 @@ class Node(MemberGrid):
     def connections(self) -> dict[str, int]:
         """How many there are, by door."""
         return {"clients": len(self._door.connections), "http": self._http.connections}
+
+    def reads_by_map(self) -> Mapping[str, int]:
+        self.tally.tell_reads()
+        return super().reads_by_map()
 
     def _operations(self) -> dict[str, int]:
         """How many were answered, by kind."""

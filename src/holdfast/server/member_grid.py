@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
@@ -283,6 +283,10 @@ class MemberGrid:
     def read(self, name: str, count: int) -> None:
         self.times.reads.add(name, count)
 
+    def reads_by_map(self) -> Mapping[str, int]:
+        """How often entries of each map were asked for here."""
+        return self.times.reads.by_map
+
     def timing(self, operation: str) -> Callable[[], None]:
         return self.times.timing(operation)
 
@@ -295,7 +299,7 @@ class MemberGrid:
                 next(work)
             except StopIteration as over:
                 count: MemberCount = over.value
-                count.reads = dict(self.times.reads.by_map)
+                count.reads = dict(self.reads_by_map())
                 done(count)
             else:
                 loop.call_soon(step)

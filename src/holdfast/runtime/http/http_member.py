@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,6 +62,9 @@ class HttpHost(Grid, Protocol):
 
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         """As sessions see it; `entries`: if they are counted already."""
+
+    def reads_by_map(self) -> Mapping[str, int]:
+        """How often entries of each map were asked for here."""
 
     def files(self) -> dict[str, object] | None:
         """What the journal says of itself; None: there is none."""
@@ -168,7 +171,7 @@ class HttpOfMember:
             refusals=host.strangers.counts,
             latencies=latencies,
             failures=failures,
-            reads=host.times.reads.by_map,
+            reads=host.reads_by_map(),
         )
 
     def status(self, done: Callable[[bytes], None]) -> None:

@@ -150,7 +150,9 @@ class Tally:
     puts: cython.longlong
     removes: cython.longlong
     deletes: cython.longlong
-    map_reads: Any
+    _reads: Any
+    _read_name: str
+    _read_count: cython.longlong
     _unknown: cython.longlong
     _cells: Any
     _sums: Any
@@ -158,7 +160,9 @@ class Tally:
     def __init__(self) -> None:
         self.gets = self.looks = self.sets = self.puts = self.removes = self.deletes = 0
         """Since the last time."""
-        self.map_reads = ReadCounts()
+        self._reads = ReadCounts()
+        self._read_name = ""
+        self._read_count = 0
         self._unknown = 0
         if cython.compiled:
             self._cells = bytearray(8 * KINDS * CELLS)
@@ -168,8 +172,22 @@ class Tally:
             self._sums = [0] * KINDS
 
     def count_reads_in(self, counts: ReadCounts) -> None:
-        """How often each map is read is told there from now on."""
-        self.map_reads = counts
+        """How often each map is read is told there from now on, by `tell_reads`."""
+        self._reads = counts
+
+    @cython.cfunc
+    def read(self, name: str, count: cython.longlong) -> cython.void:
+        """So many reads of this map. Mostly it is the same one as before."""
+        if name != self._read_name:
+            self.tell_reads()
+            self._read_name = name
+        self._read_count += count
+
+    def tell_reads(self) -> None:
+        """Count what was read since the last time."""
+        if self._read_count:
+            self._reads.add(self._read_name, self._read_count)
+            self._read_count = 0
 
     def close(self, clock: Callable[[], int], began_ns: cython.longlong) -> None:
         """Answers to all since the last time leave now; the requests had come at `began_ns`."""
@@ -543,6 +561,16 @@ def _take_out(lane: EntryLane, copy: PartitionCopy, name: str, key: bytes) -> by
     return old
 
 
+@cython.cfunc
+def _count_reads(
+    tally: Tally | None, name: str, told: cython.longlong, reads: cython.longlong
+) -> cython.longlong:
+    """So many reads there were of this map; `told` are counted already. Answers how many are now."""
+    if tally is not None and reads > told:
+        tally.read(name, reads - told)
+    return reads
+
+
 def serve_entries(
     data: bytes,
     at: cython.Py_ssize_t,
@@ -665,9 +693,8 @@ def serve_entries(
             known = names.get(raw[name_at:key_at])
             if known is None:
                 break
-            if tally is not None and got + looked > told and known is not name:
-                tally.map_reads.add(name, got + looked - told)
-                told = got + looked
+            if known is not name and got + looked > told:
+                told = _count_reads(tally, name, told, got + looked)
             reads_only = type(known) is tuple
             name = known[0] if reads_only else known
             named_at = name_at
@@ -847,8 +874,7 @@ def serve_entries(
             if room < 0:
                 break
     if tally is not None:
-        if got + looked > told:
-            tally.map_reads.add(name, got + looked - told)
+        _count_reads(tally, name, told, got + looked)
         tally.gets += got
         tally.looks += looked
         tally.sets += stored
