@@ -192,7 +192,19 @@ has the two ways in which plain Python and what is compiled take bytes apart, an
 MODULE_COMPLEXITY = 290
 MODULE_IMPORTS = 31
 """Modules of ours that one module names; only the member, which puts all machines together, is near it."""
-BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
+BRANCHES = frozenset(
+    {
+        ast.If,
+        ast.For,
+        ast.AsyncFor,
+        ast.While,
+        ast.IfExp,
+        ast.ExceptHandler,
+        ast.match_case,
+        ast.comprehension,
+    }
+)
+INSIDE = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef})
 
 
 def complexity(function: ast.AST) -> int:
@@ -200,17 +212,13 @@ def complexity(function: ast.AST) -> int:
     count, todo = 1, list(ast.iter_child_nodes(function))
     while todo:
         node = todo.pop()
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                continue
-            case ast.BoolOp(values=values):
-                count += len(values) - 1
-            case ast.comprehension(ifs=ifs):
-                count += 1 + len(ifs)
-            case ast.match_case():
-                count += 1
-            case _ if isinstance(node, BRANCHES):
-                count += 1
+        kind = type(node)
+        if kind in INSIDE:
+            continue
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif kind in BRANCHES:
+            count += 1 + (len(node.ifs) if isinstance(node, ast.comprehension) else 0)
         todo += ast.iter_child_nodes(node)
     return count
 
