@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core.model.records import PACKED_MOST, Change, Puts, Record, as_puts, pack_puts
-from holdfast.core.store.tail import RECORD_OVERHEAD, PackedPiece, Tail
+from holdfast.core.store.tail import RECORD_OVERHEAD, Tail
 
 
 def records(first: int, last: int, size: int = 10) -> list[Record]:
@@ -59,17 +59,17 @@ def test_it_holds_the_last_updates_that_fit_and_no_others(seed: int) -> None:
         assert tail.size > limit - limit // 8 - largest
 
 
-class Counted(deque[list[Record] | PackedPiece]):
+class Counted(deque[list[Record] | Puts]):
     """Says how many of its pieces were looked at: each is one record."""
 
     looked = 0
 
-    def __iter__(self) -> Iterator[list[Record] | PackedPiece]:
+    def __iter__(self) -> Iterator[list[Record] | Puts]:
         for record in super().__iter__():
             self.looked += 1
             yield record
 
-    def __reversed__(self) -> Iterator[list[Record] | PackedPiece]:
+    def __reversed__(self) -> Iterator[list[Record] | Puts]:
         for record in super().__reversed__():
             self.looked += 1
             yield record

@@ -5,8 +5,8 @@ Primaries and backups keep them as they apply them, each copy its own; so whoeve
 - store/H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
 - store/H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time.
 
-Records that were added together are one piece. Packed stores (`Puts`) are put behind those before them, in a piece of
-the tail's own, out of which records are made for whoever asks.
+Records that were added together are one piece. Packed stores (`Puts`) are kept as they came until they are a sixteenth
+of all, and joined into one piece then: so each is copied once, and what goes is whole pieces, nearly always.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from itertools import accumulate
 
 from holdfast.core.model.records import PAIR_BYTES, Puts, Record, pair_lengths
 
+RUNS = 16
+"""Packed stores are joined when they are this part of what may be kept."""
 RECORD_OVERHEAD = 160
 """What a record costs besides the bytes of its key and values, at about."""
 
@@ -28,53 +30,52 @@ def size_of(record: Record) -> int:
     return size if record.old is None else size + len(record.old)
 
 
-class PackedPiece:
-    """Stores that follow each other, packed as in `Puts`: new ones come at the end, old ones go at the beginning."""
-
-    __slots__ = ("data", "map", "sizes", "start")
-
-    def __init__(self, puts: Puts) -> None:
-        self.map = puts.map
-        self.start = puts.start
-        self.sizes = bytearray(puts.sizes)
-        self.data = bytearray(puts.data)
-
-    def copy(self) -> PackedPiece:
-        """Another one with the same stores."""
-        return PackedPiece(Puts(self.map, self.start, bytes(self.sizes), bytes(self.data)))
-
-    def records(self, first: int, upto: int) -> list[Record]:
-        """These of them, counted from 0, one by one."""
-        lengths = pair_lengths(self.sizes)
-        begin, end = sum(lengths[:first]), sum(lengths[:upto])
-        sizes = bytes(self.sizes[first * PAIR_BYTES : upto * PAIR_BYTES])
-        return Puts(self.map, self.start + first, sizes, bytes(self.data[begin:end])).records()
-
-    def shorten(self, size: int) -> tuple[int, int]:
-        """Let the first ones go that take so many bytes, but not all; answers how many went, and their bytes."""
-        sizes = list(accumulate(length + PAIR_BYTES for length in pair_lengths(self.sizes)))
-        gone = bisect_left(sizes, size) + 1
-        freed = sizes[gone - 1]
-        del self.sizes[: gone * PAIR_BYTES], self.data[: freed - gone * PAIR_BYTES]
-        self.start += gone
-        return gone, freed
-
-
-UpdatesTogether = list[Record] | PackedPiece
+UpdatesTogether = list[Record] | Puts
 
 
 def _count(piece: UpdatesTogether) -> int:
-    return len(piece.sizes) // PAIR_BYTES if isinstance(piece, PackedPiece) else len(piece)
+    return piece.count if isinstance(piece, Puts) else len(piece)
 
 
 def _size(piece: UpdatesTogether) -> int:
-    return len(piece.sizes) + len(piece.data) if isinstance(piece, PackedPiece) else sum(map(size_of, piece))
+    return len(piece.sizes) + len(piece.data) if isinstance(piece, Puts) else sum(map(size_of, piece))
+
+
+def _cut(puts: Puts, first: int, upto: int) -> Puts:
+    """These of them, counted from 0."""
+    lengths = pair_lengths(puts.sizes)
+    begin, end = sum(lengths[:first]), sum(lengths[:upto])
+    sizes = puts.sizes[first * PAIR_BYTES : upto * PAIR_BYTES]
+    return Puts(puts.map, puts.start + first, sizes, puts.data[begin:end])
+
+
+def _shorten(piece: UpdatesTogether, size: int) -> tuple[UpdatesTogether, int, int]:
+    """What is left when the first updates go that take at least so many bytes, how many go, and their bytes."""
+    if isinstance(piece, Puts):
+        sizes = list(accumulate(length + PAIR_BYTES for length in pair_lengths(piece.sizes)))
+        gone = bisect_left(sizes, size) + 1
+        return _cut(piece, gone, piece.count), gone, sizes[gone - 1]
+    sizes = list(accumulate(map(size_of, piece)))
+    gone = bisect_left(sizes, size) + 1
+    return piece[gone:], gone, sizes[gone - 1]
 
 
 class Tail:
     """The last updates of one map in one partition on one member, with their terms."""
 
-    __slots__ = ("_bytes", "_limit", "_pieces", "_run", "_terms", "end", "start")
+    __slots__ = (
+        "_bytes",
+        "_limit",
+        "_map",
+        "_pieces",
+        "_run_bytes",
+        "_run_data",
+        "_run_most",
+        "_run_sizes",
+        "_terms",
+        "end",
+        "start",
+    )
 
     def __init__(self, limit: int) -> None:
         """`limit`: bytes, keys and values and what they cost besides."""
@@ -82,8 +83,13 @@ class Tail:
         self._bytes = 0
         self._pieces: deque[UpdatesTogether] = deque()
         """Each begins where the one before ends."""
-        self._run: PackedPiece | None = None
-        """The last of them, if more may be put behind it."""
+        self._map = ""
+        self._run_sizes: list[bytes] = []
+        """Packed stores behind these pieces, each as it came,"""
+        self._run_data: list[bytes] = []
+        """and their keys and values."""
+        self._run_bytes = 0
+        self._run_most = limit // RUNS
         self._terms: list[tuple[int, int]] = []
         """Term, and after which number its updates begin; ascending."""
         self.start = 0
@@ -97,22 +103,34 @@ class Tail:
         assert sizes, "they say something"
         if start != self.end:
             self._begin_anew(start)
-        terms, run = self._terms, self._run
+        terms = self._terms
         if not terms or terms[-1][0] != term:
             terms.append((term, start))
-        if run is None:
-            self._run = PackedPiece(puts)
-            self._pieces.append(self._run)
-        else:
-            run.sizes += sizes
-            run.data += data
+        self._map = puts.map
+        self._run_sizes.append(sizes)
+        self._run_data.append(data)
+        size = len(sizes) + len(data)
         self.end = start + len(sizes) // PAIR_BYTES
-        self._bytes += len(sizes) + len(data)
+        self._bytes += size
+        self._run_bytes += size
+        if self._run_bytes > self._run_most:
+            self._join()
         if self._bytes > self._limit:
             self._shrink()
 
+    def _join(self) -> None:
+        """Make a piece of the packed stores that came last."""
+        if not self._run_sizes:
+            return
+        sizes, data = b"".join(self._run_sizes), b"".join(self._run_data)
+        self._run_sizes.clear()
+        self._run_data.clear()
+        self._run_bytes = 0
+        self._pieces.append(Puts(self._map, self.end - len(sizes) // PAIR_BYTES, sizes, data))
+
     def add(self, term: int, records: list[Record]) -> None:
         """These records of this term were applied, in the order of the counter. The list stays as it is."""
+        self._join()
         first = records[0].counter
         last = records[-1].counter
         if first != self.end + 1 or last - first + 1 != len(records):
@@ -125,7 +143,6 @@ class Tail:
         if not terms or terms[-1][0] != term:
             terms.append((term, first - 1))
         self._pieces.append(records)
-        self._run = None
         self._bytes += sum(map(size_of, records))
         self.end = last
         assert self._terms[-1][1] < self.end, "each term has updates"
@@ -139,6 +156,7 @@ class Tail:
         """
         if not earlier:
             return
+        self._join()
         if not self._pieces:
             self._begin_anew(earlier[-1][1].counter)
         size = self._bytes
@@ -166,31 +184,27 @@ class Tail:
 
     def _begin_anew(self, start: int) -> None:
         self._pieces.clear()
-        self._run = None
+        self._run_sizes.clear()
+        self._run_data.clear()
+        self._run_bytes = 0
         self._terms.clear()
         self._bytes = 0
         self.start = self.end = start
 
     def _shrink(self) -> None:
+        self._join()
         pieces, wanted = self._pieces, self._limit - self._limit // 8
         while self._bytes > wanted and pieces:
             piece = pieces[0]
             gone, freed = _count(piece), _size(piece)
             if self._bytes - freed >= wanted or gone == 1:
                 pieces.popleft()
-            elif isinstance(piece, PackedPiece):
-                gone, freed = piece.shorten(self._bytes - wanted)
             else:
-                sizes = list(accumulate(map(size_of, piece)))
-                gone = bisect_left(sizes, self._bytes - wanted) + 1
-                freed = sizes[gone - 1]
-                pieces[0] = piece[gone:]
-            if pieces and not _count(pieces[0]):
-                pieces.popleft()
+                pieces[0], gone, freed = _shorten(piece, self._bytes - wanted)
+                if not _count(pieces[0]):
+                    pieces.popleft()
             self._bytes -= freed
             self.start += gone
-        if not pieces:
-            self._run = None
         while len(self._terms) > 1 and self._terms[1][1] <= self.start:
             del self._terms[0]
         assert self._bytes >= 0, "nothing goes twice"
@@ -225,8 +239,8 @@ class Tail:
         for start, piece in self._pieces_between(after, upto):
             first = max(0, after - start)
             records = (
-                piece.records(first, upto - start)
-                if isinstance(piece, PackedPiece)
+                _cut(piece, first, upto - start).records()
+                if isinstance(piece, Puts)
                 else piece[first : upto - start]
             )
             for record in records:
@@ -238,6 +252,7 @@ class Tail:
         """Pieces with updates after one number, up to the other one, and after which number each begins."""
         if upto <= after:
             return
+        self._join()
         if after - self.start <= self.end - upto:
             start = self.start
             for piece in self._pieces:
@@ -260,10 +275,10 @@ class Tail:
 
     def copy(self) -> Tail:
         """Another one with the same content."""
+        self._join()
         other = Tail(self._limit)
-        other._pieces.extend(
-            piece.copy() if isinstance(piece, PackedPiece) else piece for piece in self._pieces
-        )
+        other._pieces.extend(self._pieces)
+        other._map = self._map
         other._bytes, other._terms = self._bytes, self._terms.copy()
         other.start, other.end = self.start, self.end
         return other
@@ -276,4 +291,5 @@ class Tail:
     @property
     def count(self) -> int:
         """Updates that are held, counted."""
+        self._join()
         return sum(map(_count, self._pieces))
