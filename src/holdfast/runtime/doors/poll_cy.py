@@ -12,6 +12,8 @@ One source, two ways, like `entries_cy`: plain Python, and the same compiled, wh
   left again, after the others.
 - runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
   one may have its number.
+- runtime/P-3: Large answers leave at once, one after the other. All of a call together would take new memory from the
+  system each time, which costs more than the answers.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from holdfast.server.hazelcast.uncompiled import cython
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """What is read from one connection in one call, at most."""
+LARGE_BYTES = cython.declare(cython.int, 32 * 1024)
+"""Answers from this size on leave at once (runtime/P-3)."""
 MOST = cython.declare(cython.int, 256)
 """Connections that one call serves, at most."""
 IN = cython.declare(cython.uint, EPOLLIN)
@@ -450,7 +454,11 @@ class Poll:
                 wire.begin = begin
                 wire.end = len(out)
                 wire.waits = True
-                self._answered.append(wire)
+                if wire.end - begin < LARGE_BYTES:
+                    self._answered.append(wire)
+                else:
+                    self._send_answers(wire)
+                    del out[begin:]
             return at
         answers = bytes(out[begin:])
         del out[begin:]
