@@ -26,7 +26,7 @@ from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import EntryEvent, Op, Request, why_malformed
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import PAIR_BYTES, Record
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, why_no_step
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast.core.store.digest import RANGES
@@ -257,12 +257,18 @@ def _fill(fill: m.Fill, count: int) -> None:
 
 def _replicate(message: m.Replicate, count: int) -> None:
     for section in message.sections:
-        if not 0 <= section.partition < count:
-            _partitions([section.partition], count)
-        _numbers(section.version, section.term)
-        _records(section.records)
+        partition = section.partition
+        # Of each message there are hundreds of these, so nothing is called for what is right.
+        if not (
+            0 <= partition < count and 0 <= section.version <= NUMBER_MAX and 0 <= section.term <= NUMBER_MAX
+        ):
+            _partitions([partition], count)
+            _numbers(section.version, section.term)
+        if section.records:
+            _records(section.records)
         for puts in section.puts:
-            if puts.start < 0 or puts.end > NUMBER_MAX or not puts.sizes or not puts.whole:
+            sizes, start = puts.sizes, puts.start
+            if not sizes or start < 0 or start + len(sizes) // PAIR_BYTES > NUMBER_MAX or not puts.whole:
                 raise _Wrong("packed stores that say nothing, or are not of the sizes that they say")
     for ack in message.acks:
         _partitions(ack.partitions, count)

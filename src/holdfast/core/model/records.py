@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum, unique
 from itertools import accumulate, chain, pairwise
 from operator import add
-from struct import pack, unpack
+from struct import Struct, pack, unpack
 from typing import Literal
 
 import msgspec
@@ -117,8 +117,14 @@ def pair_lengths(sizes: bytes | bytearray) -> list[int]:
     return list(map(add, numbers[::2], numbers[1::2]))
 
 
+FEW = 32
+"""Stores that most packed ones are at most: how their sizes are read is not made up each time."""
+_NUMBERS = [Struct(f"<{count}I").unpack for count in range(2 * FEW + 1)]
+
+
 def _numbers_in(sizes: bytes | bytearray) -> tuple[int, ...]:
-    return unpack(f"<{len(sizes) // 4}I", sizes)
+    count = len(sizes) // 4
+    return _NUMBERS[count](sizes) if count <= 2 * FEW else unpack(f"<{count}I", sizes)
 
 
 def pack_puts(name: str, start: int, keys: Sequence[bytes], values: Sequence[bytes]) -> Puts:
