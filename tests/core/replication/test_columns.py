@@ -13,6 +13,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox
 from holdfast.core.messages import Replicate, Section
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, as_puts, pack_puts
@@ -60,6 +61,33 @@ def test_a_stranger_and_an_old_version_are_not_believed() -> None:
     copies.on_replicate(OWNER, columns(1, 0, b"of an old time", version=4))
     copies.on_replicate(OWNER, columns(1, 0, b"of a time to come", version=6))
     assert (value_of(copies), acknowledged(out)) == (None, [])
+
+
+@pytest.mark.rule("replication/B-1")
+@pytest.mark.parametrize(
+    ("row", "sender", "version", "believed"),
+    [
+        (Assignment(5, (OWNER, ME)), OWNER, 5, True),
+        (Assignment(5, (OWNER, ME)), OTHER, 5, False),
+        (Assignment(5, (OWNER, ME)), OWNER, 4, False),
+        (Assignment(5, (OWNER, ME)), OWNER, 6, False),
+        (Assignment(5, (OWNER, OTHER)), OWNER, 5, False),
+        (Assignment(5, (OTHER, ME)), OWNER, 5, False),
+        (Assignment(5, ()), OWNER, 5, False),
+        (Assignment(5, (None, ME)), OWNER, 5, False),
+    ],
+)
+def test_nor_are_the_next_updates_of_a_map_that_is_there(
+    row: Assignment, sender: MemberId, version: int, *, believed: bool
+) -> None:
+    """The way that is usual asks for as much as the other one."""
+    copies, out, rows = backup()
+    copies.on_replicate(OWNER, columns(1, 0, b"before"))
+    assert acknowledged(out) == [1]
+    rows[0] = row
+    copies.on_replicate(sender, columns(2, 1, b"next", version=version))
+    expected = (b"next", [2]) if believed else (b"before", [])
+    assert (value_of(copies), acknowledged(out)) == expected
 
 
 @pytest.mark.rule("replication/B-2")

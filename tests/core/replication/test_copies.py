@@ -24,7 +24,7 @@ from holdfast.core.model.journal_entries import Wrote
 from holdfast.core.model.notices import RecordsTaken, ReplicaWhole
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, pack_puts
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication import copies as copies_module
 from holdfast.core.replication.copies import Copies
@@ -635,6 +635,16 @@ def test_a_whole_copy_that_waits_for_its_row_takes_records_in_their_order() -> N
     assert (acknowledged(out), filled.state.entries) == ([], {b"key": b"one"})
     copies.on_replicate(OWNER, message(2, put(2, b"two")))
     assert (acknowledged(out), filled.state.entries, filled.counter) == ([2, 3], {b"key": b"three"}, 3)
+
+
+def test_a_copy_that_is_filled_beside_the_present_one_takes_packed_stores_too() -> None:
+    """Whoever is moved to a hotter index holds the partition already: both copies follow."""
+    copies, out, _ = backup()
+    copies.open(copies.held[0], "m").apply(put(1, b"one"), 0)
+    _, filled = filling(copies)
+    puts = pack_puts("m", 1, [b"key"], [b"two"])
+    copies.on_replicate(OWNER, Replicate([2], [Section(0, 5, [], 4, [puts])]))
+    assert (value_of(copies), filled.state.entries, acknowledged(out)) == (b"two", {b"key": b"two"}, [2])
 
 
 def test_of_a_map_that_is_new_to_it_the_first_record_is_waited_for_whatever_its_backups() -> None:

@@ -98,7 +98,19 @@ class Copies:
         """Take the records that may be taken now; acknowledge these, keep the early ones."""
         self._awaits_disk = False
         self._unkept = []
-        taken = [section.partition for section in message.sections if self._take(sender, message, section)]
+        rows, filling, take_next = self._rows, self.staging, self._next
+        taken: list[int] = []
+        for section in message.sections:
+            partition = section.partition
+            row = rows[partition]
+            if (
+                section.version == row.version
+                and row.replicas
+                and sender == row.replicas[0]
+                and partition not in filling
+                and take_next(partition, row, section)
+            ) or self._take(sender, message, section):
+                taken.append(partition)
         if taken:
             answer = Replicated(message.batches, taken, self._unkept)
             acks = self._acks_of(message, taken) if message.acks else []
@@ -149,14 +161,12 @@ class Copies:
             if section.version > row.version:
                 self._keep(sender, partition, Replicate(message.batches, [section]))
             return False
-        staged = self.staging.get(partition) if self.staging else None
+        staged = self.staging.get(partition)
         filling = staged is not None and staged.source == sender and staged.version == section.version
         backup = self._me in row.replicas and row.owner == sender
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
-        if staged is None and copy is not None and self._next(copy, section):
-            return True
         waits = copy is not None and self._gap(copy, section)
         if staged is not None and filling:
             waits = self._take_into(staged, section) or waits
@@ -166,18 +176,19 @@ class Copies:
             self._write(copy, section)
         return not waits
 
-    def _next(self, copy: PartitionCopy, section: Section) -> bool:
-        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates. Answers
-        whether it was that; else nothing was done.
+    def _next(self, partition: int, row: Assignment, section: Section) -> bool:
+        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates, of the
+        primary of this row, of a partition that is not being filled. Answers whether it was that; else nothing was
+        done.
         """
         puts = section.puts
-        if len(puts) != 1 or section.records:
+        copy = self.held.get(partition)
+        if len(puts) != 1 or section.records or copy is None or self._me not in row.replicas:
             return False
         held = copy.maps.get(puts[0].map)
         if held is None:
             return False
-        limit = held.changes or self._tail_bytes
-        if not held.apply_puts(section.term, puts[0], self._out.now_ns, limit):
+        if not held.apply_puts(section.term, puts[0], self._out.now_ns, held.changes or self._tail_bytes):
             return False
         if self._log.on:
             self._write_down_puts(section, puts[0])

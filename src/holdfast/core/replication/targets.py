@@ -42,7 +42,7 @@ class Targets:
         held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
         if not held.recorded:
             held.state.not_compared()
-        elif held.unsent is None and isinstance(held.state, MapState) and held.state.packs:
+        elif held.unsent is None and isinstance(held.state, MapState) and held.state.packed is not None:
             held.unsent = UnsentPuts(partition)
 
     def followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:

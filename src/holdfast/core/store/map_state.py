@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import add
-from typing import cast
 
 import msgspec
 
@@ -46,21 +45,21 @@ class MapState:
         "hashes",
         "name",
         "observers",
-        "packs",
+        "packed",
         "touched",
     )
 
     def __init__(self, name: str, entries: NewEntries = dict) -> None:
         self.name = name
         self.entries: Entries = entries()
-        self.packs = isinstance(self.entries, PackedEntries)
-        """Whether compiled code stores entries here, and takes them packed."""
+        self.packed = self.entries if isinstance(self.entries, PackedEntries) else None
+        """The same, if compiled code stores entries here, and takes them packed."""
         self.expiries: Mapping[bytes, Expiry]
         """When entries end: only of those that do, and to be read only."""
         self.endings: Endings
         """The same, to be changed."""
-        if self.packs:
-            self.expiries, self.endings = cast("PackedEntries", self.entries).endings()
+        if self.packed is not None:
+            self.expiries, self.endings = self.packed.endings()
         else:
             heaped = self.endings = HeapedEndings()
             self.expiries = heaped.expiries
@@ -138,9 +137,9 @@ class MapState:
 
     def store_all(self, puts: Puts, now_ns: int) -> None:
         """Do as a primary says of many entries that have no expiry and no hash word."""
-        entries, touched = self.entries, self.touched
-        if self.packs:
-            cast("PackedEntries", entries).put_all(puts.sizes, puts.data, touched)
+        packed, touched = self.packed, self.touched
+        if packed is not None:
+            packed.put_all(puts.sizes, puts.data, touched)
         elif self.expiries:
             for key, value in zip(*puts.columns(), strict=True):
                 self.store(key, value, 0, 0, 0, now_ns)
@@ -149,8 +148,8 @@ class MapState:
             if touched is not None:
                 for key in keys:
                     if key not in touched:
-                        touched[key] = entries.get(key)
-            entries.update(zip(keys, values, strict=True))
+                        touched[key] = self.entries.get(key)
+            self.entries.update(zip(keys, values, strict=True))
         if touched is not None and len(touched) >= FOLD_AT:
             self.fold()
 
@@ -354,8 +353,8 @@ class MapPortion:
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits; answers whether that was the last."""
         state = self._state
-        if chunk.packs and state.packs and not state.expiries and not state.hashes:
-            full = self._add_packed(cast("PackedEntries", state.entries), chunk, limit)
+        if chunk.packs and state.packed is not None and not state.expiries and not state.hashes:
+            full = self._add_packed(state.packed, chunk, limit)
             if full or self._taken == len(self._keys):
                 return not full
         return self._add_listed(chunk, limit, now_ns)
