@@ -123,7 +123,8 @@ class Batches:
         """A read buffer has ended, with these records and stores, or answers that rest on something: `done` is called
         when every sync backup holds all that was written, and has confirmed what the other answers rest on.
         """
-        self.unsent += records
+        if records:
+            self.unsent += records
         rests = self._rest(resting) if resting else None
         if not records and not puts:
             if rests is None:
@@ -133,8 +134,9 @@ class Batches:
             return
         targets = (puts[0] if puts else records[0][1]).targets
         if len(records) + len(puts) > 1:
-            several = {held.targets for _, held, _ in records}
-            several.update([held.targets for held in puts])
+            several = {held.targets for held in puts}
+            if records:
+                several.update([held.targets for _, held, _ in records])
             if len(several) > 1:
                 targets = tuple(sorted(NOBODY.union(*several)))
         batch = self._joinable.get(targets) or self._begin(targets)
@@ -182,7 +184,7 @@ class Batches:
 
     def _add_puts(self, batch: Batch, puts: list[MapReplica]) -> int:
         """The same of what compiled code has stored. The batch gets the stores themselves when they are taken."""
-        slow, parts = self.backlog.slow, batch.records
+        parts, of_partitions, number = batch.records, self._of_partition, batch.number
         size = 0
         for held in puts:
             each = held.unsent
@@ -193,14 +195,18 @@ class Batches:
             part = parts.get(partition)
             if part is None:
                 part = parts[partition] = []
-                self._of_partition.setdefault(partition, {})[batch.number] = batch
+                others = of_partitions.get(partition)
+                if others is None:
+                    of_partitions[partition] = {number: batch}
+                else:
+                    others[number] = batch
             elif waiting and waiting[-1] is part:
                 continue
             if each.sizes:
                 if not waiting:
                     self._unsent_puts.append(held)
                 waiting.append(part)
-            batch.wait_for(partition, held, slow)
+            batch.wait_for(partition, held, self.backlog.slow)
             if held.journal == "sync" and batch.on_disk:
                 batch.wait_for_disk()
         return size
@@ -334,15 +340,20 @@ class Batches:
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
         self._rests, self._turn_began = None, self._number
+        leaving = _Leaving()
         if self._unsent_puts:
-            self._take_puts()
+            if self.unsent or not self._out.does(PACKED):
+                self._take_puts()
+            else:
+                self._lay_out_puts(leaving)
         if not self.unsent and not self.unsent_batches:
             return
         records, self.unsent = self.unsent, []
         numbers, self.unsent_batches = self.unsent_batches, []
         rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
-        leaving = self._lay_out(records)
+        if records:
+            self._lay_out(records, leaving)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         for batch in batches:
             for partition in batch.resting:
@@ -369,9 +380,38 @@ class Batches:
             self._timer = True
             self._out.timer(TimerName.BACKUPS, self._look_ns)
 
-    def _lay_out(self, records: list[Written]) -> _Leaving:
+    def _lay_out_puts(self, leaving: _Leaving) -> None:
+        """Remember what compiled code has stored, and say where it goes: most turns have nothing else, so this goes
+        without what `_lay_out` needs for records.
+        """
+        puts, self._unsent_puts = self._unsent_puts, []
+        rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
+        for held in puts:
+            each = held.unsent
+            assert each is not None, "they were added to it"
+            taken = each.take_closed(held, held.updates.hwm)
+            if taken is None:
+                continue
+            partition = each.partition
+            term = terms[partition]
+            held.keep_puts(term, taken, limit)
+            if held.state.touched is not None:
+                held.state.settle()
+            if held.journal != "off":
+                leaving.urgent = leaving.urgent or held.journal == "sync"
+                leaving.stored.append((partition, taken))
+            for target in held.targets:
+                sections = leaving.to.get(target)
+                if sections is None:
+                    sections = leaving.to[target] = {}
+                section = sections.get(partition)
+                if section is None:
+                    sections[partition] = Section(partition, rows[partition].version, [], term, [taken])
+                else:
+                    section.puts.append(taken)
+
+    def _lay_out(self, records: list[Written], leaving: _Leaving) -> None:
         """Remember these records, and say where they go."""
-        leaving = _Leaving()
         rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
         packs = self._out.does(PACKED)
         for (partition, held), part in by_map(records).items():
@@ -402,7 +442,6 @@ class Batches:
                     sections[partition] = Section(
                         partition, version, rest.copy(), term, [] if puts is None else [puts]
                     )
-        return leaving
 
     def on_timer(self) -> None:
         """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""

@@ -443,10 +443,13 @@ class Lane:
         has confirmed what the other answers rest on.
         """
         records, puts, resting = self.open_records, self.open_puts, self._resting
-        if not records and not puts and not resting:
+        if records or resting:
+            self._begin_buffer()
+        elif puts:
+            self.open_puts = []
+        else:
             done(True)
             return
-        self._begin_buffer()
         self.batches.close_batch(records, puts, resting, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:

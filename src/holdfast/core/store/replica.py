@@ -59,9 +59,10 @@ class UnsentPuts:
 
     def take(self, held: AnyReplica, end: int) -> Puts:
         """Take out all that waits of this replica, whose it is: the last is the update of this number."""
-        puts = Puts(held.name, end - len(self.sizes) // PAIR_BYTES, bytes(self.sizes), bytes(self.data))
-        self.sizes.clear()
-        self.data.clear()
+        sizes, data = self.sizes, self.data
+        puts = Puts(held.name, end - len(sizes) // PAIR_BYTES, bytes(sizes), bytes(data))
+        sizes.clear()
+        data.clear()
         self._hand_over(held, puts)
         return puts
 
@@ -81,9 +82,10 @@ class UnsentPuts:
 
     def _hand_over(self, held: AnyReplica, puts: Puts) -> None:
         self.closed = self.closed_bytes = 0
-        for part in self.parts:
+        parts = self.parts
+        for part in parts:
             part.append((held, puts))
-        self.parts.clear()
+        parts.clear()
 
 
 class Replica(Generic[S]):
@@ -172,9 +174,10 @@ class Replica(Generic[S]):
         state.store_all(puts, now_ns)
         updates.lwm = updates.hwm = start + len(puts.sizes) // PAIR_BYTES
         if limit:
-            if self.tail is None:
-                self.tail = Tail(limit)
-            self.tail.add_puts(term, puts)
+            tail = self.tail
+            if tail is None:
+                tail = self.tail = Tail(limit)
+            tail.add_puts(term, puts)
         return True
 
     def keep(self, term: int, records: list[Record], limit: int) -> None:
