@@ -10,6 +10,7 @@ same, slower. Imports of what stands for C are replaced by C's own names; all el
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import shutil
 import sys
@@ -35,6 +36,18 @@ LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"))
 """These know each other's layout, so each is of use only beside the other as it was."""
 
 
+CORE = SRC / "holdfast" / "core"
+SLOTTED = {
+    "MapState": CORE / "store" / "map_state.py",
+    "PartitionCopy": CORE / "store" / "partition.py",
+    "Replica": CORE / "store" / "replica.py",
+    "UnsentPuts": CORE / "store" / "replica.py",
+    "UpdateCounter": CORE / "model" / "update_counter.py",
+}
+"""Classes of Python whose attributes C reads in their place: with `__slots__` they are pointers behind the object's
+head, in the order of their names. Each compiled module tries that with one object of each class when it is imported."""
+
+
 class Module(NamedTuple):
     """One module that is compiled."""
 
@@ -48,6 +61,8 @@ class Module(NamedTuple):
     """Lines of the source that import what stands for C, and what is imported instead."""
     names_of_c: tuple[Path, ...] = ()
     """Declarations of what is C."""
+    slotted: tuple[str, ...] = ()
+    """Of `SLOTTED`, what it names."""
     only_on: str = ""
     """The system that has what it calls; empty: all have."""
 
@@ -59,7 +74,51 @@ class Module(NamedTuple):
                 raise SystemExit(f"{self.source} does not import what stands for C as {plain!r}")
             text = text.replace(plain, of_c)
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in self.made_of)).hexdigest()
-        return text + f'\n\nSOURCE = "{digest}"\n'
+        tried = "".join(trial_of(name) for name in self.slotted)
+        return text + tried + f'\n\nSOURCE = "{digest}"\n'
+
+
+def slots_of(name: str) -> list[str]:
+    """The attributes of one of `SLOTTED`, in the order in which they are in memory."""
+    for node in ast.parse(SLOTTED[name].read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            for line in node.body:
+                if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "__slots__":
+                    return sorted(ast.literal_eval(line.value))
+    raise SystemExit(f"{SLOTTED[name]} has no class {name} with slots")
+
+
+def layouts() -> str:
+    """Declarations of `SLOTTED` for C."""
+    lines = ["cdef extern from *:", '    """']
+    for name in SLOTTED:
+        fields = " ".join(f"PyObject *{slot};" for slot in slots_of(name))
+        lines.append(f"    typedef struct {{ PyObject_HEAD {fields} }} Slotted{name};")
+    lines.append('    """')
+    for name, source in SLOTTED.items():
+        module = ".".join(source.relative_to(SRC).with_suffix("").parts)
+        lines.append(f"    ctypedef class {module}.{name} [object Slotted{name}, check_size error]:")
+        lines += [f"        cdef object {slot}" for slot in slots_of(name)]
+    return "\n".join(lines) + "\n"
+
+
+def trial_of(name: str) -> str:
+    """What a module does when it is imported: raise ImportError if this class is not laid out like that."""
+    slots = slots_of(name)
+    known = " and ".join(f"one.{slot} is marks['{slot}']" for slot in slots)
+    return f"""
+
+def _try_{name}():
+    one: {name} = {name}.__new__({name})
+    marks = {{slot: object() for slot in {slots}}}
+    for slot, mark in marks.items():
+        setattr(one, slot, mark)
+    if not ({known}):
+        raise ImportError("{name} is laid out in another way")
+
+
+_try_{name}()
+"""
 
 
 IMPORTED_BY_LANE = """from holdfast.server.hazelcast.uncompiled import (
@@ -77,6 +136,15 @@ OF_C_FOR_LANE = (
     "from cython.cimports.holdfast.core.store.entry_table import EntryTable; "
     "from cython.cimports.libc.string import memcmp, memcpy\n"
 )
+SLOTTED_IN_LANE = """from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, UnsentPuts
+"""
+SLOTTED_FOR_LANE = (
+    "from cython.cimports.slotted import MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter; "
+    "from cython.cimports.slotted import Replica as MapReplica\n"
+)
 MODULES = (
     Module("the table of entries", "holdfast.core.store.entry_table", TABLE, LANE_AND_TABLE),
     Module(
@@ -84,7 +152,8 @@ MODULES = (
         "holdfast.server.hazelcast.entries_compiled",
         LANE,
         LANE_AND_TABLE,
-        ((IMPORTED_BY_LANE, OF_C_FOR_LANE),),
+        ((IMPORTED_BY_LANE, OF_C_FOR_LANE), (SLOTTED_IN_LANE, SLOTTED_FOR_LANE)),
+        slotted=tuple(SLOTTED),
     ),
     Module(
         "the clients' sockets",
@@ -116,6 +185,7 @@ def build(into: Path) -> tuple[list[Path], str]:
         return [], f"{missing.name} is not installed"
     with tempfile.TemporaryDirectory() as folder:
         extensions = []
+        Path(folder, "slotted.pxd").write_text(layouts(), encoding="utf-8")
         for module in wanted():
             copy = Path(folder) / (module.name.rpartition(".")[2] + module.source.suffix)
             copy.write_text(module.text(), encoding="utf-8")

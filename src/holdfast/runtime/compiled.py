@@ -14,8 +14,11 @@ def compiled_from(name: str, *sources: Path) -> tuple[ModuleType | None, str]:
     """
     try:
         module = import_module(name)
-    except ImportError:
+    except ModuleNotFoundError:
         return None, "it was not compiled when this Holdfast was installed"
+    except (ImportError, ValueError) as error:
+        # It knows how objects of this Holdfast are laid out, and these are laid out in another way.
+        return None, f"what was compiled does not fit ({error}): make install"
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     if digest != module.SOURCE:
         return None, "what was compiled is of another source: make install"

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.records import PACKED_MOST, Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
@@ -370,7 +372,7 @@ def _answer_read(
     lane: EntryLane,
     copy: PartitionCopy,
     name: str,
-    held: Any,
+    held: MapReplica | None,
     confirms_reads: cython.bint,
     uses: cython.bint,
     out: bytearray,
@@ -387,7 +389,8 @@ def _answer_read(
     """
     if held is None:
         return -1
-    kept = held.state.entries
+    state: MapState = held.state
+    kept = state.entries
     if type(kept) is not EntryTable:
         return -1
     ends: cython.bint = False
@@ -434,11 +437,12 @@ def _answer_to_write(
 @cython.inline
 def _store(lane: EntryLane, copy: PartitionCopy, name: str, key: bytes, value: bytes) -> bytes | None:
     """What `Lane.set` does, of an entry without expiry or hash word, while nobody listens."""
-    held = copy.maps.get(name)
+    maps: dict[str, MapReplica] = copy.maps
+    held: MapReplica | None = maps.get(name)
     if held is None or held.changes:
         return lane.set(copy, name, key, value, 0, 0, 0)
-    state = held.state
-    updates = held.updates
+    state: MapState = held.state
+    updates: UpdateCounter = held.updates
     if state.expiries or updates.hwm != updates.lwm:
         return lane.set(copy, name, key, value, 0, 0, 0)
     entries = state.entries
@@ -474,11 +478,12 @@ def _put(
     of only what others want to have; of an entry that ends a record is made. Answers the old value, if it is wanted;
     `_GENERAL`: nothing was done.
     """
-    held = copy.maps.get(name)
+    maps: dict[str, MapReplica] = copy.maps
+    held: MapReplica | None = maps.get(name)
     if held is None or held.changes:
         return _GENERAL
-    state = held.state
-    updates = held.updates
+    state: MapState = held.state
+    updates: UpdateCounter = held.updates
     kept = state.entries
     if type(kept) is not EntryTable or updates.hwm != updates.lwm:
         return _GENERAL
@@ -538,11 +543,12 @@ def _put(
 @cython.inline
 def _take_out(lane: EntryLane, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
     """What `Lane.remove` does, of such an entry; of any other it is called."""
-    held = copy.maps.get(name)
+    maps: dict[str, MapReplica] = copy.maps
+    held: MapReplica | None = maps.get(name)
     if held is None or held.changes:
         return lane.remove(copy, name, key)
-    state = held.state
-    updates = held.updates
+    state: MapState = held.state
+    updates: UpdateCounter = held.updates
     entries = state.entries
     if state.hashes or key not in entries or updates.hwm != updates.lwm:
         return lane.remove(copy, name, key)
@@ -615,6 +621,9 @@ def serve_entries(
     size: cython.Py_ssize_t
     key: bytes
     answers: bytearray
+    copy: PartitionCopy | None
+    maps: dict[str, MapReplica]
+    held: MapReplica | None
     serving: list[PartitionCopy | None] = lane.serving
     partitions: cython.Py_ssize_t = len(serving)
     confirms_reads: cython.bint = lane.confirms_reads
@@ -718,7 +727,8 @@ def serve_entries(
                     got += 1
                 else:
                     looked += 1
-                held = copy.maps.get(name)
+                maps = copy.maps
+                held = maps.get(name)
                 answers = out
                 if compiled:
                     size = _answer_read(
@@ -744,12 +754,12 @@ def serve_entries(
                     key = raw[key_at + DATA_AT : key_end]
                 if held is None:
                     found = None
-                elif (state := held.state).expiries and key in state.expiries:
+                elif held.state.expiries and key in held.state.expiries:
                     # This may find that the entry has ended and take it out, so it is answered like a write.
                     found = lane.read(copy, name, key)
                     answers = unsealed
                 else:
-                    found = state.entries.get(key)
+                    found = held.state.entries.get(key)
                 if confirms_reads and lane.confirmed(name):
                     lane.rest_on(copy, name)
                     answers = unsealed
