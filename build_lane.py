@@ -1,6 +1,7 @@
 """Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
-(`holdfast.server.hazelcast.entries_cy`), the table that it stores entries in (`holdfast.core.store.entry_table`), and
-the clients' sockets (`holdfast.runtime.doors.poll_cy`).
+(`holdfast.server.hazelcast.entries_cy`), the table that it stores entries in (`holdfast.core.store.entry_table`), the
+way of what is stored to the backups (`holdfast.core.replication.packed_puts_cy`), and the clients' sockets
+(`holdfast.runtime.doors.poll_cy`).
 
     python build_lane.py       into src, for a checkout; `make install` does it
 
@@ -30,6 +31,7 @@ DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "b
 
 LANE = SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
 TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
+PUTS = SRC / "holdfast" / "core" / "replication" / "packed_puts_cy.py"
 POLL = SRC / "holdfast" / "runtime" / "doors" / "poll_cy.py"
 SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "doors" / "system_calls.pxd"
 LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"))
@@ -38,9 +40,14 @@ LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"))
 
 CORE = SRC / "holdfast" / "core"
 SLOTTED = {
+    "Assignment": CORE / "model" / "partition_table.py",
+    "Batch": CORE / "replication" / "ack_batch.py",
     "MapState": CORE / "store" / "map_state.py",
     "PartitionCopy": CORE / "store" / "partition.py",
+    "Puts": CORE / "model" / "records.py",
     "Replica": CORE / "store" / "replica.py",
+    "Section": CORE / "messages.py",
+    "Tail": CORE / "store" / "tail.py",
     "UnsentPuts": CORE / "store" / "replica.py",
     "UpdateCounter": CORE / "model" / "update_counter.py",
 }
@@ -85,6 +92,10 @@ def slots_of(name: str) -> list[str]:
             for line in node.body:
                 if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "__slots__":
                     return sorted(ast.literal_eval(line.value))
+            if any(ast.unparse(base) == "msgspec.Struct" for base in node.bases):
+                return sorted(
+                    ast.unparse(line.target) for line in node.body if isinstance(line, ast.AnnAssign)
+                )
     raise SystemExit(f"{SLOTTED[name]} has no class {name} with slots")
 
 
@@ -109,10 +120,14 @@ def trial_of(name: str) -> str:
     return f"""
 
 def _try_{name}():
-    one: {name} = {name}.__new__({name})
+    one: {name}
     marks = {{slot: object() for slot in {slots}}}
-    for slot, mark in marks.items():
-        setattr(one, slot, mark)
+    if hasattr({name}, "__struct_fields__"):
+        one = {name}(**marks)
+    else:
+        one = {name}.__new__({name})
+        for slot, mark in marks.items():
+            setattr(one, slot, mark)
     if not ({known}):
         raise ImportError("{name} is laid out in another way")
 
@@ -121,7 +136,7 @@ _try_{name}()
 """
 
 
-IMPORTED_BY_LANE = """from holdfast.server.hazelcast.uncompiled import (
+IMPORTED_BY_LANE = """from holdfast.core.store.uncompiled import (
     EntryTable,
     bytes_of,
     cython,
@@ -141,6 +156,25 @@ from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 """
+SLOTTED_IN_PUTS = """from holdfast.core.messages import Section
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Puts
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.replication.ack_batch import Batch
+from holdfast.core.replication.backlog import RECORD_BYTES
+from holdfast.core.store.map_state import FOLD_AT, MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, UnsentPuts
+from holdfast.core.store.tail import Tail
+from holdfast.core.store.uncompiled import cython
+"""
+SLOTTED_FOR_PUTS = (
+    "import cython; from holdfast.core.model.ids import MemberId; "
+    "from holdfast.core.replication.backlog import RECORD_BYTES; from holdfast.core.store.map_state import FOLD_AT; "
+    "from cython.cimports.slotted import Assignment, Batch, MapState, PartitionCopy, Puts, Replica, Section; "
+    "from cython.cimports.slotted import Replica as MapReplica, Tail, UnsentPuts, UpdateCounter\n"
+)
 SLOTTED_FOR_LANE = (
     "from cython.cimports.slotted import MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter; "
     "from cython.cimports.slotted import Replica as MapReplica\n"
@@ -153,6 +187,14 @@ MODULES = (
         LANE,
         LANE_AND_TABLE,
         ((IMPORTED_BY_LANE, OF_C_FOR_LANE), (SLOTTED_IN_LANE, SLOTTED_FOR_LANE)),
+        slotted=("MapState", "PartitionCopy", "Replica", "UnsentPuts", "UpdateCounter"),
+    ),
+    Module(
+        "the way of stores to backups",
+        "holdfast.core.replication.packed_puts_compiled",
+        PUTS,
+        (PUTS,),
+        ((SLOTTED_IN_PUTS, SLOTTED_FOR_PUTS),),
         slotted=tuple(SLOTTED),
     ),
     Module(
@@ -161,7 +203,7 @@ MODULES = (
         POLL,
         (POLL, SYSTEM_CALLS),
         (
-            ("from holdfast.server.hazelcast.uncompiled import cython\n", "import cython\n"),
+            ("from holdfast.core.store.uncompiled import cython\n", "import cython\n"),
             ("from holdfast.runtime.doors.system_calls import", "from cython.cimports.system_calls import"),
         ),
         (SYSTEM_CALLS,),

@@ -53,17 +53,23 @@ class Pair:
             partitions=PartitionSettings(count=PARTITIONS), maps={"default": MapSettings(backups=1)}
         )
         self.out, self.backup_out = Outbox(), Outbox()
-        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
+        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False), puts=way.ways.puts)
         rows = [Assignment(1, (ME, BEN))] * PARTITIONS
         self.lane.attach(rows)
         self.lane.serving[:] = [
-            PartitionCopy(partition, 0, entries=way.entries) for partition in range(PARTITIONS)
+            PartitionCopy(partition, 0, entries=way.ways.entries) for partition in range(PARTITIONS)
         ]
         self.copies = Copies(
-            BEN, settings, self.backup_out, rows, Log(self.backup_out, on=False), entries=way.entries
+            BEN,
+            settings,
+            self.backup_out,
+            rows,
+            Log(self.backup_out, on=False),
+            entries=way.ways.entries,
+            puts=way.ways.puts,
         )
         for partition in range(PARTITIONS):
-            self.copies.held[partition] = PartitionCopy(partition, 0, entries=way.entries)
+            self.copies.held[partition] = PartitionCopy(partition, 0, entries=way.ways.entries)
         self.spent = dict.fromkeys(STAGES, 0)
         self.done = 0
 

@@ -45,7 +45,7 @@ class Primary:
         holders = (ME, BEN) if backups else (ME,)
         self.lane.attach([Assignment(1, holders)] * PARTITIONS)
         self.lane.serving[:] = [
-            PartitionCopy(partition, 0, entries=way.entries) for partition in range(PARTITIONS)
+            PartitionCopy(partition, 0, entries=way.ways.entries) for partition in range(PARTITIONS)
         ]
 
     def run(self, buffers: list[bytes], served: Served = frames.MAP) -> float:

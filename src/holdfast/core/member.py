@@ -77,12 +77,11 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.lane import PLAIN, Lane, Ways
 from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import HAS_LEFT, Router
 from holdfast.core.routing.serving import Serving
 from holdfast.core.services.hosting import Service
-from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
@@ -100,10 +99,10 @@ class Member:
         settings: Settings,
         services: Sequence[Service] = (),
         recovered: Recovered | None = None,
-        entries: NewEntries = dict,
+        ways: Ways = PLAIN,
     ) -> None:
         """`settings` are those `with_services` makes of the services; `recovered` is what was found in its files;
-        `entries` makes what maps keep entries in.
+        `ways`: what may be compiled.
         """
         self.me = identity.info.uuid
         self.settings = settings
@@ -127,6 +126,7 @@ class Member:
             self.log,
             self.listeners,
             self.collectors if told_by_backups else None,
+            ways.puts,
         )
         self.lane.attach(rows)
         self.copies = Copies(
@@ -138,7 +138,8 @@ class Member:
             services,
             lane=self.lane,
             collectors=self.collectors,
-            entries=entries,
+            entries=ways.entries,
+            puts=ways.puts,
         )
         self.recovered = recovered
         if recovered is not None:

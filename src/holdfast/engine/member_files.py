@@ -12,8 +12,8 @@ from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.member import Member
+from holdfast.core.replication.lane import PLAIN, Ways
 from holdfast.core.services.hosting import Service
-from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.ports import Disk, World
@@ -32,13 +32,13 @@ def driver_with_files(
     new_id: Callable[[], str],
     failed: Callable[[JournalBroken], None],
     recorder: Recorder | None = None,
-    entries: NewEntries = dict,
+    ways: Ways = PLAIN,
 ) -> tuple[Driver, Journal, Recovered]:
     """A member of what is found on the disk, and its driver; start it when the journal is ready (`when_ready`).
 
     `name`: of the member whose files these must be, if both have one. `failed` is called when nothing can be written
     any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
-    `recorder` writes down the member's life. `entries` makes what maps keep entries in.
+    `recorder` writes down the member's life. `ways`: what may be compiled.
     """
     recoveries: list[RecordedRecovery] = []
 
@@ -54,7 +54,7 @@ def driver_with_files(
         new_id=new_id,
         now_ns=world.now_ns(),
         wall_ms=world.wall_ms(),
-        recovering=partial(Recovery, entries=entries) if recorder is None else recorded,
+        recovering=partial(Recovery, entries=ways.entries) if recorder is None else recorded,
         levels=identity.info.levels,
     )
     info = msgspec.structs.replace(
@@ -72,7 +72,7 @@ def driver_with_files(
         seen=recovered.view,
         level=journal.identity.level,
     )
-    member = Member(known, settings, services, recovered, entries)
+    member = Member(known, settings, services, recovered, ways)
     driver = Driver(member, world)
     if recorder is not None:
         restored = restored_of(recovered, recoveries[-1])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from holdfast.config.schema import LaneChoice
+from holdfast.core.replication import packed_puts_cy
+from holdfast.core.replication.lane import PLAIN, Ways
+from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store import entry_mapping
-from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.runtime.compiled import compiled_from
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 
 COMPILED = "holdfast.server.hazelcast.entries_compiled"
 TABLE = "holdfast.core.store.entry_table"
+PUTS = "holdfast.core.replication.packed_puts_compiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,8 @@ class DataLane:
 
     kind: Literal["compiled", "python"]
     serve: ServeEntries
-    entries: NewEntries = dict
-    """Makes what the maps of this member keep entries in."""
+    ways: Ways = PLAIN
+    """What maps keep entries in, and how these get to the backups."""
     why: str = ""
     """Why it is not compiled."""
     tally: type[Tally] = Tally
@@ -38,11 +41,12 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
     sources = lane_sources()
     compiled, why = compiled_from(COMPILED, *sources)
     table, why_no_table = compiled_from(TABLE, *sources)
-    if compiled is None or table is None:
-        return DataLane("python", serve_entries, why=why or why_no_table)
+    puts, why_no_puts = compiled_from(PUTS, Path(packed_puts_cy.__file__))
+    if compiled is None or table is None or puts is None:
+        return DataLane("python", serve_entries, why=why or why_no_table or why_no_puts)
     serve: ServeEntries = compiled.serve_entries
-    entries: NewEntries = table.EntryTable
-    return DataLane("compiled", serve, entries, tally=compiled.Tally)
+    ways = Ways(table.EntryTable, cast("PackedPuts", puts))
+    return DataLane("compiled", serve, ways, tally=compiled.Tally)
 
 
 def lane_sources() -> tuple[Path, ...]:

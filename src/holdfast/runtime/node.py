@@ -288,7 +288,7 @@ class Node(MemberGrid):
         """The member, with what its files hold; returns when it may act."""
         settings = self.settings
         if not settings.persistence.directory or settings.member.lite:
-            return Driver(Member(identity, settings, self.services, entries=self.data_lane.entries), self)
+            return Driver(Member(identity, settings, self.services, ways=self.data_lane.ways), self)
         directory = Path(settings.persistence.directory)
         if find_spec("pyarrow") is None:
             # Now, and not at the first checkpoint: by then clients rely on the files.
@@ -311,7 +311,7 @@ class Node(MemberGrid):
                     name=settings.member.name,
                     new_id=lambda: str(uuids.uuid4()),
                     failed=self.failed,
-                    entries=self.data_lane.entries,
+                    ways=self.data_lane.ways,
                 )
         except BaseException:
             self._disk.close()

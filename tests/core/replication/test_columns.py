@@ -7,7 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from tests.core.replication import test_copies
 from tests.core.replication.test_copies import ME, OTHER, OWNER, acknowledged, backup, message, put, value_of
+from tests.core.replication.test_unsent_puts import WAYS
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -17,12 +19,21 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, as_puts, pack_puts
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.sim.ablations.switching import ablated
 from holdfast.wire.codec import decode, encode
 
 TERM = 3
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def _either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of this is so in plain Python and compiled."""
+    made = partial(Copies, puts=request.param)
+    monkeypatch.setattr(test_copies, "Copies", made)
+    monkeypatch.setitem(globals(), "Copies", made)
 
 
 def columns(batch: int, start: int, *values: bytes, version: int = 5, key: bytes = b"key") -> Replicate:
@@ -111,6 +122,31 @@ def test_a_section_with_a_gap_is_applied_in_no_part(*, gap_first: bool) -> None:
     copies.on_replicate(OWNER, message(2, put(1, b"before", name="n")))
     assert [value_of(copies, name=name) for name in ("m", "n", "o")] == [b"m", b"n", b"o"]
     assert sorted(acknowledged(out)) == [1, 2]
+
+
+@pytest.mark.rule("replication/B-2")
+def test_a_copy_that_holds_something_later_already_counts_it_once() -> None:
+    """Such a copy comes from a disk. What fills the gap must not make it forget what is behind it."""
+    copies, out, _ = backup()
+    held = copies.open(copies.held[0], "m")
+    held.apply(put(1, b"first"), 0)
+    held.apply(put(3, b"third"), 0)
+    assert (held.updates.lwm, held.updates.hwm) == (1, 3)
+    copies.on_replicate(OWNER, columns(1, 1, b"second"))
+    assert (held.counter, held.updates.hwm, acknowledged(out)) == (3, 3, [1])
+    copies.on_replicate(OWNER, columns(2, 2, b"third again"))
+    assert (value_of(copies), held.counter) == (b"second", 3)
+
+
+@pytest.mark.rule("store/H-1")
+def test_a_tail_that_ends_elsewhere_begins_anew() -> None:
+    copies, _, _ = backup()
+    copies.on_replicate(OWNER, columns(1, 0, b"first"))
+    held = copies.held[0].maps["m"]
+    held.updates = UpdateCounter(7)
+    copies.on_replicate(OWNER, columns(2, 7, b"eighth"))
+    assert held.tail is not None
+    assert (held.tail.start, held.tail.end, held.tail.count) == (7, 8, 1)
 
 
 def test_they_begin_the_term_that_they_are_of() -> None:

@@ -11,7 +11,9 @@ from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.notices import BacklogChanged, Notice
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.request_ids import id_of
 from holdfast.sim.ablations.switching import ablated
@@ -28,6 +30,7 @@ class Primary:
         *,
         limits: LimitSettings | None = None,
         async_backups: int = 0,
+        puts: PackedPuts = packed_puts_cy,
     ) -> None:
         self.out = Outbox()
         settings = Settings(
@@ -35,7 +38,7 @@ class Primary:
             maps={"default": MapSettings(backups=1, async_backups=async_backups)},
             limits=limits or LimitSettings(),
         )
-        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
+        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False), puts=puts)
         self.rows = [Assignment(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
         self.copies = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
         self.lane.attach(self.rows)

@@ -19,13 +19,28 @@ from holdfast.core.machine import Send
 from holdfast.core.messages import Replicate
 from holdfast.core.model.levels import HIGHEST, LOWEST, FeatureLevels
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Record, one_by_one
+from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Puts, Record, one_by_one
+from holdfast.core.replication import packed_puts_cy
+from holdfast.core.replication.ack_batch import Batch
+from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
+from holdfast.core.store.map_state import FOLD_AT
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.runtime.data_lane import data_lane
+
+WAYS = [
+    pytest.param(packed_puts_cy, id="plain"),
+    pytest.param(
+        data_lane().ways.puts,
+        id="compiled",
+        marks=pytest.mark.skipif(data_lane().kind == "python", reason=data_lane().why or "compiled"),
+    ),
+]
+"""From the end of a read buffer to the backup."""
 
 
 class Packed(dict[bytes, bytes]):
@@ -85,9 +100,10 @@ def said(message: Replicate) -> list[tuple[int, int, int, dict[str, list[Record]
 class Pair:
     """Two primaries to which the same happens; one of them stores packed."""
 
-    def __init__(self, level: int = HIGHEST) -> None:
+    def __init__(self, level: int = HIGHEST, puts: PackedPuts = packed_puts_cy) -> None:
+        """`puts`: the way of the one that stores packed."""
         self.level = level
-        self.plain, self.packed = Primary(), Primary()
+        self.plain, self.packed = Primary(), Primary(puts=puts)
         self.plain.out.level = self.packed.out.level = level
         self.packed.copies = [PartitionCopy(partition, 0, entries=Packed) for partition in range(PARTITIONS)]
         self.packed.lane.serving = list(self.packed.copies)
@@ -150,15 +166,18 @@ class Pair:
             for name in one.maps:
                 mine, theirs = one.maps[name], other.maps[name]
                 assert (mine.counter, mine.state.entries) == (theirs.counter, theirs.state.entries)
+                if mine.tail is not None and theirs.tail is not None and theirs.tail.end == mine.tail.end:
+                    assert theirs.tail.since(mine.tail.start) == mine.tail.since(mine.tail.start)
 
 
 @pytest.mark.rule("store/U-1")
 @pytest.mark.rule("store/U-2")
-@pytest.mark.parametrize("seed", range(150))
-def test_the_same_leaves_and_the_same_is_waited_for(seed: int) -> None:
+@pytest.mark.parametrize("puts", WAYS)
+@pytest.mark.parametrize("seed", range(100))
+def test_the_same_leaves_and_the_same_is_waited_for(seed: int, puts: PackedPuts) -> None:
     draw = random.Random(seed)
     # In every fifth run somebody cannot read what is packed (cluster/L-4).
-    pair = Pair(level=LOWEST if seed % 5 == 4 else HIGHEST)
+    pair = Pair(LOWEST if seed % 5 == 4 else HIGHEST, puts)
     for _ in range(150):
         partition, name = draw.randrange(PARTITIONS), draw.choice("mn")
         key = b"%d" % draw.randrange(5)
@@ -188,6 +207,41 @@ def test_the_same_leaves_and_the_same_is_waited_for(seed: int) -> None:
     assert not any(pair.packed.lane.leftovers.values())
 
 
+@pytest.mark.parametrize("puts", WAYS)
+def test_the_stores_of_several_buffers_are_in_their_batch_once(puts: PackedPuts) -> None:
+    pair = Pair(puts=puts)
+    pair.store(0, "m", b"first", b"value")
+    pair.close()
+    pair.flush()
+    for number in range(3):
+        pair.store(0, "m", b"%d" % number, b"v")
+        pair.close()
+    pair.flush()
+    _, last = pair.packed.lane.batches_of(0)
+    assert [update.count for _, update in last.records[0] if isinstance(update, Puts)] == [3]
+
+
+@pytest.mark.parametrize("puts", WAYS)
+def test_observers_of_a_primary_are_told_now_and_then(puts: PackedPuts) -> None:
+    """What they have not been told of keeps former values alive."""
+    pair = Pair(puts=puts)
+    pair.store(0, "m", b"first", b"value")
+    pair.close()
+    pair.flush()
+    state = pair.packed.copies[0].maps["m"].state
+    before = state.digests().copy()
+    assert state.touched is not None
+    for number in range(FOLD_AT):
+        state.touched[b"%d" % number] = None
+        pair.store(0, "m", b"%d" % number, b"v")
+    pair.close()
+    assert len(state.touched) == FOLD_AT
+    pair.flush()
+    assert not state.touched
+    assert state.digests() != before
+    assert state.digests() == state.range_digests()
+
+
 def test_two_maps_of_a_partition_keep_what_is_their_own() -> None:
     primary = Primary(async_backups=1)
     primary.rows[0] = Assignment(1, (ME, BEN, CAL))
@@ -214,12 +268,17 @@ def waiting() -> tuple[MapReplica, UnsentPuts, list[Any]]:
     return held, unsent, part
 
 
+def closed(held: MapReplica) -> int:
+    """A read buffer has ended: how many bytes it has brought."""
+    return packed_puts_cy.close(Batch(1, 0), [held], {}, [], set())
+
+
 @pytest.mark.rule("store/U-2")
 def test_what_a_buffer_has_not_ended_with_stays() -> None:
     held, unsent, part = waiting()
     assert unsent.take_closed(held, 2) is None
-    assert unsent.close() == (unsent.count, len(unsent.data))
-    assert unsent.close() == (0, 0)
+    assert closed(held) == RECORD_BYTES * unsent.count + len(unsent.data)
+    assert closed(held) == 0
     unsent.sizes += pack("<2I", 3, 5)
     unsent.data += b"oldvalue"
     unsent.opened = True
@@ -228,7 +287,7 @@ def test_what_a_buffer_has_not_ended_with_stays() -> None:
     assert [record.counter for record in taken.records()] == [2]
     assert [record for _, one in part for record in one_by_one((one,))] == taken.records()
     assert (unsent.count, len(unsent.sizes)) == (1, PAIR_BYTES)
-    assert unsent.close() == (1, 8)
+    assert closed(held) == RECORD_BYTES + 8
     rest = unsent.take_closed(held, 3)
     assert rest is not None
     assert rest.records() == [Record("m", 3, Change.SET, b"old", b"value")]
@@ -239,7 +298,7 @@ def test_what_a_buffer_has_not_ended_with_stays() -> None:
 @pytest.mark.parametrize("observed", [False, True])
 def test_a_table_takes_packed_entries_as_the_dictionary_does(*, observed: bool) -> None:
     draw = random.Random(1)
-    table: Any = data_lane().entries()
+    table: Any = data_lane().ways.entries()
     reference = Packed()
     for _ in range(300):
         pairs = [

@@ -18,7 +18,7 @@ from holdfast.wire.codec import decode, encode
 if data_lane().kind == "python":
     pytest.skip(f"there is no compiled table: {data_lane().why}", allow_module_level=True)
 
-TABLE = data_lane().entries
+TABLE = data_lane().ways.entries
 KEYS = st.integers(0, 60).map(b"key-%d".__mod__)
 SIZES = st.sampled_from([0, 1, 100, 100, 100, 1000, 4095, 4096, 9000])
 ENTRIES = st.dictionaries(KEYS, SIZES.map(bytes))

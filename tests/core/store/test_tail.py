@@ -225,7 +225,7 @@ def test_however_long_it_is_kept_up_it_remembers_no_term_of_which_nothing_is_lef
             counter += 3
             for some in [part] if together else [[one] for one in part]:
                 tail.add(term, some)
-                assert [kept for kept, _ in tail._terms] == sorted(
+                assert [kept for kept, _ in tail.terms] == sorted(
                     {kept for kept, _ in told(tail, tail.start)}
                 )
 
@@ -238,7 +238,7 @@ def test_what_is_put_before_it_in_parts_of_one_term_costs_one_term() -> None:
         part = range(last - 9, last + 1)
         tail.precede([(1 + counter // 4, *records(counter, counter)) for counter in part])
     assert told(tail, 0) == [(1 + counter // 4, counter) for counter in range(1, 31)] + [(9, 31)]
-    assert [term for term, _ in tail._terms] == list(range(1, 10))
+    assert [term for term, _ in tail.terms] == list(range(1, 10))
 
 
 def test_a_new_stretch_has_none_of_the_old_one() -> None:

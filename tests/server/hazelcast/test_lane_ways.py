@@ -25,10 +25,11 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
-from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.lane import PLAIN, Lane
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
+from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, ServeEntries
@@ -221,7 +222,7 @@ def compiled(*arguments: Any) -> int:
 needs_compiler = pytest.mark.skipif(
     data_lane().kind == "python", reason=f"there is no compiled data lane: {data_lane().why}"
 )
-TABLE = data_lane().entries
+TABLE = data_lane().ways.entries
 WAYS = [
     pytest.param(Way(flat), id="flat"),
     pytest.param(Way(flat, TABLE), id="flat-table", marks=needs_compiler),
@@ -357,9 +358,9 @@ def test_python_can_be_chosen() -> None:
 def test_what_is_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that is older than the source would do what the source said then."""
     old = SimpleNamespace(SOURCE="0" * 64, serve_entries=None, EntryTable=None)
-    for name in (COMPILED, TABLE_MODULE):
+    for name in (COMPILED, TABLE_MODULE, PUTS_MODULE):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, old)
             lane = data_lane()
-        assert (lane.kind, lane.serve, lane.entries) == ("python", entries_cy.serve_entries, dict)
+        assert (lane.kind, lane.serve, lane.ways) == ("python", entries_cy.serve_entries, PLAIN)
         assert "make install" in lane.why

@@ -33,9 +33,11 @@ from holdfast.core.model.notices import PartitionDrained
 from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.records import Puts, Record, Recorded, as_puts, one_by_one
 from holdfast.core.model.timers import TimerName
+from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.collectors import Collectors
+from holdfast.core.replication.packed_puts_cy import PackedPuts, Sections
 from holdfast.core.replication.targets import Targets
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import id_of
@@ -58,7 +60,7 @@ class _Leaving:
     __slots__ = ("stored", "to", "urgent", "written")
 
     def __init__(self) -> None:
-        self.to: dict[str, dict[int, Section]] = {}
+        self.to: dict[str, Sections] = {}
         """What goes to each member, by partition."""
         self.written: dict[int, list[Record]] = {}
         """What is to be written down here, by partition,"""
@@ -78,8 +80,12 @@ class Batches:
         log: Log,
         targets: Targets,
         collectors: Collectors | None = None,
+        puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here."""
+        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here. `puts`: the
+        way of what is packed.
+        """
+        self._puts = puts
         self._out = out
         self._log = log
         self._targets = targets
@@ -142,7 +148,7 @@ class Batches:
         batch = self._joinable.get(targets) or self._begin(targets)
         size = self._add_records(batch, records) if records else 0
         if puts:
-            size += self._add_puts(batch, puts)
+            size += self._puts.close(batch, puts, self._of_partition, self._unsent_puts, self.backlog.slow)
         batch.size += size
         backlog = self.backlog
         backlog.bytes += size
@@ -178,35 +184,6 @@ class Batches:
                     # Nothing of the batch has left: whoever holds the map is waited for already.
                     continue
             batch.wait_for(partition, held, slow)
-            if held.journal == "sync" and batch.on_disk:
-                batch.wait_for_disk()
-        return size
-
-    def _add_puts(self, batch: Batch, puts: list[MapReplica]) -> int:
-        """The same of what compiled code has stored. The batch gets the stores themselves when they are taken."""
-        parts, of_partitions, number = batch.records, self._of_partition, batch.number
-        size = 0
-        for held in puts:
-            each = held.unsent
-            assert each is not None, "they were added to it"
-            count, brought = each.close()
-            size += RECORD_BYTES * count + brought
-            partition, waiting = each.partition, each.parts
-            part = parts.get(partition)
-            if part is None:
-                part = parts[partition] = []
-                others = of_partitions.get(partition)
-                if others is None:
-                    of_partitions[partition] = {number: batch}
-                else:
-                    others[number] = batch
-            elif waiting and waiting[-1] is part:
-                continue
-            if each.sizes:
-                if not waiting:
-                    self._unsent_puts.append(held)
-                waiting.append(part)
-            batch.wait_for(partition, held, self.backlog.slow)
             if held.journal == "sync" and batch.on_disk:
                 batch.wait_for_disk()
         return size
@@ -342,10 +319,13 @@ class Batches:
         self._rests, self._turn_began = None, self._number
         leaving = _Leaving()
         if self._unsent_puts:
-            if self.unsent or not self._out.does(PACKED):
+            if not self.unsent and self._out.does(PACKED):
+                targets = self._targets
+                self._unsent_puts = self._puts.lay_out(
+                    self._unsent_puts, targets.rows, targets.terms, self._tail_bytes, leaving.to
+                )
+            if self._unsent_puts:
                 self._take_puts()
-            else:
-                self._lay_out_puts(leaving)
         if not self.unsent and not self.unsent_batches:
             return
         records, self.unsent = self.unsent, []
@@ -379,36 +359,6 @@ class Batches:
         if self._waiting and not self._timer:
             self._timer = True
             self._out.timer(TimerName.BACKUPS, self._look_ns)
-
-    def _lay_out_puts(self, leaving: _Leaving) -> None:
-        """Remember what compiled code has stored, and say where it goes: most turns have nothing else, so this goes
-        without what `_lay_out` needs for records.
-        """
-        puts, self._unsent_puts = self._unsent_puts, []
-        rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
-        for held in puts:
-            each = held.unsent
-            assert each is not None, "they were added to it"
-            taken = each.take_closed(held, held.updates.hwm)
-            if taken is None:
-                continue
-            partition = each.partition
-            term = terms[partition]
-            held.keep_puts(term, taken, limit)
-            if held.state.touched is not None:
-                held.state.settle()
-            if held.journal != "off":
-                leaving.urgent = leaving.urgent or held.journal == "sync"
-                leaving.stored.append((partition, taken))
-            for target in held.targets:
-                sections = leaving.to.get(target)
-                if sections is None:
-                    sections = leaving.to[target] = {}
-                section = sections.get(partition)
-                if section is None:
-                    sections[partition] = Section(partition, rows[partition].version, [], term, [taken])
-                else:
-                    section.puts.append(taken)
 
     def _lay_out(self, records: list[Written], leaving: _Leaving) -> None:
         """Remember these records, and say where they go."""

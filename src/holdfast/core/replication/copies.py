@@ -26,8 +26,10 @@ from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record
+from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.cuts import Cuts
+from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
@@ -59,10 +61,12 @@ class Copies:
         lane: Lane | None = None,
         collectors: Collectors | None = None,
         entries: NewEntries = dict,
+        puts: PackedPuts = packed_puts_cy,
     ) -> None:
         """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup; `entries`:
-        makes what maps keep entries in.
+        makes what maps keep entries in; `puts`: the way of what is packed.
         """
+        self._puts = puts
         self.entries = entries
         self._me = me
         self._log = log
@@ -98,19 +102,22 @@ class Copies:
         """Take the records that may be taken now; acknowledge these, keep the early ones."""
         self._awaits_disk = False
         self._unkept = []
-        rows, filling, take_next = self._rows, self.staging, self._next
-        taken: list[int] = []
-        for section in message.sections:
-            partition = section.partition
-            row = rows[partition]
-            if (
-                section.version == row.version
-                and row.replicas
-                and sender == row.replicas[0]
-                and partition not in filling
-                and take_next(partition, row, section)
-            ) or self._take(sender, message, section):
-                taken.append(partition)
+        applied, others = self._puts.take(
+            message.sections,
+            sender,
+            self._me,
+            self._rows,
+            self.staging,
+            self.held,
+            self._out.now_ns,
+            self._tail_bytes,
+        )
+        taken = [section.partition for section in applied]
+        if self._log.on:
+            for section in applied:
+                self._write_down_puts(section, section.puts[0])
+        if others:
+            taken += [section.partition for section in others if self._take(sender, message, section)]
         if taken:
             answer = Replicated(message.batches, taken, self._unkept)
             acks = self._acks_of(message, taken) if message.acks else []
@@ -175,24 +182,6 @@ class Copies:
         elif copy is not None:
             self._write(copy, section)
         return not waits
-
-    def _next(self, partition: int, row: Assignment, section: Section) -> bool:
-        """What is most usual, in the cheapest way: nothing but stores in one map, which are its next updates, of the
-        primary of this row, of a partition that is not being filled. Answers whether it was that; else nothing was
-        done.
-        """
-        puts = section.puts
-        copy = self.held.get(partition)
-        if len(puts) != 1 or section.records or copy is None or self._me not in row.replicas:
-            return False
-        held = copy.maps.get(puts[0].map)
-        if held is None:
-            return False
-        if not held.apply_puts(section.term, puts[0], self._out.now_ns, held.changes or self._tail_bytes):
-            return False
-        if self._log.on:
-            self._write_down_puts(section, puts[0])
-        return True
 
     def _look_at(self, partition: int) -> None:
         """After records: has a copy become whole, and does somebody watch?"""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, unique
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -25,11 +25,14 @@ from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, V
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import locks_of_map
+from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
 from holdfast.core.replication.assignment_changes import retarget
 from holdfast.core.replication.collectors import Collectors
+from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.replication.targets import Targets
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of, naming
@@ -48,6 +51,18 @@ class Swept(IntEnum):
     """There are more entries that have ended."""
     SOME_MAPS = 2
     """There are more maps to look at."""
+
+
+class Ways(NamedTuple):
+    """What of a member may be compiled."""
+
+    entries: NewEntries = dict
+    """Makes what maps keep entries in."""
+    puts: PackedPuts = packed_puts_cy
+    """The way of ordinary stores from there to the backups."""
+
+
+PLAIN = Ways()
 
 
 class EventSink(Protocol):
@@ -102,8 +117,11 @@ class Lane:
         log: Log,
         ears: EventSink | None = None,
         collectors: Collectors | None = None,
+        puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here."""
+        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here. `puts`: the
+        way of what is packed.
+        """
         self._me = me
         self._settings = settings
         self._out = out
@@ -137,7 +155,7 @@ class Lane:
         self.targets = Targets(settings, journal=log.on)
         """To whom the records go."""
         self.joining = self.targets.joining
-        self.batches = Batches(settings, out, log, self.targets, collectors)
+        self.batches = Batches(settings, out, log, self.targets, collectors, puts)
         """What was sealed, and waits."""
         self.backlog = self.batches.backlog
         self.flush = self.batches.flush

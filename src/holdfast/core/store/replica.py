@@ -49,14 +49,6 @@ class UnsentPuts:
         """How many wait."""
         return len(self.sizes) // PAIR_BYTES
 
-    def close(self) -> tuple[int, int]:
-        """The read buffer has ended: answers how many stores it has brought, and their bytes."""
-        self.opened = False
-        count, size = len(self.sizes) // PAIR_BYTES, len(self.data)
-        brought = count - self.closed, size - self.closed_bytes
-        self.closed, self.closed_bytes = count, size
-        return brought
-
     def take(self, held: AnyReplica, end: int) -> Puts:
         """Take out all that waits of this replica, whose it is: the last is the update of this number."""
         sizes, data = self.sizes, self.data

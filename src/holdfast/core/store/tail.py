@@ -64,33 +64,35 @@ class Tail:
     """The last updates of one map in one partition on one member, with their terms."""
 
     __slots__ = (
-        "_bytes",
-        "_limit",
         "_map",
         "_pieces",
-        "_run_bytes",
-        "_run_data",
-        "_run_most",
-        "_run_sizes",
-        "_terms",
         "end",
+        "limit",
+        "run_bytes",
+        "run_data",
+        "run_most",
+        "run_sizes",
+        "size",
         "start",
+        "terms",
     )
 
     def __init__(self, limit: int) -> None:
         """`limit`: bytes, keys and values and what they cost besides."""
-        self._limit = limit
-        self._bytes = 0
+        self.limit = limit
+        self.size = 0
+        """Bytes that are held."""
         self._pieces: deque[UpdatesTogether] = deque()
         """Each begins where the one before ends."""
         self._map = ""
-        self._run_sizes: list[bytes] = []
+        self.run_sizes: list[bytes] = []
         """Packed stores behind these pieces, each as it came,"""
-        self._run_data: list[bytes] = []
-        """and their keys and values."""
-        self._run_bytes = 0
-        self._run_most = limit // RUNS
-        self._terms: list[tuple[int, int]] = []
+        self.run_data: list[bytes] = []
+        """their keys and values,"""
+        self.run_bytes = 0
+        """and how much that is. (Public, because compiled code adds to them in the usual case: `packed_puts_cy`.)"""
+        self.run_most = limit // RUNS
+        self.terms: list[tuple[int, int]] = []
         """Term, and after which number its updates begin; ascending."""
         self.start = 0
         """The updates after this number are here…"""
@@ -103,29 +105,34 @@ class Tail:
         assert sizes, "they say something"
         if start != self.end:
             self._begin_anew(start)
-        terms = self._terms
+        terms = self.terms
         if not terms or terms[-1][0] != term:
             terms.append((term, start))
         self._map = puts.map
-        self._run_sizes.append(sizes)
-        self._run_data.append(data)
+        self.run_sizes.append(sizes)
+        self.run_data.append(data)
         size = len(sizes) + len(data)
         self.end = start + len(sizes) // PAIR_BYTES
-        self._bytes += size
-        self._run_bytes += size
-        if self._run_bytes > self._run_most:
+        self.size += size
+        self.run_bytes += size
+        if self.run_bytes > self.run_most or self.size > self.limit:
+            self.settle()
+
+    def settle(self) -> None:
+        """Packed stores were added that are many, or too many."""
+        if self.run_bytes > self.run_most:
             self._join()
-        if self._bytes > self._limit:
+        if self.size > self.limit:
             self._shrink()
 
     def _join(self) -> None:
         """Make a piece of the packed stores that came last."""
-        if not self._run_sizes:
+        if not self.run_sizes:
             return
-        sizes, data = b"".join(self._run_sizes), b"".join(self._run_data)
-        self._run_sizes.clear()
-        self._run_data.clear()
-        self._run_bytes = 0
+        sizes, data = b"".join(self.run_sizes), b"".join(self.run_data)
+        self.run_sizes.clear()
+        self.run_data.clear()
+        self.run_bytes = 0
         self._pieces.append(Puts(self._map, self.end - len(sizes) // PAIR_BYTES, sizes, data))
 
     def add(self, term: int, records: list[Record]) -> None:
@@ -139,14 +146,14 @@ class Tail:
                 # They do not follow each other: nothing can be told of them.
                 self._begin_anew(0)
                 return
-        terms = self._terms
+        terms = self.terms
         if not terms or terms[-1][0] != term:
             terms.append((term, first - 1))
         self._pieces.append(records)
-        self._bytes += sum(map(size_of, records))
+        self.size += sum(map(size_of, records))
         self.end = last
-        assert self._terms[-1][1] < self.end, "each term has updates"
-        if self._bytes > self._limit:
+        assert self.terms[-1][1] < self.end, "each term has updates"
+        if self.size > self.limit:
             self._shrink()
 
     def precede(self, earlier: list[tuple[int, Record]]) -> None:
@@ -159,15 +166,15 @@ class Tail:
         self._join()
         if not self._pieces:
             self._begin_anew(earlier[-1][1].counter)
-        size = self._bytes
+        size = self.size
         terms: list[tuple[int, int]] = []
         kept: list[Record] = []
         for term, record in reversed(earlier):
             size += size_of(record)
-            if size > self._limit or record.counter != self.start:
+            if size > self.limit or record.counter != self.start:
                 break
             kept.append(record)
-            self._bytes = size
+            self.size = size
             self.start = record.counter - 1
             if terms and terms[-1][0] == term:
                 terms[-1] = (term, self.start)
@@ -175,40 +182,40 @@ class Tail:
                 terms.append((term, self.start))
         if kept:
             self._pieces.appendleft(kept[::-1])
-        if terms and self._terms and terms[0][0] == self._terms[0][0]:
-            self._terms[0] = (self._terms[0][0], terms[0][1])
+        if terms and self.terms and terms[0][0] == self.terms[0][0]:
+            self.terms[0] = (self.terms[0][0], terms[0][1])
             del terms[0]
-        self._terms[:0] = terms[::-1]
+        self.terms[:0] = terms[::-1]
         assert self.end - self.start == self.count, "a tail has no gap (store/H-1)"
-        assert bool(self._terms) is bool(self._pieces), "each update is of a term"
+        assert bool(self.terms) is bool(self._pieces), "each update is of a term"
 
     def _begin_anew(self, start: int) -> None:
         self._pieces.clear()
-        self._run_sizes.clear()
-        self._run_data.clear()
-        self._run_bytes = 0
-        self._terms.clear()
-        self._bytes = 0
+        self.run_sizes.clear()
+        self.run_data.clear()
+        self.run_bytes = 0
+        self.terms.clear()
+        self.size = 0
         self.start = self.end = start
 
     def _shrink(self) -> None:
         self._join()
-        pieces, wanted = self._pieces, self._limit - self._limit // 8
-        while self._bytes > wanted and pieces:
+        pieces, wanted = self._pieces, self.limit - self.limit // 8
+        while self.size > wanted and pieces:
             piece = pieces[0]
             gone, freed = _count(piece), _size(piece)
-            if self._bytes - freed >= wanted or gone == 1:
+            if self.size - freed >= wanted or gone == 1:
                 pieces.popleft()
             else:
-                pieces[0], gone, freed = _shorten(piece, self._bytes - wanted)
+                pieces[0], gone, freed = _shorten(piece, self.size - wanted)
                 if not _count(pieces[0]):
                     pieces.popleft()
-            self._bytes -= freed
+            self.size -= freed
             self.start += gone
-        while len(self._terms) > 1 and self._terms[1][1] <= self.start:
-            del self._terms[0]
-        assert self._bytes >= 0, "nothing goes twice"
-        assert self._terms, "each update is of a term"
+        while len(self.terms) > 1 and self.terms[1][1] <= self.start:
+            del self.terms[0]
+        assert self.size >= 0, "nothing goes twice"
+        assert self.terms, "each update is of a term"
 
     def covers(self, after: int) -> bool:
         """Whether every update after this number is here."""
@@ -234,7 +241,7 @@ class Tail:
     def _walk(self, after: int, upto: int) -> Iterator[tuple[int, Record]]:
         """The updates after this number up to that one. The way to them is from the end that is nearer."""
         assert self.covers(after), (self.start, after, self.end)
-        ends = [start for _, start in self._terms[1:]] + [self.end]
+        ends = [start for _, start in self.terms[1:]] + [self.end]
         at = 0
         for start, piece in self._pieces_between(after, upto):
             first = max(0, after - start)
@@ -246,7 +253,7 @@ class Tail:
             for record in records:
                 while record.counter > ends[at]:
                     at += 1
-                yield self._terms[at][0], record
+                yield self.terms[at][0], record
 
     def _pieces_between(self, after: int, upto: int) -> Iterable[tuple[int, UpdatesTogether]]:
         """Pieces with updates after one number, up to the other one, and after which number each begins."""
@@ -276,17 +283,12 @@ class Tail:
     def copy(self) -> Tail:
         """Another one with the same content."""
         self._join()
-        other = Tail(self._limit)
+        other = Tail(self.limit)
         other._pieces.extend(self._pieces)
         other._map = self._map
-        other._bytes, other._terms = self._bytes, self._terms.copy()
+        other.size, other.terms = self.size, self.terms.copy()
         other.start, other.end = self.start, self.end
         return other
-
-    @property
-    def size(self) -> int:
-        """Bytes that are held."""
-        return self._bytes
 
     @property
     def count(self) -> int:

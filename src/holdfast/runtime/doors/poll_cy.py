@@ -26,12 +26,12 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from typing import Any, Protocol
 
 from holdfast.core.routing.lost_partitions import LostPartitions
+from holdfast.core.store.uncompiled import cython
 from holdfast.runtime.doors.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.entries_cy import Served, ServeEntries
-from holdfast.server.hazelcast.uncompiled import cython
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """What is read from one connection in one call, at most."""

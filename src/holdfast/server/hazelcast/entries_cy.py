@@ -21,10 +21,7 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
-from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
-from holdfast.observe.read_counts import ReadCounts
-from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.uncompiled import (
+from holdfast.core.store.uncompiled import (
     EntryTable,
     bytes_of,
     cython,
@@ -32,6 +29,9 @@ from holdfast.server.hazelcast.uncompiled import (
     memcpy,
     resize,
 )
+from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
+from holdfast.observe.read_counts import ReadCounts
+from holdfast.server.grid import EntryLane
 
 Served = str | tuple[str]
 """A map as the lane finds it: its name; as the only one of a tuple, while nothing but reads is permitted."""

@@ -1,4 +1,4 @@
-"""What C code is written with, where nothing is compiled: `entries_cy` imports these names.
+"""What C code is written with, where nothing is compiled: `entries_cy` and others import these names.
 
 The build (`build_lane.py`) puts Cython's own in the place of that one import. So Cython is needed to build and never to
 run: types are only types here, and what only C can do stands behind `if cython.compiled`.
@@ -7,10 +7,8 @@ run: types are only types here, and what only C can do stands behind `if cython.
 from __future__ import annotations
 
 # ruff: noqa: ARG004, PYI042 -- what C is told and Python need not know, in C's names
-from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _Whole = int
 
@@ -50,12 +48,12 @@ class cython:  # noqa: N801  (it stands for the module of that name)
         return kind
 
     @staticmethod
-    def cfunc(function: F) -> F:
+    def cfunc(function: T) -> T:
         """A function that only C calls."""
         return function
 
     @staticmethod
-    def inline(function: F) -> F:
+    def inline(function: T) -> T:
         """And that becomes a part of who calls it."""
         return function
 
