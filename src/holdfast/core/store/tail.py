@@ -204,7 +204,8 @@ class Tail:
         while self.size > wanted and pieces:
             piece = pieces[0]
             gone, freed = _count(piece), _size(piece)
-            if self.size - freed >= wanted or gone == 1:
+            small = isinstance(piece, Puts) and freed <= 2 * self.run_most
+            if small or self.size - freed >= wanted or gone == 1:
                 pieces.popleft()
             else:
                 pieces[0], gone, freed = _shorten(piece, self.size - wanted)
