@@ -34,7 +34,7 @@ TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
 PUTS = SRC / "holdfast" / "core" / "replication" / "packed_puts_cy.py"
 POLL = SRC / "holdfast" / "runtime" / "doors" / "poll_cy.py"
 SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "doors" / "system_calls.pxd"
-LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"))
+LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"), TABLE.with_name("murmur3.pxd"))
 """These know each other's layout, so each is of use only beside the other as it was."""
 
 

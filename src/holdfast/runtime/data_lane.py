@@ -52,4 +52,4 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
 def lane_sources() -> tuple[Path, ...]:
     """What the lane and its table are compiled from."""
     table = Path(entry_mapping.__file__).parent / "entry_table.pyx"
-    return Path(entries_cy.__file__), table, table.with_suffix(".pxd")
+    return Path(entries_cy.__file__), table, table.with_suffix(".pxd"), table.with_name("murmur3.pxd")

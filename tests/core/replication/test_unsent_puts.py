@@ -25,6 +25,7 @@ from holdfast.core.replication.ack_batch import Batch
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.packed_puts_cy import PackedPuts
+from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.map_state import FOLD_AT
@@ -62,6 +63,15 @@ class Packed(dict[bytes, bytes]):
         self, keys: list[bytes], begin: int, limit: int, *, some: bool
     ) -> tuple[bytes, bytes, int, bool]:
         raise NotImplementedError("nothing of it travels")
+
+    def digests(self) -> list[int]:
+        return RangeDigests.digests(dict(self))
+
+    def absorb(self, touched: dict[bytes, bytes | None], sums: list[int]) -> None:
+        now = dict(self)
+        kept = RangeDigests(now)
+        kept.sums = sums
+        kept.absorb(touched, now)
 
     def endings(self) -> tuple[dict[bytes, Expiry], HeapedEndings]:
         heaped = HeapedEndings()

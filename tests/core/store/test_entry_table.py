@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.core.store.digest import RangeDigests
 from holdfast.runtime.data_lane import data_lane
 
 if data_lane().kind == "python":
@@ -138,10 +139,42 @@ class Compared(RuleBasedStateMachine):
             assert sum(used for _, used in segments) == len(self.expected)
             assert all(used < slots for slots, used in segments), "a probe ends"
             assert len(segments) <= places <= 256
+            assert self.table.digests() == RangeDigests.digests(self.expected)
 
 
 Compared.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestCompared = Compared.TestCase
+
+
+def test_digests_are_the_same_of_keys_and_values_of_any_length() -> None:
+    """Whether they lie behind each other, as in a block, or apart, as what a value was before."""
+    draw = random.Random(1)
+    lengths = [*range(50), LARGE - 1, LARGE, 70_000]
+    table, expected = EntryTable(), dict[bytes, bytes]()
+    for size in lengths:
+        for value_size in lengths[: 50 if size < 50 else 20]:
+            key = draw.randbytes(size)
+            expected[key] = table[key] = draw.randbytes(value_size)
+    sums = table.digests()
+    assert sums == RangeDigests.digests(expected)
+    kept = RangeDigests(expected.copy())
+    touched: dict[bytes, bytes | None] = {}
+    for number, (key, old) in enumerate(list(expected.items())):
+        other = draw.randbytes(draw.choice(lengths))
+        for each in (key, other):
+            touched.setdefault(each, expected.get(each))
+        expected[other] = table[other] = old
+        if number % 3:
+            expected[key] = table[key] = draw.randbytes(draw.choice(lengths))
+        else:
+            expected.pop(key, None)
+            table.pop(key, None)
+    kept.absorb(touched, expected)
+    table.absorb(touched, sums)
+    assert sums == kept.sums == RangeDigests.digests(expected) == table.digests()
+    before = sums.copy()
+    table.absorb(dict(expected), sums)
+    assert sums == before, "nothing has changed"
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -377,3 +377,23 @@ def test_what_says_more_than_a_key_and_a_value_or_is_long_is_not_packed() -> Non
     ]
     for one in more:
         assert as_puts([*records(1, 1), one]) is None
+
+
+@pytest.mark.rule("store/H-2")
+@pytest.mark.parametrize(("count", "size"), [(1, 10), (1, 100), (1, 1000), (3, 100), (40, 100), (30, 1000)])
+def test_of_packed_stores_small_pieces_go_whole_and_three_quarters_stay(count: int, size: int) -> None:
+    limit = 65_536
+    tail, handed, shortened = Tail(limit), list[Puts](), 0
+    for number in range(12 * limit // (count * size)):
+        puts = pack_puts("m", number * count, [b"k"] * count, [bytes(size)] * count)
+        handed.append(puts)
+        before = tail.size
+        tail.add_puts(1, puts)
+        assert tail.size <= limit
+        if tail.size < before:
+            shortened += 1
+            assert tail.size > limit - limit // 4
+    assert shortened
+    assert tail.since(tail.start) == [
+        (1, record) for puts in handed for record in puts.records() if record.counter > tail.start
+    ]

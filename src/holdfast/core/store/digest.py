@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mmh3 import hash64, mmh3_32_uintdigest
 
+from holdfast.core.store.entry_mapping import PackedEntries
+
 RANGES = 64
 """Ranges of the keys of one map in one partition."""
 
-_SEED = 0x52414E47
+RANGE_SEED = 0x52414E47
 """Not that of `core.model.keys`: the keys of one partition must spread over all ranges."""
 
 _SHIFT = 32 - 6
@@ -23,7 +25,7 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 def range_of(key: bytes) -> int:
     """The range, 0 .. 63, that a serialised key falls into."""
-    return mmh3_32_uintdigest(key, _SEED) >> _SHIFT
+    return mmh3_32_uintdigest(key, RANGE_SEED) >> _SHIFT
 
 
 def entry_digest(key: bytes, value: bytes) -> int:
@@ -47,31 +49,26 @@ def batch_digest(keys: Sequence[bytes], values: Sequence[bytes]) -> int:
 class RangeDigests:
     """The digests of the 64 ranges, kept up to date entry by entry."""
 
-    __slots__ = ("sums",)
+    __slots__ = ("_packed", "sums")
 
-    def __init__(self) -> None:
-        self.sums = [0] * RANGES
+    def __init__(self, entries: Mapping[bytes, bytes] | PackedEntries) -> None:
+        """Of these entries. If they are packed, it is their table that keeps the sums: without objects."""
+        self._packed = entries if isinstance(entries, PackedEntries) else None
+        self.sums = RangeDigests.digests(entries)
 
-    def add(self, key: bytes, value: bytes) -> None:
-        """An entry has come."""
-        at = range_of(key)
-        self.sums[at] = (self.sums[at] + entry_digest(key, value)) & _MASK
-
-    def remove(self, key: bytes, value: bytes) -> None:
-        """An entry has gone; `value` is what it was."""
-        at = range_of(key)
-        self.sums[at] = (self.sums[at] - entry_digest(key, value)) & _MASK
-
-    def absorb(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
+    def absorb(self, touched: dict[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
         """These keys have changed: from what is given (None: not there) to what the entries hold now."""
         sums = self.sums
+        if self._packed is not None:
+            self._packed.absorb(touched, sums)
+            return
         for key, old in touched.items():
             new = entries.get(key)
             if new != old:
                 change = hash64(key + new, len(key), signed=False)[0] if new is not None else 0
                 if old is not None:
                     change -= hash64(key + old, len(key), signed=False)[0]
-                at = mmh3_32_uintdigest(key, _SEED) >> _SHIFT
+                at = mmh3_32_uintdigest(key, RANGE_SEED) >> _SHIFT
                 sums[at] = (sums[at] + change) & _MASK
 
     def complete(self, entries: Mapping[bytes, bytes]) -> bool:
@@ -80,9 +77,13 @@ class RangeDigests:
         return True
 
     @staticmethod
-    def digests(entries: Mapping[bytes, bytes]) -> list[int]:
+    def digests(entries: Mapping[bytes, bytes] | PackedEntries) -> list[int]:
         """The 64 sums of these entries, whatever their order."""
+        if isinstance(entries, PackedEntries):
+            return entries.digests()
         sums = [0] * RANGES
         for key, value in entries.items():
-            sums[mmh3_32_uintdigest(key, _SEED) >> _SHIFT] += hash64(key + value, len(key), signed=False)[0]
+            sums[mmh3_32_uintdigest(key, RANGE_SEED) >> _SHIFT] += hash64(
+                key + value, len(key), signed=False
+            )[0]
         return [one & _MASK for one in sums]

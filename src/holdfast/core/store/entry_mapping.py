@@ -49,6 +49,12 @@ class PackedEntries(Protocol):
         value or ends. Answers sizes and data as in `Puts`, of how many keys that is, and whether the next did not fit.
         """
 
+    def digests(self) -> list[int]:
+        """What `digest.RangeDigests.digests` says of these entries."""
+
+    def absorb(self, touched: dict[bytes, bytes | None], sums: list[int]) -> None:
+        """Do to such sums what `digest.RangeDigests.absorb` does."""
+
     def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
         """When entries end, to be read (as they are at the time of the reading), and to be changed."""
 

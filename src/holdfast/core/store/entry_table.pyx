@@ -16,7 +16,9 @@ from libc.string cimport memcmp, memcpy, memset
 
 from collections.abc import ItemsView, KeysView, Mapping, MutableMapping, ValuesView
 
+from holdfast.core.store.digest import RANGE_SEED
 from holdfast.core.store.expiry import Expiry
+from holdfast.core.store.murmur3 cimport hash32, hash64_of_two
 
 cdef extern from *:
     """
@@ -63,6 +65,8 @@ cdef extern from *:
     int64_t MS "1000000LL"
 cdef int64_t NEVER = 0x7FFFFFFFFFFFFFFF
 cdef int64_t LONGEST_MS = 1 << 62
+
+cdef uint32_t OF_RANGES = RANGE_SEED
 
 LARGE = LARGE_BYTES
 """Bytes from which on a value is an object of its own."""
@@ -126,6 +130,18 @@ cdef inline bytes value_object(unsigned char *block):
         return <bytes> reference_at(block)[0]
     content = value_in(block, &size)
     return PyBytes_FromStringAndSize(<const char *> content, size)
+
+
+cdef inline uint64_t digest_of(
+    const unsigned char *key, Py_ssize_t key_size, const unsigned char *value, Py_ssize_t value_size
+) noexcept nogil:
+    """`digest.entry_digest`."""
+    return hash64_of_two(key, key_size, value, value_size, <uint32_t> key_size)
+
+
+cdef inline uint32_t range_of(const unsigned char *key, Py_ssize_t key_size) noexcept nogil:
+    """`digest.range_of`: 0 .. 63."""
+    return hash32(key, key_size, OF_RANGES) >> 26
 
 
 cdef inline Py_ssize_t rounded(Py_ssize_t size) noexcept nogil:
@@ -546,6 +562,52 @@ cdef class EntryTable:
         finally:
             PyMem_RawFree(blocks)
         return sizes, data, taken, full
+
+    def digests(self):
+        """The digests of the 64 ranges (`entry_mapping.PackedEntries`)."""
+        cdef uint64_t sums[64]
+        cdef _Walk walk = _Walk(self)
+        cdef unsigned char *block
+        cdef const unsigned char *key
+        cdef const unsigned char *value
+        cdef Py_ssize_t size, value_size = 0
+        memset(sums, 0, sizeof(sums))
+        while (block := walk.next_block()) is not NULL:
+            key = block + key_at(block)
+            size = key_size_of(block)
+            value = value_in(block, &value_size)
+            sums[range_of(key, size)] += digest_of(key, size, value, value_size)
+        return [sums[at] for at in range(64)]
+
+    def absorb(self, dict touched not None, list sums not None):
+        """Keep such digests up to date (`entry_mapping.PackedEntries`)."""
+        cdef uint64_t changes[64]
+        cdef uint64_t change
+        cdef uint64_t *slot
+        cdef const unsigned char *at
+        cdef const unsigned char *value
+        cdef Py_ssize_t size, value_size = 0, old_size
+        cdef const unsigned char *before
+        cdef Py_ssize_t place
+        memset(changes, 0, sizeof(changes))
+        for key, old in touched.items():
+            at = <const unsigned char *> PyBytes_AS_STRING(<bytes?> key)
+            size = PyBytes_GET_SIZE(key)
+            slot = self._slot(<bytes> key)
+            change = 0
+            if slot is not NULL:
+                value = value_in(block_of(slot[0]), &value_size)
+                change = digest_of(at, size, value, value_size)
+            if old is not None:
+                before = <const unsigned char *> PyBytes_AS_STRING(<bytes?> old)
+                old_size = PyBytes_GET_SIZE(old)
+                if slot is not NULL and before == value:
+                    continue
+                change -= digest_of(at, size, before, old_size)
+            changes[range_of(at, size)] += change
+        for place in range(64):
+            if changes[place]:
+                sums[place] = <uint64_t> sums[place] + changes[place]
 
     def endings(self):
         """When entries end: to be read, and to be changed."""

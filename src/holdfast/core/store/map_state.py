@@ -282,8 +282,7 @@ class MapState:
         """The digests of the 64 key ranges. From the first time on they are kept, at some cost for each change."""
         self.fold()
         if self._digests is None:
-            self._digests = RangeDigests()
-            self._digests.sums = RangeDigests.digests(self.entries)
+            self._digests = RangeDigests(self.packed if self.packed is not None else self.entries)
             self.observe(self._digests)
         assert self._digests in self.observers, "digests that are kept are told of every change"
         return self._digests.sums
@@ -318,6 +317,8 @@ class MapState:
 
     def digest(self) -> int:
         """A 64-bit sum over all entries, counted anew, the same for equal content whatever the order."""
+        if self.packed is not None:
+            return whole(self.packed.digests())
         return whole(map(entry_digest, self.entries.keys(), self.entries.values()))
 
 

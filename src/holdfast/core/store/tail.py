@@ -3,7 +3,8 @@
 Primaries and backups keep them as they apply them, each copy its own; so whoever becomes primary can tell.
 
 - store/H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
-- store/H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time.
+- store/H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time, of packed stores in
+  whole pieces, so up to a quarter.
 
 Records that were added together are one piece. Packed stores (`Puts`) are kept as they came until they are a sixteenth
 of all, and joined into one piece then: so each is copied once, and what goes is whole pieces, nearly always.
