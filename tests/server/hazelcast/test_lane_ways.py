@@ -26,7 +26,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.replication.lane import PLAIN, Lane
-from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.entry_mapping import Entries, NewEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
@@ -104,6 +104,16 @@ def buffers(draw: st.DrawFn) -> list[bytes]:
     return found
 
 
+class Onlooker:
+    """Wants to know of changes."""
+
+    def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
+        pass
+
+    def complete(self, entries: Entries) -> bool:
+        return False
+
+
 class Primary:
     """Serves partition 0, 1 while it is passive, and not 2; observed or not, with locks or without."""
 
@@ -127,6 +137,8 @@ class Primary:
                 self.lane.set(copy, name, KEYS[0], VALUES[0], 0, 0, 0)
                 if observed:
                     held.state.digests()
+                    if name == "alone":
+                        held.state.observe(Onlooker())
         if locks:
             self.lane.set(self.copies[0], TRANSACTIONS_MAP, locks_of_map("m") + KEYS[1], b"x", 0, 0, 0)
 
@@ -147,7 +159,10 @@ class Primary:
                     key: (one.ttl_ms, one.max_idle_ms, one.stored_ns, one.deadline_ns())
                     for key, one in held.state.expiries.items()
                 },
-                held.state.touched,
+                # A table notes nothing for its own digests.
+                held.state.touched if name == "alone" else None,
+                held.state.touched is None or held.state.digests(),
+                held.state.touched is None or held.state.digests() == held.state.range_digests(),
                 (held.updates.lwm, held.updates.hwm),
                 held.recorded,
             )

@@ -286,7 +286,7 @@ def _apply(copy: PartitionCopy, puts: Puts, term: int, now_ns: int, tail_bytes: 
         state.store_all(puts, now_ns)
     else:
         touched = state.touched
-        table.put_all(puts.sizes, puts.data, touched)
+        table.put_all(puts.sizes, puts.data, touched, state.counts)
         if touched is not None and len(touched) >= FOLDED:
             state.fold()
     sizes: bytes = puts.sizes

@@ -47,21 +47,17 @@ def batch_digest(keys: Sequence[bytes], values: Sequence[bytes]) -> int:
 
 
 class RangeDigests:
-    """The digests of the 64 ranges, kept up to date entry by entry."""
+    """The digests of the 64 ranges, kept up to date as they are told of changes."""
 
-    __slots__ = ("_packed", "sums")
+    __slots__ = ("sums",)
 
-    def __init__(self, entries: Mapping[bytes, bytes] | PackedEntries) -> None:
-        """Of these entries. If they are packed, it is their table that keeps the sums: without objects."""
-        self._packed = entries if isinstance(entries, PackedEntries) else None
+    def __init__(self, entries: Mapping[bytes, bytes]) -> None:
+        """Of these entries."""
         self.sums = RangeDigests.digests(entries)
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
         """These keys have changed: from what is given (None: not there) to what the entries hold now."""
         sums = self.sums
-        if self._packed is not None:
-            self._packed.absorb(touched, sums)
-            return
         for key, old in touched.items():
             new = entries.get(key)
             if new != old:
@@ -76,6 +72,9 @@ class RangeDigests:
         self.sums = [0] * RANGES
         return True
 
+    def end(self) -> None:
+        """Nobody asks for them any more."""
+
     @staticmethod
     def digests(entries: Mapping[bytes, bytes] | PackedEntries) -> list[int]:
         """The 64 sums of these entries, whatever their order."""
@@ -87,3 +86,39 @@ class RangeDigests:
                 key + value, len(key), signed=False
             )[0]
         return [one & _MASK for one in sums]
+
+
+class TableDigests:
+    """The same of a table, which keeps them itself: what is stored through pointers is counted at once, all else when
+    this is told of it.
+    """
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: PackedEntries) -> None:
+        self._table = table
+        table.keep_digests(table.digests())
+
+    @property
+    def sums(self) -> list[int]:
+        """What they are now."""
+        kept = self._table.kept_digests()
+        assert kept is not None, "they are kept until this is let go"
+        return kept
+
+    @sums.setter
+    def sums(self, sums: list[int]) -> None:
+        self._table.keep_digests(sums)
+
+    def absorb(self, touched: dict[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
+        """These keys have changed: from what is given (None: not there) to what the table holds now."""
+        self._table.absorb(touched)
+
+    def complete(self, entries: Mapping[bytes, bytes]) -> bool:
+        """All entries are about to go: these sums go on, with none."""
+        self._table.keep_digests([0] * RANGES)
+        return True
+
+    def end(self) -> None:
+        """Keep them no longer."""
+        self._table.keep_digests(None)

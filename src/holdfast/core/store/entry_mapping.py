@@ -36,9 +36,12 @@ Entries: TypeAlias = MutableMapping[bytes, bytes]
 class PackedEntries(Protocol):
     """What entries can be stored in with no object for each: a table."""
 
-    def put_all(self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None) -> None:
-        """Store these keys and values, packed as in `core.model.records.Puts`, whose sizes are right. `touched` gets
-        the former value of each key that it does not have. None of these entries ends by itself.
+    def put_all(
+        self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None, counts: bool
+    ) -> None:
+        """Store these keys and values, packed as in `core.model.records.Puts`, whose sizes are right. None of these
+        entries ends by itself. `touched` gets the former value of each key that it does not have; unless it `counts`:
+        then the digests that are kept change now, but for keys that are in `touched`.
         """
 
     def pack(
@@ -50,10 +53,16 @@ class PackedEntries(Protocol):
         """
 
     def digests(self) -> list[int]:
-        """What `digest.RangeDigests.digests` says of these entries."""
+        """The digests of the 64 key ranges (`digest.RangeDigests.digests`), counted anew."""
 
-    def absorb(self, touched: dict[bytes, bytes | None], sums: list[int]) -> None:
-        """Do to such sums what `digest.RangeDigests.absorb` does."""
+    def keep_digests(self, sums: list[int] | None) -> None:
+        """Begin with these, and keep them up to date where that is asked for; None: keep none."""
+
+    def kept_digests(self) -> list[int] | None:
+        """What they are now; None: none are kept."""
+
+    def absorb(self, touched: dict[bytes, bytes | None]) -> None:
+        """These keys have changed, from what is given (None: not there), and were not counted."""
 
     def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
         """When entries end, to be read (as they are at the time of the reading), and to be changed."""

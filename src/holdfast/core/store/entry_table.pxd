@@ -22,6 +22,7 @@ cdef class EntryTable:
     cdef uint32_t _heaped
     cdef uint32_t _heap_room
     cdef uint32_t _ending
+    cdef uint64_t *_sums
 
     cdef bint some_end(self) noexcept
     cdef bint has_ended(
@@ -37,6 +38,7 @@ cdef class EntryTable:
         const unsigned char *value,
         Py_ssize_t value_size,
         bytes whole,
+        bint counted,
     ) except -1
     cdef int put_ending(
         self,
@@ -47,9 +49,14 @@ cdef class EntryTable:
         int64_t ttl_ms,
         int64_t max_idle_ms,
         int64_t now_ns,
+        bint counted,
     ) except -1
     cdef bint discard(self, const unsigned char *key, Py_ssize_t key_size) except -1
 
+    cdef void _count_block(self, unsigned char *block) noexcept
+    cdef int _replace(
+        self, uint64_t *slot, const unsigned char *value, Py_ssize_t value_size, bytes whole, bint counted
+    ) except -1
     cdef uint32_t _hash(self, const unsigned char *key, Py_ssize_t key_size) noexcept
     cdef uint64_t *_find(self, const unsigned char *key, Py_ssize_t key_size, uint32_t hashed) noexcept
     cdef int _overwrite(

@@ -375,9 +375,11 @@ cdef class EntryTable:
         self._mask = hash_mask
         self._heap = NULL
         self._heaped = self._heap_room = self._ending = 0
+        self._sums = NULL
 
     def __dealloc__(self):
         self._let_go()
+        PyMem_RawFree(self._sums)
 
     # -- for compiled code
 
@@ -400,16 +402,21 @@ cdef class EntryTable:
         const unsigned char *value,
         Py_ssize_t value_size,
         bytes whole,
+        bint counted,
     ) except -1:
-        """Store copies of these. `whole`: the value as an object, or None if there is none. Answers 1 if the key is new."""
+        """Store copies of these. `whole`: the value as an object, or None if there is none. `counted`: the digests that
+        are kept change now, if any are. Answers 1 if the key is new.
+        """
         cdef uint32_t hashed = self._hash(key, key_size)
         cdef uint64_t *slot = self._find(key, key_size, hashed) if self._count else NULL
         cdef unsigned char *block
         if slot is not NULL:
-            self._overwrite(slot, value, value_size, whole)
+            self._replace(slot, value, value_size, whole, counted)
             return 0
         block = new_block(hashed, key, key_size, value, value_size, whole, 0)
         self._insert_block(block, hashed)
+        if counted:
+            self._count_block(block)
         return 1
 
     cdef int put_ending(
@@ -421,6 +428,7 @@ cdef class EntryTable:
         int64_t ttl_ms,
         int64_t max_idle_ms,
         int64_t now_ns,
+        bint counted,
     ) except -1:
         """The same of an entry that ends so, counted from now; with both 0, of one that does not end."""
         cdef uint32_t hashed = self._hash(key, key_size)
@@ -428,16 +436,17 @@ cdef class EntryTable:
         cdef unsigned char *block
         if slot is not NULL:
             self._end(slot, ttl_ms, max_idle_ms, now_ns)
-            self._overwrite(slot, value, value_size, None)
+            self._replace(slot, value, value_size, None, counted)
             return 0
         if not ttl_ms and not max_idle_ms:
-            self._insert_block(new_block(hashed, key, key_size, value, value_size, None, 0), hashed)
-            return 1
+            return self.put(key, key_size, value, value_size, None, counted)
         self._reserve()
         block = new_block(
             hashed, key, key_size, value, value_size, None, ENDS | IDLES if max_idle_ms else ENDS
         )
         self._insert_block(block, hashed)
+        if counted:
+            self._count_block(block)
         self._ending += 1
         set_place(block, NOWHERE)
         set_number(block, 0, now_ns)
@@ -490,7 +499,7 @@ cdef class EntryTable:
 
     # -- for Python
 
-    def put_all(self, bytes sizes not None, bytes data not None, dict touched):
+    def put_all(self, bytes sizes not None, bytes data not None, dict touched, bint counts):
         """Store many, packed (`entry_mapping.PackedEntries`). Raises ValueError when the sizes are not those of what
         there is; then some are stored.
         """
@@ -499,19 +508,22 @@ cdef class EntryTable:
         cdef Py_ssize_t number, count = PyBytes_GET_SIZE(sizes) // 8, left = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t key_size, value_size
         cdef bytes key
+        cdef bint counted
         for number in range(count):
             key_size = word_of(at_sizes + 8 * number)
             value_size = word_of(at_sizes + 8 * number + 4)
             if key_size + value_size > left:
                 raise ValueError("packed entries that are longer than what there is")
-            if touched is not None:
+            counted = counts
+            if touched is not None and (touched or not counts):
                 key = PyBytes_FromStringAndSize(<const char *> at, key_size)
-                if key not in touched:
+                counted = counts and key not in touched
+                if not counts and key not in touched:
                     touched[key] = self.get(key)
             if self._ending:
-                self.put_ending(at, key_size, at + key_size, value_size, 0, 0, 0)
+                self.put_ending(at, key_size, at + key_size, value_size, 0, 0, 0, counted)
             else:
-                self.put(at, key_size, at + key_size, value_size, None)
+                self.put(at, key_size, at + key_size, value_size, None, counted)
             at += key_size + value_size
             left -= key_size + value_size
 
@@ -579,35 +591,41 @@ cdef class EntryTable:
             sums[range_of(key, size)] += digest_of(key, size, value, value_size)
         return [sums[at] for at in range(64)]
 
-    def absorb(self, dict touched not None, list sums not None):
-        """Keep such digests up to date (`entry_mapping.PackedEntries`)."""
-        cdef uint64_t changes[64]
-        cdef uint64_t change
+    def keep_digests(self, sums):
+        """Keep these up to date, or none (`entry_mapping.PackedEntries`). Raises MemoryError."""
+        cdef Py_ssize_t at
+        if sums is None:
+            PyMem_RawFree(self._sums)
+            self._sums = NULL
+            return
+        if self._sums is NULL:
+            self._sums = <uint64_t *> PyMem_RawMalloc(64 * sizeof(uint64_t))
+            if self._sums is NULL:
+                raise MemoryError()
+        for at in range(64):
+            self._sums[at] = sums[at]
+
+    def kept_digests(self):
+        """What is kept; None: nothing is."""
+        return None if self._sums is NULL else [self._sums[at] for at in range(64)]
+
+    def absorb(self, dict touched not None):
+        """Count what was changed uncounted (`entry_mapping.PackedEntries`)."""
         cdef uint64_t *slot
         cdef const unsigned char *at
-        cdef const unsigned char *value
-        cdef Py_ssize_t size, value_size = 0, old_size
-        cdef const unsigned char *before
-        cdef Py_ssize_t place
-        memset(changes, 0, sizeof(changes))
+        cdef Py_ssize_t size
+        if self._sums is NULL:
+            return
         for key, old in touched.items():
             at = <const unsigned char *> PyBytes_AS_STRING(<bytes?> key)
             size = PyBytes_GET_SIZE(key)
             slot = self._slot(<bytes> key)
-            change = 0
             if slot is not NULL:
-                value = value_in(block_of(slot[0]), &value_size)
-                change = digest_of(at, size, value, value_size)
+                self._count_block(block_of(slot[0]))
             if old is not None:
-                before = <const unsigned char *> PyBytes_AS_STRING(<bytes?> old)
-                old_size = PyBytes_GET_SIZE(old)
-                if slot is not NULL and before == value:
-                    continue
-                change -= digest_of(at, size, before, old_size)
-            changes[range_of(at, size)] += change
-        for place in range(64):
-            if changes[place]:
-                sums[place] = <uint64_t> sums[place] + changes[place]
+                self._sums[range_of(at, size)] -= digest_of(
+                    at, size, <const unsigned char *> PyBytes_AS_STRING(<bytes?> old), PyBytes_GET_SIZE(old)
+                )
 
     def endings(self):
         """When entries end: to be read, and to be changed."""
@@ -623,6 +641,34 @@ cdef class EntryTable:
         except MemoryError:
             free_block(block)
             raise
+        return 0
+
+    cdef inline void _count_block(self, unsigned char *block) noexcept:
+        """An entry has come: that is in the digests."""
+        cdef Py_ssize_t size = key_size_of(block), value_size = 0
+        cdef const unsigned char *key = block + key_at(block)
+        cdef const unsigned char *value = value_in(block, &value_size)
+        if self._sums is not NULL:
+            self._sums[range_of(key, size)] += digest_of(key, size, value, value_size)
+
+    cdef inline int _replace(
+        self, uint64_t *slot, const unsigned char *value, Py_ssize_t value_size, bytes whole, bint counted
+    ) except -1:
+        """Give the entry of this slot another value."""
+        cdef unsigned char *block = block_of(slot[0])
+        cdef Py_ssize_t size, old_size = 0
+        cdef const unsigned char *key
+        cdef const unsigned char *old
+        cdef uint64_t change
+        cdef uint32_t place
+        if not counted or self._sums is NULL:
+            return self._overwrite(slot, value, value_size, whole)
+        size, key = key_size_of(block), block + key_at(block)
+        old = value_in(block, &old_size)
+        change = digest_of(key, size, value, value_size) - digest_of(key, size, old, old_size)
+        place = range_of(key, size)
+        self._overwrite(slot, value, value_size, whole)
+        self._sums[place] += change
         return 0
 
     cdef inline uint32_t _hash(self, const unsigned char *key, Py_ssize_t key_size) noexcept:
@@ -1026,6 +1072,7 @@ cdef class EntryTable:
             <const unsigned char *> PyBytes_AS_STRING(value),
             PyBytes_GET_SIZE(value),
             value,
+            False,
         )
 
     def __delitem__(self, bytes key not None):
@@ -1064,7 +1111,7 @@ cdef class EntryTable:
         while (block := walk.next_block()) is not NULL:
             value = value_in(block, &size)
             whole = <bytes> reference_at(block)[0] if is_large(block) else None
-            other.put(block + key_at(block), key_size_of(block), value, size, whole)
+            other.put(block + key_at(block), key_size_of(block), value, size, whole, False)
         return other
 
     def __iter__(self):

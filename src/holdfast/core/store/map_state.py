@@ -20,7 +20,7 @@ from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.records import PAIR_BYTES, Change, Puts, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
-from holdfast.core.store.digest import RangeDigests, entry_digest, range_of, whole
+from holdfast.core.store.digest import RangeDigests, TableDigests, entry_digest, range_of, whole
 from holdfast.core.store.entry_mapping import Entries, NewEntries, PackedEntries
 from holdfast.core.store.expiry import Endings, Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
@@ -39,6 +39,7 @@ class MapState:
 
     __slots__ = (
         "_digests",
+        "counts",
         "endings",
         "entries",
         "expiries",
@@ -65,11 +66,14 @@ class MapState:
             self.expiries = heaped.expiries
         self.hashes: dict[bytes, int] = {}
         """Partition-hash words of the few keys that carry one."""
-        self._digests: RangeDigests | None = None
+        self._digests: RangeDigests | TableDigests | None = None
         """One of the observers, while digests are kept."""
         self.touched: dict[bytes, bytes | None] | None = None
         """While somebody observes: the keys that have changed since observers were told, with the value that each had
         then. None: nobody does."""
+        self.counts = False
+        """Whether nobody observes but a table's own digests: then what is stored in it through pointers, or packed, is
+        counted there at once, and not noted in `touched`; but for the keys that are in there already."""
         self.observers: tuple[Observer, ...] = ()
         """Who is told of changes."""
 
@@ -113,8 +117,7 @@ class MapState:
         """Take every entry out."""
         self.fold()
         assert not self.touched, "observers know of every change before the entries go"
-        self.observers = tuple(one for one in self.observers if one.complete(self.entries))
-        self.touched = {} if self.observers else None
+        self._tell(tuple(one for one in self.observers if one.complete(self.entries)))
         self.endings.clear()
         self.entries.clear()
         self.hashes.clear()
@@ -139,7 +142,7 @@ class MapState:
         """Do as a primary says of many entries that have no expiry and no hash word."""
         packed, touched = self.packed, self.touched
         if packed is not None:
-            packed.put_all(puts.sizes, puts.data, touched)
+            packed.put_all(puts.sizes, puts.data, touched, self.counts)
         elif self.expiries:
             for key, value in zip(*puts.columns(), strict=True):
                 self.store(key, value, 0, 0, 0, now_ns)
@@ -249,17 +252,22 @@ class MapState:
         """Tell it of every change from now on."""
         assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
         self.fold()
-        if self.touched is None:
-            self.touched = {}
         assert not self.touched, "nobody is told of what was before"
-        self.observers = (*self.observers, observer)
+        self._tell((*self.observers, observer))
 
     def unobserve(self, observer: Observer) -> None:
         """Tell it of nothing more."""
-        self.observers = tuple(one for one in self.observers if one is not observer)
-        if not self.observers:
-            self.touched = None
+        self._tell(tuple(one for one in self.observers if one is not observer))
         assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
+
+    def _tell(self, observers: tuple[Observer, ...]) -> None:
+        """These observe from now on."""
+        self.observers = observers
+        if not observers:
+            self.touched = None
+        elif self.touched is None:
+            self.touched = {}
+        self.counts = len(observers) == 1 and isinstance(observers[0], TableDigests)
 
     def fold(self) -> None:
         """Tell observers, if there are any, what has changed since they were told last."""
@@ -282,7 +290,8 @@ class MapState:
         """The digests of the 64 key ranges. From the first time on they are kept, at some cost for each change."""
         self.fold()
         if self._digests is None:
-            self._digests = RangeDigests(self.packed if self.packed is not None else self.entries)
+            packed = self.packed
+            self._digests = TableDigests(packed) if packed is not None else RangeDigests(self.entries)
             self.observe(self._digests)
         assert self._digests in self.observers, "digests that are kept are told of every change"
         return self._digests.sums
@@ -296,6 +305,7 @@ class MapState:
         if self._digests is not None:
             assert self._digests in self.observers, "digests that are kept are told of every change"
             self.unobserve(self._digests)
+            self._digests.end()
             self._digests = None
 
     def range_digests(self) -> list[int]:

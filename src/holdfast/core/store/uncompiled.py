@@ -85,12 +85,24 @@ class EntryTable(dict[bytes, bytes]):
         """Where the value is, and in `value_size` how long; NULL: the key is not there."""
         raise NotImplementedError("only what is compiled has addresses")
 
-    def put(self, key: Any, key_size: int, value: Any, value_size: int, whole: bytes | None) -> int:
-        """Store copies of these; `whole` is the value as an object, if there is one."""
+    def put(
+        self, key: Any, key_size: int, value: Any, value_size: int, whole: bytes | None, counted: bool
+    ) -> int:
+        """Store copies of these; `whole` is the value as an object, if there is one. `counted`: the digests that the
+        table keeps change now.
+        """
         raise NotImplementedError("only what is compiled has addresses")
 
     def put_ending(
-        self, key: Any, key_size: int, value: Any, value_size: int, ttl_ms: int, max_idle_ms: int, now_ns: int
+        self,
+        key: Any,
+        key_size: int,
+        value: Any,
+        value_size: int,
+        ttl_ms: int,
+        max_idle_ms: int,
+        now_ns: int,
+        counted: bool,
     ) -> int:
         """The same of an entry that ends so; with both times 0, of one that does not."""
         raise NotImplementedError("only what is compiled has addresses")

@@ -501,12 +501,17 @@ def _put(
         ):
             return _GENERAL
     touched: dict[bytes, bytes | None] | None = state.touched
+    counts: cython.bint = state.counts
+    counted: cython.bint = counts
     old: Any = None
-    if wants_old or touched is not None:
+    if wants_old or (touched is not None and (touched or not counts)):
         key = raw[key_at : key_at + key_size]
-        old = kept.get(key)
+        old = kept.get(key) if wants_old or not counts else None
         if touched is not None and key not in touched:
-            touched[key] = old
+            if not counts:
+                touched[key] = old
+        else:
+            counted = False
     if ending or ends:
         cython.cast(EntryTable, kept).put_ending(
             cython.address(raw[key_at]),
@@ -516,10 +521,11 @@ def _put(
             ttl_ms,
             max_idle_ms,
             now_ns,
+            counted,
         )
     else:
         cython.cast(EntryTable, kept).put(
-            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, None
+            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, None, counted
         )
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
