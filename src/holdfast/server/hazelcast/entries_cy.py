@@ -459,6 +459,16 @@ def _store(lane: EntryLane, copy: PartitionCopy, name: str, key: bytes, value: b
 
 
 @cython.cfunc
+def _noted(touched: dict[bytes, bytes | None], key: bytes, kept: Any, counts: cython.bint) -> cython.bint:
+    """Note what an entry is before it changes, unless its table `counts` that: answers whether it has to."""
+    if key in touched:
+        return False
+    if not counts:
+        touched[key] = kept.get(key)
+    return counts
+
+
+@cython.cfunc
 @cython.inline
 def _put(
     lane: EntryLane,
@@ -501,17 +511,12 @@ def _put(
         ):
             return _GENERAL
     touched: dict[bytes, bytes | None] | None = state.touched
-    counts: cython.bint = state.counts
-    counted: cython.bint = counts
+    counted: cython.bint = state.counts
     old: Any = None
-    if wants_old or (touched is not None and (touched or not counts)):
-        key = raw[key_at : key_at + key_size]
-        old = kept.get(key) if wants_old or not counts else None
-        if touched is not None and key not in touched:
-            if not counts:
-                touched[key] = old
-        else:
-            counted = False
+    if wants_old:
+        old = kept.get(raw[key_at : key_at + key_size])
+    if touched is not None and (touched or not counted):
+        counted = _noted(touched, raw[key_at : key_at + key_size], kept, counted)
     if ending or ends:
         cython.cast(EntryTable, kept).put_ending(
             cython.address(raw[key_at]),
