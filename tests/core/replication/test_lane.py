@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send, SetTimer
+from holdfast.core.machine import Append, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.notices import BacklogChanged, Notice
@@ -22,6 +24,9 @@ ME, BEN, CAL, DAN = (MemberId(name) for name in ("me", "ben", "cal", "dan"))
 PARTITIONS = 4
 
 
+JournalMode = Literal["off", "sync", "lazy"]
+
+
 class Primary:
     """A lane that is the primary of every partition: even ones are backed up by Ben, odd ones by Cal."""
 
@@ -31,14 +36,18 @@ class Primary:
         limits: LimitSettings | None = None,
         async_backups: int = 0,
         puts: PackedPuts = packed_puts_cy,
+        journal: JournalMode = "off",
     ) -> None:
         self.out = Outbox()
         settings = Settings(
             partitions=PartitionSettings(count=PARTITIONS),
-            maps={"default": MapSettings(backups=1, async_backups=async_backups)},
+            maps={"default": MapSettings(backups=1, async_backups=async_backups, journal=journal)},
             limits=limits or LimitSettings(),
         )
-        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False), puts=puts)
+        self.log = Log(self.out, on=journal != "off")
+        self.appended: list[Append] = []
+        """What is to be written down."""
+        self.lane = Lane(ME, settings, self.out, self.log, puts=puts)
         self.rows = [Assignment(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
         self.copies = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
         self.lane.attach(self.rows)
@@ -65,8 +74,12 @@ class Primary:
     def sent(self) -> dict[MemberId, list[Replicate]]:
         """What leaves when the turn is over."""
         self.lane.flush()
+        self.log.flush()
         found: dict[MemberId, list[Replicate]] = {}
         for effect in self.out.take():
+            if isinstance(effect, Append):
+                self.appended.append(effect)
+                continue
             if isinstance(effect, SetTimer):
                 self.timers.append(effect.name)
                 continue

@@ -12,11 +12,12 @@ from struct import pack, unpack
 from typing import Any
 
 import pytest
-from tests.core.replication.test_lane import BEN, CAL, DAN, ME, PARTITIONS, Primary
+from tests.core.replication.test_lane import BEN, CAL, DAN, ME, PARTITIONS, JournalMode, Primary
 
 from holdfast.check.readable import unreadable
-from holdfast.core.machine import Send
+from holdfast.core.machine import Append, Send
 from holdfast.core.messages import Replicate
+from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.levels import HIGHEST, LOWEST, FeatureLevels
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Puts, Record, one_by_one
@@ -120,13 +121,25 @@ def said(message: Replicate) -> list[tuple[int, int, int, dict[str, list[Record]
     return sorted(found, key=itemgetter(0))
 
 
+def of_maps(written: Append) -> dict[tuple[int, int, str], list[Record]]:
+    """What a group says of each partition, term and map, in order."""
+    found: dict[tuple[int, int, str], list[Record]] = {}
+    for entry in written.entries:
+        assert isinstance(entry, Wrote | WrotePuts)
+        for record in entry.records:
+            found.setdefault((entry.partition, entry.term, record.map), []).append(record)
+    return found
+
+
 class Pair:
     """Two primaries to which the same happens; one of them stores packed."""
 
-    def __init__(self, level: int = HIGHEST, puts: PackedPuts = packed_puts_cy) -> None:
+    def __init__(
+        self, level: int = HIGHEST, puts: PackedPuts = packed_puts_cy, journal: JournalMode = "off"
+    ) -> None:
         """`puts`: the way of the one that stores packed."""
         self.level = level
-        self.plain, self.packed = Primary(), Primary(puts=puts)
+        self.plain, self.packed = Primary(journal=journal), Primary(puts=puts, journal=journal)
         self.plain.out.level = self.packed.out.level = level
         self.packed.copies = [PartitionCopy(partition, 0, entries=Packed) for partition in range(PARTITIONS)]
         self.packed.lane.serving = list(self.packed.copies)
@@ -175,6 +188,17 @@ class Pair:
             assert said(one) == said(other)
             assert unreadable(other, FeatureLevels(1, self.level)) == ""
             self.on_their_way.append((to, one, other))
+        self.written()
+
+    def written(self) -> None:
+        """What is written down is the same, but for its form; it becomes durable with what comes after it."""
+        (mine, theirs) = (one.appended for one in (self.plain, self.packed))
+        assert [(one.number, one.urgent) for one in mine] == [(one.number, one.urgent) for one in theirs]
+        assert list(map(of_maps, mine)) == list(map(of_maps, theirs))
+        if mine:
+            for one in (self.plain, self.packed):
+                one.log.on_durable(one.appended[-1].number - len(one.appended) % 2)
+            self.compare()
 
     def acknowledge(self, at: int) -> None:
         to, one, other = self.on_their_way.pop(at)
@@ -200,7 +224,7 @@ class Pair:
 def test_the_same_leaves_and_the_same_is_waited_for(seed: int, puts: PackedPuts) -> None:
     draw = random.Random(seed)
     # In every fifth run somebody cannot read what is packed (cluster/L-4).
-    pair = Pair(LOWEST if seed % 5 == 4 else HIGHEST, puts)
+    pair = Pair(LOWEST if seed % 5 == 4 else HIGHEST, puts, ("off", "lazy", "sync")[seed % 3])
     for _ in range(150):
         partition, name = draw.randrange(PARTITIONS), draw.choice("mn")
         key = b"%d" % draw.randrange(5)
@@ -225,6 +249,8 @@ def test_the_same_leaves_and_the_same_is_waited_for(seed: int, puts: PackedPuts)
     pair.flush()
     while pair.on_their_way:
         pair.acknowledge(0)
+    for one in (pair.plain, pair.packed):
+        one.log.on_durable(len(one.appended))
     assert set(pair.packed.told.values()) == {True}, "whatever was written is known to be held"
     assert len(pair.packed.told) == pair.buffers
     assert not any(pair.packed.lane.leftovers.values())

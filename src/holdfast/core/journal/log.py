@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from holdfast.core.machine import Append, Checkpoint, Outbox
@@ -58,13 +58,16 @@ class Log:
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
-    def stored(self, partition: int, term: int, puts: Puts, *, urgent: bool) -> None:
-        """The same of packed stores, as the level in force has them (cluster/L-4)."""
+    def stored(self, stored: Iterable[tuple[int, int, Puts]], *, urgent: bool) -> None:
+        """The same of packed stores, each with partition and term, as the level in force has them (cluster/L-4)."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
+        wall_ms = self._out.wall_ms()
         if self._out.does(PACKED):
-            self._entries.append(WrotePuts(partition, term, puts, self._out.wall_ms()))
+            self._entries += [WrotePuts(partition, term, puts, wall_ms) for partition, term, puts in stored]
         else:
-            self._entries.append(Wrote(partition, term, puts.records(), self._out.wall_ms()))
+            self._entries += [
+                Wrote(partition, term, puts.records(), wall_ms) for partition, term, puts in stored
+            ]
         self._urgent = self._urgent or urgent
 
     def group_wrote(self, number: int, data: bytes) -> None:

@@ -57,17 +57,15 @@ Resting = dict[tuple[int, str], AnyReplica | None]
 class _Leaving:
     """What a flush does with the records of a turn."""
 
-    __slots__ = ("stored", "to", "urgent", "written")
+    __slots__ = ("stored", "to", "written")
 
     def __init__(self) -> None:
         self.to: dict[str, Sections] = {}
         """What goes to each member, by partition."""
         self.written: dict[int, list[Record]] = {}
         """What is to be written down here, by partition,"""
-        self.stored: list[tuple[int, Puts]] = []
-        """and the packed stores of it,"""
-        self.urgent = False
-        """and whether somebody waits for that."""
+        self.stored: list[tuple[int, int, Puts]] = []
+        """and the packed stores of it, with partition and term."""
 
 
 class Batches:
@@ -322,7 +320,12 @@ class Batches:
             if not self.unsent and self._out.does(PACKED):
                 targets = self._targets
                 self._unsent_puts = self._puts.lay_out(
-                    self._unsent_puts, targets.rows, targets.terms, self._tail_bytes, leaving.to
+                    self._unsent_puts,
+                    targets.rows,
+                    targets.terms,
+                    self._tail_bytes,
+                    leaving.to,
+                    leaving.stored,
                 )
             if self._unsent_puts:
                 self._take_puts()
@@ -347,11 +350,12 @@ class Batches:
             message = Replicate(numbers, list(sections.values()), self._acks.get(target, []))
             self._out.send(MemberId(target), message)
         self._acks.clear()
+        durable = any(not batch.on_disk for batch in batches)
         for partition, part in leaving.written.items():
-            self._log.wrote(partition, terms[partition], part, urgent=leaving.urgent)
-        for partition, puts in leaving.stored:
-            self._log.stored(partition, terms[partition], puts, urgent=leaving.urgent)
-        if any(not batch.on_disk for batch in batches):
+            self._log.wrote(partition, terms[partition], part, urgent=durable)
+        if leaving.stored:
+            self._log.stored(leaving.stored, urgent=durable)
+        if durable:
             self._log.when_durable(lambda: self._on_disk(batches))
         for batch in batches:
             if batch.number in self._waiting:
@@ -373,9 +377,8 @@ class Batches:
                 held.keep(term, rest, held.changes or limit)
             held.state.settle()
             if held.journal != "off":
-                leaving.urgent = leaving.urgent or held.journal == "sync"
                 if puts is not None:
-                    leaving.stored.append((partition, puts))
+                    leaving.stored.append((partition, term, puts))
                 else:
                     leaving.written.setdefault(partition, []).extend(rest)
             for target in held.targets:

@@ -114,8 +114,7 @@ class Copies:
         )
         taken = [section.partition for section in applied]
         if self._log.on:
-            for section in applied:
-                self._write_down_puts(section, section.puts[0])
+            self._write_down_puts(applied)
         if others:
             taken += [section.partition for section in others if self._take(sender, message, section)]
         if taken:
@@ -215,13 +214,21 @@ class Copies:
         if written:
             self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
 
-    def _write_down_puts(self, section: Section, puts: Puts) -> None:
-        """The same of packed stores that were applied."""
-        mode = self._settings.object(puts.map).journal
-        if mode == "sync":
-            self._awaits_disk = True
-        if mode != "off":
-            self._log.stored(section.partition, section.term, puts, urgent=mode == "sync")
+    def _write_down_puts(self, applied: list[Section]) -> None:
+        """The same of sections that have packed stores of one map, and nothing else, which were applied."""
+        modes: dict[str, str] = {}
+        stored: list[tuple[int, int, Puts]] = []
+        for section in applied:
+            [puts] = section.puts
+            mode = modes.get(puts.map)
+            if mode is None:
+                mode = modes[puts.map] = self._settings.object(puts.map).journal
+            if mode != "off":
+                stored.append((section.partition, section.term, puts))
+        durable = "sync" in modes.values()
+        self._awaits_disk = self._awaits_disk or durable
+        if stored:
+            self._log.stored(stored, urgent=durable)
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
@@ -274,7 +281,8 @@ class Copies:
             alone = Section(section.partition, section.version, puts.records(), section.term)
             self._write_records(copy, alone)
         elif self._log.on:
-            self._write_down_puts(section, puts)
+            alone = Section(section.partition, section.version, [], section.term, [puts])
+            self._write_down_puts([alone])
 
     def _write_records(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns

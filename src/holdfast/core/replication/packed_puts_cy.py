@@ -54,6 +54,7 @@ class PackedPuts(Protocol):
         terms: list[int],
         tail_bytes: int,
         to: dict[str, Sections],
+        stored: list[tuple[int, int, Puts]],
         /,
     ) -> list[MapReplica]:
         """See there."""
@@ -175,9 +176,11 @@ def lay_out(
     terms: list[int],
     tail_bytes: int,
     to: dict[str, Sections],
+    stored: list[tuple[int, int, Puts]],
 ) -> list[MapReplica]:
-    """The turn has ended: remember the unsent stores of these, and say in `to` where they go. Answers those that were
-    left alone, because a buffer has not ended with them, or they are to be written down.
+    """The turn has ended: remember the unsent stores of these, and say in `to` where they go, and in `stored` what is
+    to be written down, with partition and term. Answers those that were left alone, because a buffer has not ended
+    with them.
     """
     left: list[MapReplica] = []
     held: MapReplica
@@ -185,7 +188,7 @@ def lay_out(
     for held in puts:
         each: UnsentPuts | None = held.unsent
         assert each is not None, "they were added to it"
-        if each.opened or held.journal != "off":
+        if each.opened:
             left.append(held)
             continue
         sizes: bytearray = each.sizes
@@ -210,6 +213,8 @@ def lay_out(
         touched = state.touched
         if touched is not None and len(touched) >= FOLDED:
             state.fold()
+        if held.journal != "off":
+            stored.append((partition, term, taken))
         row = rows[partition]
         targets: tuple[str, ...] = held.targets
         for target in targets:
