@@ -35,6 +35,7 @@ from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 from holdfast.engine.link import Link
 from holdfast.runtime.data_lane import data_lane
+from holdfast.runtime.memory import prepare
 from holdfast.wire.codec import decode, encode
 
 STAGES = (
@@ -185,18 +186,23 @@ def _fill(copies: Copies, partitions: int, entries: int, value_bytes: int) -> No
 def main(rounds: int, partitions: int, entries: int, value_bytes: int, chunk_bytes: int) -> None:
     """Measure the way of a chunk."""
     gc.disable()
+    prepare(files=False)
     for lane in (data_lane("python"), data_lane()):
         mover = Mover(lane.ways, partitions, entries, value_bytes, chunk_bytes)
         first = mover.run()
         rows = [mover.run() for _ in range(rounds)]
-        click.echo(f"{lane.kind}, {mover.chunks} chunks: us a chunk, the first round, and the lowest of the others")
+        click.echo(
+            f"{lane.kind}, {mover.chunks} chunks: us a chunk, the first round, and the lowest of the others"
+        )
         for stage in STAGES:
             click.echo(f"  {stage:26}{first[stage]:10.1f}{min(row[stage] for row in rows):10.1f}")
         lowest = sum(min(row[stage] for row in rows) for stage in STAGES)
         click.echo(f"  {'all':26}{sum(first.values()):10.1f}{lowest:10.1f}")
         size = partitions * entries * (KEY_BYTES + value_bytes)
-        click.echo(f"  {'MB/s of one processor':26}{size / mover.chunks / sum(first.values()):10.0f}"
-                   f"{size / mover.chunks / lowest:10.0f}")
+        click.echo(
+            f"  {'MB/s of one processor':26}{size / mover.chunks / sum(first.values()):10.0f}"
+            f"{size / mover.chunks / lowest:10.0f}"
+        )
         del mover
         gc.collect()
         if lane.kind == "compiled":

@@ -547,6 +547,14 @@ cdef class EntryTable:
             PyMem_RawFree(blocks)
         return sizes, data, taken, full
 
+    def keys_in(self, bytes sizes not None, bytes data not None):
+        """The keys of packed entries (`entry_mapping.PackedEntries`). Raises ValueError when the sizes are not right."""
+        return PackedKeys(sizes, data)
+
+    def packing(self):
+        """What packs all entries, one chunk after the other (`entry_mapping.Packing`)."""
+        return TablePacking(self)
+
     def endings(self):
         """When entries end: to be read, and to be changed."""
         found = TableEndings(self)
@@ -1133,6 +1141,255 @@ cdef class _ItemWalk(_Walk):
         if block is NULL:
             raise StopIteration
         return key_object(block), value_object(block)
+
+
+cdef class PackedKeys:
+    """Keys, one behind the other in one piece of memory, each after its size. What a list of them does for whoever looks
+    for one, or goes through them.
+    """
+
+    cdef bytes _content
+    cdef Py_ssize_t _count
+
+    def __cinit__(self, bytes sizes not None, bytes data not None):
+        cdef const unsigned char *at_sizes = <const unsigned char *> PyBytes_AS_STRING(sizes)
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t number, count = PyBytes_GET_SIZE(sizes) // 8, left = PyBytes_GET_SIZE(data), total = 0
+        cdef Py_ssize_t key_size, size
+        cdef unsigned char *to
+        for number in range(count):
+            key_size = word_of(at_sizes + 8 * number)
+            size = key_size + word_of(at_sizes + 8 * number + 4)
+            if size > left:
+                raise ValueError("packed entries that are longer than what there is")
+            left -= size
+            total += 4 + key_size
+        self._count = count
+        self._content = PyBytes_FromStringAndSize(NULL, total)
+        to = <unsigned char *> PyBytes_AS_STRING(self._content)
+        for number in range(count):
+            key_size = word_of(at_sizes + 8 * number)
+            put_word(to, <uint32_t> key_size)
+            memcpy(to + 4, at, key_size)
+            to += 4 + key_size
+            at += key_size + word_of(at_sizes + 8 * number + 4)
+
+    def __len__(self):
+        return self._count
+
+    def __contains__(self, bytes key not None):
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(self._content)
+        cdef const char *wanted = PyBytes_AS_STRING(key)
+        cdef Py_ssize_t number, size, wanted_size = PyBytes_GET_SIZE(key)
+        for number in range(self._count):
+            size = word_of(at)
+            if size == wanted_size and not memcmp(at + 4, wanted, size):
+                return True
+            at += 4 + size
+        return False
+
+    def __iter__(self):
+        cdef Py_ssize_t number, size, at = 0
+        for number in range(self._count):
+            size = word_of(<const unsigned char *> PyBytes_AS_STRING(self._content) + at)
+            yield self._content[at + 4 : at + 4 + size]
+            at += 4 + size
+
+
+cdef class TablePacking:
+    """Through all entries in the order of the index, while entries come and go (store/E-8)."""
+
+    cdef EntryTable _table
+    cdef uint64_t _next
+    """The lowest hash that was not come to."""
+    cdef uint32_t *_hashes
+    """Those of the entries of the segment that it is in, without those that several have."""
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _held
+    cdef Py_ssize_t _taken
+    cdef list _apart
+
+    def __cinit__(self, EntryTable table not None):
+        self._table = table
+        self._next = 0
+        self._hashes = NULL
+        self._room = self._held = self._taken = 0
+        self._apart = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self._hashes)
+
+    cdef bint _more(self) except -1:
+        """Look which entries the next segment has; False: there is none, or no entry any more."""
+        cdef EntryTable table = self._table
+        cdef Segment *segment
+        cdef uint32_t at, before, hashed
+        cdef uint64_t slot, span
+        cdef uint32_t *fresh
+        cdef bint alone
+        self._held = self._taken = 0
+        if self._next >> 32 or table._directory is NULL:
+            self._next = <uint64_t> 1 << 32
+            return False
+        segment = table._directory[self._next >> (32 - table._depth)]
+        if segment.used > self._room:
+            fresh = <uint32_t *> PyMem_RawRealloc(self._hashes, sizeof(uint32_t) * <size_t> segment.used)
+            if fresh is NULL:
+                raise MemoryError()
+            self._hashes, self._room = fresh, segment.used
+        for at in range(segment.slots):
+            if at + AHEAD < segment.slots:
+                read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
+            slot = segment.at[at]
+            if not slot:
+                continue
+            hashed = (<uint32_t *> block_of(slot))[0]
+            if hashed < self._next:
+                continue
+            alone = True
+            before = home_of(slot, segment.slots)
+            while before != at:
+                if (
+                    segment.at[before] & MARK_BITS == slot & MARK_BITS
+                    and (<uint32_t *> block_of(segment.at[before]))[0] == hashed
+                ):
+                    alone = False
+                    break
+                before += 1
+                if before == segment.slots:
+                    before = 0
+            if alone:
+                self._hashes[self._held] = hashed
+                self._held += 1
+        # The segment has all hashes that begin as this one does.
+        span = <uint64_t> 1 << (32 - segment.depth)
+        self._next = (self._next // span + 1) * span
+        return True
+
+    cdef unsigned char *_look(self, uint32_t hashed, bint soon, bint *several) noexcept:
+        """The block of an entry with this hash; NULL: there is none. `soon`: only fetch it. `several`: it is not the
+        only one.
+        """
+        cdef EntryTable table = self._table
+        cdef Segment *segment
+        cdef uint64_t mark = mark_of(hashed), slot
+        cdef uint32_t at
+        cdef unsigned char *found = NULL
+        several[0] = False
+        if table._directory is NULL:
+            return NULL
+        segment = table._directory[<uint64_t> hashed >> (32 - table._depth)]
+        at = home_of(mark, segment.slots)
+        while slot := segment.at[at]:
+            if slot & MARK_BITS == mark:
+                if soon:
+                    read_soon(slot & BLOCK_BITS)
+                elif (<uint32_t *> block_of(slot))[0] == hashed:
+                    if found is not NULL:
+                        several[0] = True
+                        return found
+                    found = block_of(slot)
+            at += 1
+            if at == segment.slots:
+                at = 0
+        return found
+
+    cdef int _put_apart(self, uint32_t hashed) except -1:
+        """All entries with this hash are not for packing."""
+        cdef EntryTable table = self._table
+        cdef Segment *segment = table._directory[<uint64_t> hashed >> (32 - table._depth)]
+        cdef uint64_t slot
+        cdef uint32_t at = home_of(mark_of(hashed), segment.slots)
+        while slot := segment.at[at]:
+            if (<uint32_t *> block_of(slot))[0] == hashed:
+                self._apart.append(key_object(block_of(slot)))
+            at += 1
+            if at == segment.slots:
+                at = 0
+        return 0
+
+    def pack(self, Py_ssize_t limit, *, bint some):
+        """Pack the next entries (`entry_mapping.Packing`)."""
+        cdef Py_ssize_t at, count = 0, total = 0, size, value_size = 0, room = 64, apart = 0, came
+        cdef unsigned char *block
+        cdef unsigned char **blocks
+        cdef unsigned char **more
+        cdef unsigned char *to_sizes
+        cdef unsigned char *to
+        cdef const unsigned char *value
+        cdef bint full = False, several = False
+        cdef bytes sizes, data
+        blocks = <unsigned char **> PyMem_RawMalloc(sizeof(unsigned char *) * <size_t> room)
+        if blocks is NULL:
+            raise MemoryError()
+        try:
+            while not full and total + apart < max(limit, 1):
+                if self._taken == self._held and not self._more():
+                    break
+                while self._taken < self._held and total + apart < max(limit, 1):
+                    if self._taken + AHEAD < self._held:
+                        self._look(self._hashes[self._taken + AHEAD], True, &several)
+                    block = self._look(self._hashes[self._taken], False, &several)
+                    if block is NULL:
+                        self._taken += 1
+                        continue
+                    if several or is_large(block) or form_of(block):
+                        came = len(self._apart)
+                        self._put_apart(self._hashes[self._taken])
+                        apart += LARGE_BYTES * (len(self._apart) - came)
+                        self._taken += 1
+                        continue
+                    value_in(block, &value_size)
+                    size = key_size_of(block) + value_size + PACKED_OVERHEAD
+                    if total + size > limit and not (some and not count):
+                        full = True
+                        break
+                    if count == room:
+                        more = <unsigned char **> PyMem_RawRealloc(blocks, sizeof(unsigned char *) * <size_t> (2 * room))
+                        if more is NULL:
+                            raise MemoryError()
+                        blocks, room = more, 2 * room
+                    blocks[count] = block
+                    count += 1
+                    total += size
+                    self._taken += 1
+            sizes = PyBytes_FromStringAndSize(NULL, 8 * count)
+            data = PyBytes_FromStringAndSize(NULL, total - PACKED_OVERHEAD * count)
+            to_sizes = <unsigned char *> PyBytes_AS_STRING(sizes)
+            to = <unsigned char *> PyBytes_AS_STRING(data)
+            for at in range(count):
+                block = blocks[at]
+                size = key_size_of(block)
+                value = value_in(block, &value_size)
+                put_word(to_sizes + 8 * at, <uint32_t> size)
+                put_word(to_sizes + 8 * at + 4, <uint32_t> value_size)
+                memcpy(to, block + key_at(block), size)
+                memcpy(to + size, value, value_size)
+                to += size + value_size
+        finally:
+            PyMem_RawFree(blocks)
+        return sizes, data, full
+
+    @property
+    def ended(self):
+        """Whether all entries have been come to."""
+        return self._taken == self._held and self._next >> 32
+
+    def apart(self):
+        """Hand over the keys of those that could not be packed."""
+        cdef list found = self._apart
+        self._apart = []
+        return found
+
+    def rest(self):
+        """Hand over the keys of all that were not packed, and end."""
+        while True:
+            while self._taken < self._held:
+                if self._table._directory is not NULL:
+                    self._put_apart(self._hashes[self._taken])
+                self._taken += 1
+            if not self._more():
+                return self.apart()
 
 
 class _Keys(KeysView):
