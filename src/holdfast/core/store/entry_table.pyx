@@ -139,6 +139,14 @@ cdef inline Py_ssize_t block_size(const unsigned char *block) noexcept nogil:
     return rounded(size if is_large(block) else size + ((<const uint16_t *> (block + 4))[1] & SIZE_BITS))
 
 
+cdef inline void block_soon(unsigned char *block) noexcept nogil:
+    """All of it: what is copied a moment later is fetched meanwhile, and not line by line."""
+    cdef Py_ssize_t at = 64, size = block_size(block)
+    while at < size:
+        read_soon(<uint64_t> block + at)
+        at += 64
+
+
 cdef unsigned char *new_block(
     uint32_t hashed,
     const unsigned char *key,
@@ -1358,6 +1366,8 @@ cdef class TablePacking:
             to_sizes = <unsigned char *> PyBytes_AS_STRING(sizes)
             to = <unsigned char *> PyBytes_AS_STRING(data)
             for at in range(count):
+                if at + 2 < count:
+                    block_soon(blocks[at + 2])
                 block = blocks[at]
                 size = key_size_of(block)
                 value = value_in(block, &value_size)
