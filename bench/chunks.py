@@ -1,5 +1,5 @@
-"""The way of a chunk alone: microseconds from the answer to the one before to its own, in process, stage by stage, with a
-real source, real messages and a real destination.
+"""The way of a chunk alone: microseconds from the answer to the one before to its own, in process, stage by stage, with
+a real source, real messages and a real destination.
 
     python -m bench.chunks [--rounds 5]
 
@@ -15,7 +15,6 @@ import os
 import random
 import time
 from dataclasses import dataclass, field
-from statistics import median
 
 import click
 

@@ -11,6 +11,7 @@ from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.lane import PLAIN, Ways
 from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store import entry_mapping
+from holdfast.core.store.entry_mapping import FreesLater
 from holdfast.runtime.compiled import compiled_from
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
@@ -32,6 +33,8 @@ class DataLane:
     """Why it is not compiled."""
     tally: type[Tally] = Tally
     """What counts, as `serve` wants it."""
+    frees: FreesLater | None = None
+    """What frees the entries of tables that are no more; None: there are no tables."""
 
 
 def data_lane(choice: LaneChoice = "auto") -> DataLane:
@@ -46,7 +49,7 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
         return DataLane("python", serve_entries, why=why or why_no_table or why_no_puts)
     serve: ServeEntries = compiled.serve_entries
     ways = Ways(table.EntryTable, cast("PackedPuts", puts))
-    return DataLane("compiled", serve, ways, tally=compiled.Tally)
+    return DataLane("compiled", serve, ways, tally=compiled.Tally, frees=cast("FreesLater", table))
 
 
 def lane_sources() -> tuple[Path, ...]:

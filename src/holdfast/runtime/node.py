@@ -41,6 +41,7 @@ from holdfast.errors import (
 from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
+from holdfast.runtime.freeing import Freeing
 from holdfast.runtime.disk.real_disk import RealDisk, uncollected
 from holdfast.runtime.doors.clients import Connection, Door
 from holdfast.runtime.doors.proving import Proving
@@ -116,6 +117,7 @@ class Node(MemberGrid):
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
+        self._freeing: Freeing | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
         self._http = HttpDoor(self)
@@ -225,6 +227,8 @@ class Node(MemberGrid):
             self.gauge.limit.because,
             self.gauge.used // 1_000_000,
         )
+        if self.data_lane.frees is not None:
+            self._freeing = Freeing(self.loop, self.data_lane.frees)
         self._measure_again()
         self._watch.begin(self.loop, self.member.picture, self._disk)
         self._http.begin()
@@ -395,6 +399,9 @@ class Node(MemberGrid):
         for timer in (self._timer, self._measuring, self._looking_at_files):
             if timer is not None:
                 timer.cancel()
+        if self._freeing is not None:
+            self._freeing.stop()
+            self._freeing = None
         self._watch.stop()
         self._proving.stop()
         if self._client_server is not None:

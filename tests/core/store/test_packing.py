@@ -32,6 +32,7 @@ def entries_of(sizes: bytes, data: bytes) -> list[tuple[bytes, bytes]]:
     return list(zip(*Puts("m", 0, sizes, data).columns(), strict=True))
 
 
+@pytest.mark.rule("store/E-8")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("count", [1, 40, 900, 6000])
 @pytest.mark.parametrize("churn", [0, 5, 400])

@@ -50,6 +50,8 @@ cdef enum:
     SLOTS_MOST = 1024
     DEPTH_MOST = 16
     AHEAD = 8
+    AT_ONCE = 256
+    AS_WELL = 4
     SIZE_BITS = 0x0FFF
     IS_LARGE = 0x1000
     ENDS = 0x2000
@@ -355,6 +357,88 @@ cdef void move_all(Segment *source, Segment *to) noexcept nogil:
             place(to, source.at[at])
 
 
+# -- what tables had that are no more: freed some at a time, for whoever lets one go must not wait for all of it
+
+
+cdef struct Gone:
+    Segment **directory
+    Segment *only
+    uint32_t depth
+    Py_ssize_t place_at
+    uint32_t at
+    Gone *next
+
+
+cdef Gone *first_gone = NULL
+cdef Gone *last_gone = NULL
+cdef Py_ssize_t who_free = 0
+
+
+cdef void append_gone(Gone *gone) noexcept:
+    global first_gone, last_gone
+    if first_gone is NULL:
+        first_gone = gone
+    else:
+        last_gone.next = gone
+    last_gone = gone
+
+
+cdef Py_ssize_t free_entries(Gone *gone, Py_ssize_t most) noexcept:
+    """Free so many entries, or (-1) all; answers how many there were. With the last one the index goes, too."""
+    cdef Py_ssize_t freed = 0
+    cdef Segment *segment
+    while gone.place_at < <Py_ssize_t> 1 << gone.depth:
+        segment = gone.directory[gone.place_at] if gone.depth else gone.only
+        while gone.at < segment.slots:
+            if freed == most:
+                return freed
+            if gone.at + AHEAD < segment.slots:
+                read_soon(segment.at[gone.at + AHEAD] & BLOCK_BITS)
+            gone.at += 1
+            if segment.at[gone.at - 1]:
+                freed += 1
+                free_block(block_of(segment.at[gone.at - 1]))
+        gone.at = 0
+        gone.place_at += <Py_ssize_t> 1 << (gone.depth - segment.depth)
+        PyMem_RawFree(segment)
+    if gone.depth:
+        PyMem_RawFree(gone.directory)
+        gone.directory = NULL
+    return freed
+
+
+cdef bint free_some(Py_ssize_t most) noexcept:
+    """Free so many entries of tables that are no more; answers whether there are others."""
+    global first_gone
+    cdef Gone *gone = first_gone
+    if gone is NULL:
+        return False
+    most -= free_entries(gone, most)
+    if most > 0:
+        first_gone = gone.next
+        PyMem_RawFree(gone)
+    return first_gone is not NULL
+
+
+def free_later(Py_ssize_t most):
+    """Free so many entries, at most, of tables that are no more; answers whether there are others (store/E-9)."""
+    return free_some(most)
+
+
+def begin_freeing():
+    """From now on somebody calls `free_later` from time to time. Each who begins has to end."""
+    global who_free
+    who_free += 1
+
+
+def end_freeing():
+    """One who began does not any more. After the last one tables are freed at once, as before."""
+    global who_free
+    who_free -= 1
+    while not who_free and free_some(1 << 20):
+        pass
+
+
 cdef class EntryTable:
     """Keys to values, both bytes. `hash_mask`, for tests: the bits of a hash that count."""
 
@@ -400,6 +484,8 @@ cdef class EntryTable:
         if slot is not NULL:
             self._overwrite(slot, value, value_size, whole)
             return 0
+        if first_gone is not NULL:
+            free_some(AS_WELL)
         block = new_block(hashed, key, key_size, value, value_size, whole, 0)
         self._insert_block(block, hashed)
         return 1
@@ -426,6 +512,8 @@ cdef class EntryTable:
             self._insert_block(new_block(hashed, key, key_size, value, value_size, None, 0), hashed)
             return 1
         self._reserve()
+        if first_gone is not NULL:
+            free_some(AS_WELL)
         block = new_block(
             hashed, key, key_size, value, value_size, None, ENDS | IDLES if max_idle_ms else ENDS
         )
@@ -802,33 +890,27 @@ cdef class EntryTable:
             self._directory = places
 
     cdef void _let_go(self) noexcept:
-        """Free everything."""
-        cdef Segment *segment
-        cdef Py_ssize_t place_at = 0, step
-        cdef uint32_t at
-        cdef Segment **directory = self._directory
-        cdef Segment *only = self._only
-        cdef uint32_t depth = self._depth
+        """Free everything; of many entries later, some at a time (store/E-9)."""
+        cdef Gone *gone
+        cdef Gone here
         PyMem_RawFree(self._heap)
         self._heap = NULL
         self._heaped = self._heap_room = self._ending = 0
-        if directory is NULL:
+        if self._directory is NULL:
             return
+        here.directory, here.only, here.depth = self._directory, self._only, self._depth
+        here.place_at = here.at = 0
+        here.next = gone = NULL
+        if who_free and self._count > AT_ONCE:
+            gone = <Gone *> PyMem_RawMalloc(sizeof(Gone))
         # What is freed may run code of others: it finds an empty table.
         self._directory, self._only, self._depth, self._count = NULL, NULL, 0, 0
         self._version += 1
-        while place_at < <Py_ssize_t> 1 << depth:
-            segment = directory[place_at] if depth else only
-            step = <Py_ssize_t> 1 << (depth - segment.depth)
-            for at in range(segment.slots):
-                if at + AHEAD < segment.slots:
-                    read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
-                if segment.at[at]:
-                    free_block(block_of(segment.at[at]))
-            PyMem_RawFree(segment)
-            place_at += step
-        if depth:
-            PyMem_RawFree(directory)
+        if gone is NULL:
+            free_entries(&here, -1)
+            return
+        gone[0] = here
+        append_gone(gone)
 
     # -- the endings: a heap of blocks, of which each knows its place (or NOWHERE, when it was found to have ended)
 

@@ -324,8 +324,8 @@ class MapState:
 class MapPortion:
     """The entries of one map that are sent, and how many of them have been taken.
 
-    They are packed in the order of the table, where there is one; else keys are listed once. What has come since travels
-    as records, and what has gone is left out.
+    They are packed in the order of the table, where there is one; else keys are listed once. What has come since
+    travels as records, and what has gone is left out.
     """
 
     __slots__ = ("_how", "_keys", "_of", "_packing", "_state", "_taken")
