@@ -17,6 +17,7 @@ class Frees:
         self.left = 0
         self.begun = 0
         self.slices: list[int] = []
+        self.over = asyncio.Event()
 
     def begin_freeing(self) -> None:
         self.begun += 1
@@ -27,6 +28,8 @@ class Frees:
     def free_later(self, most: int) -> bool:
         self.slices.append(min(most, self.left))
         self.left -= self.slices[-1]
+        if self.slices[-1] and not self.left:
+            self.over.set()
         return self.left > 0
 
 
@@ -39,8 +42,7 @@ def test_slices_come_until_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> N
         assert frees.begun == 1
         frees.left = 5 * SLICE + 1
         async with asyncio.timeout(30):
-            while frees.left:
-                await asyncio.sleep(0.001)
+            await frees.over.wait()
         assert max(frees.slices) == SLICE
         one.stop()
         assert frees.begun == 0

@@ -41,7 +41,6 @@ from holdfast.errors import (
 from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.freeing import Freeing
 from holdfast.runtime.disk.real_disk import RealDisk, uncollected
 from holdfast.runtime.doors.clients import Connection, Door
 from holdfast.runtime.doors.proving import Proving
@@ -49,6 +48,7 @@ from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
 from holdfast.runtime.doors.strangers import FAULTY, Strangers
 from holdfast.runtime.doors.taken_ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.freeing import Freeing
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
 from holdfast.runtime.memory import Gauge, limit_of

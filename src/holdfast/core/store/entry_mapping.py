@@ -19,11 +19,11 @@ The dictionary is the reference, and what plain Python and the simulator use. Wh
   an entry's value keeps its ending; whoever takes the entry out takes that out, too: nothing is noted of what is gone.
 - store/E-8: All entries are packed segment by segment, in the order of their hashes' first bits. What was come to is
   known by a hash, and of the segment that it is in by the hashes of its entries, which are looked for again: so entries
-  may come, go and change meanwhile, and segments too. Each entry that was there from the beginning to the end is packed,
-  or named as one that cannot be.
-- store/E-9: A table that is dropped or cleared is empty at once. While a member runs, what it had is freed some at a time
-  (`FreesLater`), for much is to be freed at once when a partition has moved away; each new entry of any table frees
-  some, too, so that it does not become more.
+  may come, go and change meanwhile, and segments too. Each entry that was there from the beginning to the end is
+  packed, or named as one that cannot be.
+- store/E-9: A table that is dropped or cleared is empty at once. While a member runs, what it had is freed some at a
+  time (`FreesLater`), for much is to be freed at once when a partition has moved away; each new entry of any table
+  frees some, too, so that it does not become more.
 - store/E-6: The order of an iteration is that of the hashes: another one in every process. It goes on while values are
   overwritten, and raises RuntimeError after a key has come or gone.
 """
