@@ -23,11 +23,11 @@ class Flow:
         self.flow = SupplyFlow(self.rows, most)
         self.count = 0
 
-    def hold(self, to: MemberId, size: int = 10) -> Supply:
+    def hold(self, to: MemberId, size: int = 10, how: How = How.FULL) -> Supply:
         supply = Supply(self.count, 1, to, 0, self.count)
         self.count += 1
         chunk = Chunk()
-        chunk.count(How.FULL, size)
+        chunk.count(how, size)
         self.flow.hold(supply, chunk)
         return supply
 
@@ -36,6 +36,7 @@ class Flow:
         while (ready := self.flow.next()) is not None:
             self.flow.leaves(*ready)
             gone.append(ready[0])
+            assert ready[0].ready is None, "it waits no more"
         return gone
 
 
@@ -76,7 +77,10 @@ def test_one_chunk_may_always_go_to_a_member() -> None:
 
 @pytest.mark.rule("sync/S-5")
 def test_all_wait_for_what_is_on_its_way_together() -> None:
-    it = Flow(25)
+    it = Flow(20)
+    long = it.hold(ANN, 50)
+    assert it.go() == [long], "one goes in any case"
+    it.flow.lands(long)
     first, second = it.hold(ANN), it.hold(BEN)
     third, fourth = it.hold(BEN), it.hold(ANN)
     assert it.go() == [first, second]
@@ -95,7 +99,28 @@ def test_what_waits_is_left_out_when_its_row_has_changed() -> None:
     it.flow.lands(first)
     it.flow.lands(second)
     assert it.go() == [stays]
+
+
+def test_a_member_that_was_removed_begins_anew() -> None:
+    it = Flow(20)
+    it.hold(ANN), it.hold(ANN), it.hold(ANN)
+    assert len(it.go()) == 2
     it.flow.reset()
+    assert it.flow.flight == 0
     assert it.go() == []
     again = it.hold(ANN, 20)
     assert it.go() == [again], "nothing is on its way any more"
+
+
+def test_what_was_sent_is_counted_by_what_it_was() -> None:
+    it = Flow(1000)
+    for to, size, how in ((ANN, 1, How.HISTORY), (BEN, 2, How.RANGES), (ANN, 4, How.FULL)):
+        supply = it.hold(to, size, how)
+        assert it.go() == [supply]
+        assert (supply.bytes, supply.flight) == (size, size)
+        it.flow.lands(supply)
+        it.flow.lands(supply)
+        assert (supply.bytes, supply.flight) == (size, 0)
+    flow = it.flow
+    assert (flow.bytes_history, flow.bytes_ranges, flow.bytes_full) == (1, 2, 4)
+    assert (flow.bytes_sent, flow.chunks_sent, flow.flight) == (7, 3, 0)

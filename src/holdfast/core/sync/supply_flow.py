@@ -10,7 +10,7 @@ from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import Chunk
 from holdfast.core.sync.supply import Supply
 
-TO_ONE_BYTES = 256 * 1024
+TO_ONE_BYTES = 262_144
 """On its way to one member, beside one chunk that may always be: so that one is sent while another is taken in. What
 clients wait for takes the same road, and comes behind: records of partitions that move, requests that are forwarded.
 """
@@ -83,8 +83,10 @@ class SupplyFlow:
         """What it had in flight is not any more."""
         self.flight -= supply.flight
         if supply.flight:
-            self._to[supply.to] -= supply.flight
-            assert self._to[supply.to] >= 0, "no more lands than was sent there"
+            left = self._to.pop(supply.to) - supply.flight
+            assert left >= 0, "no more lands than was sent there"
+            if left:
+                self._to[supply.to] = left
         supply.flight = 0
         assert self.flight >= 0, "no more lands than was sent"
 
