@@ -25,6 +25,7 @@ from holdfast.core.replication.ack_batch import Batch
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.packed_puts_cy import PackedPuts
+from holdfast.core.store.entry_mapping import Packing
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.map_state import FOLD_AT
@@ -62,6 +63,12 @@ class Packed(dict[bytes, bytes]):
         self, keys: list[bytes], begin: int, limit: int, *, some: bool
     ) -> tuple[bytes, bytes, int, bool]:
         raise NotImplementedError("nothing of it travels")
+
+    def packing(self) -> Packing:
+        raise NotImplementedError("nothing of it travels")
+
+    def keys_in(self, sizes: bytes, data: bytes) -> list[bytes]:
+        raise NotImplementedError("nothing of it is filled")
 
     def endings(self) -> tuple[dict[bytes, Expiry], HeapedEndings]:
         heaped = HeapedEndings()
