@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -13,6 +15,7 @@ from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store import entry_mapping
 from holdfast.core.store.entry_mapping import FreesLater
 from holdfast.runtime.compiled import compiled_from
+from holdfast.runtime.freeing import Freeing
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 
@@ -35,6 +38,10 @@ class DataLane:
     """What counts, as `serve` wants it."""
     frees: FreesLater | None = None
     """What frees the entries of tables that are no more; None: there are no tables."""
+
+    def free_on(self, loop: AbstractEventLoop) -> Callable[[], None] | None:
+        """Free on this loop, some at a time; answers what ends that, or None: there is nothing to free."""
+        return Freeing(loop, self.frees).stop if self.frees is not None else None
 
 
 def data_lane(choice: LaneChoice = "auto") -> DataLane:

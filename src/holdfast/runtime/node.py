@@ -48,7 +48,6 @@ from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
 from holdfast.runtime.doors.strangers import FAULTY, Strangers
 from holdfast.runtime.doors.taken_ports import listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
-from holdfast.runtime.freeing import Freeing
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
 from holdfast.runtime.memory import Gauge, limit_of
@@ -117,7 +116,7 @@ class Node(MemberGrid):
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
-        self._freeing: Freeing | None = None
+        self._free_no_more: Callable[[], None] | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
         self._http = HttpDoor(self)
@@ -227,8 +226,7 @@ class Node(MemberGrid):
             self.gauge.limit.because,
             self.gauge.used // 1_000_000,
         )
-        if self.data_lane.frees is not None:
-            self._freeing = Freeing(self.loop, self.data_lane.frees)
+        self._free_no_more = self.data_lane.free_on(self.loop)
         self._measure_again()
         self._watch.begin(self.loop, self.member.picture, self._disk)
         self._http.begin()
@@ -399,9 +397,9 @@ class Node(MemberGrid):
         for timer in (self._timer, self._measuring, self._looking_at_files):
             if timer is not None:
                 timer.cancel()
-        if self._freeing is not None:
-            self._freeing.stop()
-            self._freeing = None
+        if self._free_no_more is not None:
+            self._free_no_more()
+            self._free_no_more = None
         self._watch.stop()
         self._proving.stop()
         if self._client_server is not None:
