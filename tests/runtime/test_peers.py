@@ -25,6 +25,16 @@ class Transport:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.aborted = False
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.aborted
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
@@ -68,6 +78,7 @@ class Side:
         self, monkeypatch: pytest.MonkeyPatch, secret: str = SETTINGS.security.member_secret
     ) -> None:
         monkeypatch.setattr(peers, "READ_BYTES", 5000)
+        monkeypatch.setattr(peers, "TURN_NS", 1 << 60)
         self.network = Network(SETTINGS, "me", Address("127.0.0.1", 5998))
         self.driver = Hearing(self.network)
         self.network.begin(cast("Any", self.driver))
@@ -93,6 +104,35 @@ class Side:
 
 def frame(body: bytes, kind: int = PACKET) -> bytes:
     return FRAME.pack(FRAME.size - 4 + len(body), kind) + body
+
+
+def test_what_takes_long_is_left_to_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection cannot keep the loop for as long as it has sent something; nothing more is read meanwhile."""
+
+    async def scene(*, ends: bool) -> None:
+        side = Side(monkeypatch)
+        side.feed(side.greeting, 1 << 20)
+        monkeypatch.setattr(peers, "TURN_NS", 0)
+        bodies = [b"%d" % number * 100 for number in range(10)]
+        side.feed(b"".join(map(frame, bodies)), 1 << 20)
+        for handled in range(1, 10):
+            assert side.driver.heard == bodies[:handled]
+            assert len(side.forth.written) == handled, "what is answered leaves with each turn"
+            assert side.back.reading is False
+            await asyncio.sleep(0)
+            if ends and handled == 4:
+                side.back.abort()
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert side.driver.heard == bodies[:5], "what has ended has no more turns"
+                return
+        assert side.driver.heard == bodies
+        assert side.back.reading is True
+        side.feed(frame(b"more"), 3)
+        assert side.driver.heard == [*bodies, b"more"]
+
+    asyncio.run(scene(ends=False))
+    asyncio.run(scene(ends=True))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -225,7 +225,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             le=16_777_216,
             description="Size of one piece of a moving partition; one piece of each is under way at a time.",
         ),
-    ] = 65_536
+    ] = 131_072
     rebalance_delay_ms: Annotated[
         int,
         Meta(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -11,7 +13,9 @@ from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.lane import PLAIN, Ways
 from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store import entry_mapping
+from holdfast.core.store.entry_mapping import FreesLater
 from holdfast.runtime.compiled import compiled_from
+from holdfast.runtime.freeing import Freeing
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 
@@ -32,6 +36,12 @@ class DataLane:
     """Why it is not compiled."""
     tally: type[Tally] = Tally
     """What counts, as `serve` wants it."""
+    frees: FreesLater | None = None
+    """What frees the entries of tables that are no more; None: there are no tables."""
+
+    def free_on(self, loop: AbstractEventLoop) -> Callable[[], None] | None:
+        """Free on this loop, some at a time; answers what ends that, or None: there is nothing to free."""
+        return Freeing(loop, self.frees).stop if self.frees is not None else None
 
 
 def data_lane(choice: LaneChoice = "auto") -> DataLane:
@@ -46,7 +56,7 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
         return DataLane("python", serve_entries, why=why or why_no_table or why_no_puts)
     serve: ServeEntries = compiled.serve_entries
     ways = Ways(table.EntryTable, cast("PackedPuts", puts))
-    return DataLane("compiled", serve, ways, tally=compiled.Tally)
+    return DataLane("compiled", serve, ways, tally=compiled.Tally, frees=cast("FreesLater", table))
 
 
 def lane_sources() -> tuple[Path, ...]:

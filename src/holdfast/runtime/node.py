@@ -116,6 +116,7 @@ class Node(MemberGrid):
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
+        self._free_no_more: Callable[[], None] | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
         self._http = HttpDoor(self)
@@ -225,6 +226,7 @@ class Node(MemberGrid):
             self.gauge.limit.because,
             self.gauge.used // 1_000_000,
         )
+        self._free_no_more = self.data_lane.free_on(self.loop)
         self._measure_again()
         self._watch.begin(self.loop, self.member.picture, self._disk)
         self._http.begin()
@@ -395,6 +397,9 @@ class Node(MemberGrid):
         for timer in (self._timer, self._measuring, self._looking_at_files):
             if timer is not None:
                 timer.cancel()
+        if self._free_no_more is not None:
+            self._free_no_more()
+            self._free_no_more = None
         self._watch.stop()
         self._proving.stop()
         if self._client_server is not None:

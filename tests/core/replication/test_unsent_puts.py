@@ -27,6 +27,7 @@ from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.packed_puts_cy import PackedPuts
 from holdfast.core.store.digest import RangeDigests
+from holdfast.core.store.entry_mapping import Packing
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.map_state import FOLD_AT
@@ -86,6 +87,12 @@ class Packed(dict[bytes, bytes]):
             kept = RangeDigests({})
             kept.sums = self.sums
             kept.absorb(touched, dict(self))
+
+    def packing(self) -> Packing:
+        raise NotImplementedError("nothing of it travels")
+
+    def keys_in(self, sizes: bytes, data: bytes) -> list[bytes]:
+        raise NotImplementedError("nothing of it is filled")
 
     def endings(self) -> tuple[dict[bytes, Expiry], HeapedEndings]:
         heaped = HeapedEndings()

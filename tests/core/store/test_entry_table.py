@@ -21,6 +21,7 @@ from holdfast.runtime.data_lane import data_lane
 if data_lane().kind == "python":
     pytest.skip(f"there is no compiled table: {data_lane().why}", allow_module_level=True)
 
+from holdfast.core.store import entry_table
 from holdfast.core.store.entry_table import LARGE, SLOTS_MAX, EntryTable
 
 MASKS = [0xFFFF_FFFF, 0, 1, 0x8000_0001, 0xFFFF, 0xFFFF_0000, 0xC000_000F]
@@ -478,3 +479,41 @@ def test_the_order_is_another_one_in_every_process() -> None:
         for _ in range(3)
     }
     assert len(told) == 3
+
+
+@pytest.mark.rule("store/E-9")
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("mask", [0xFFFF_FFFF, 3])
+def test_a_table_that_is_dropped_is_freed_some_at_a_time(mask: int, size: int) -> None:
+    def filled() -> EntryTable:
+        table = EntryTable(hash_mask=mask)
+        table.update((b"%d" % number, b"v" * size) for number in range(1000))
+        return table
+
+    before = held()
+    entry_table.begin_freeing()
+    try:
+        table, other = filled(), filled()
+        table.clear()
+        assert (len(table), table.shape()) == (0, ([], 0))
+        del other
+        whole = held() - before
+        assert whole > 2000 * size
+        steps = 1
+        while entry_table.free_later(100):
+            steps += 1
+        assert 20 <= steps <= 25
+        assert held() - before < 3000
+        assert not entry_table.free_later(100)
+
+        filled()
+        table = filled()  # Each new entry frees some of what was before.
+        assert held() - before < whole * 0.7
+        table.clear()
+        assert held() - before > 1000 * size
+    finally:
+        entry_table.end_freeing()
+    assert held() - before < 3000, "nobody frees any more, so nothing is left"
+    filled()
+    assert held() - before < 3000

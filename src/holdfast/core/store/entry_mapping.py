@@ -17,19 +17,46 @@ The dictionary is the reference, and what plain Python and the simulator use. Wh
 - store/E-7: An entry that ends has 20 bytes more in its block (its time to live, since when, its place in a heap), or
   44 if it ends when it was not used for long, and 8 in that heap, which is sorted by what the blocks say. What replaces
   an entry's value keeps its ending; whoever takes the entry out takes that out, too: nothing is noted of what is gone.
+- store/E-8: All entries are packed segment by segment, in the order of their hashes' first bits. What was come to is
+  known by a hash, and of the segment that it is in by the hashes of its entries, which are looked for again: so entries
+  may come, go and change meanwhile, and segments too. Each entry that was there from the beginning to the end is
+  packed, or named as one that cannot be.
+- store/E-9: A table that is dropped or cleared is empty at once. While a member runs, what it had is freed some at a
+  time (`FreesLater`), for much is to be freed at once when a partition has moved away; each new entry of any table
+  frees some, too, so that it does not become more.
 - store/E-6: The order of an iteration is that of the hashes: another one in every process. It goes on while values are
   overwritten, and raises RuntimeError after a key has come or gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from holdfast.core.store.expiry import Endings, Expiry
 
 Entries: TypeAlias = MutableMapping[bytes, bytes]
 """Keys to values, both as bytes objects and never as what only behaves like them."""
+
+
+class Packing(Protocol):
+    """Packs all entries, one chunk after the other, while entries come and go (store/E-8)."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether all entries have been come to."""
+
+    def pack(self, limit: int, *, some: bool) -> tuple[bytes, bytes, bool]:
+        """Pack the next entries, as many as fit into `limit` bytes with `ENTRY_OVERHEAD` each, or one when `some`.
+        Answers sizes and data as in `Puts`, and whether the next did not fit. It comes to an end before, too, when as
+        much as that was put apart: what has a large value or ends, and keys whose hashes are equal.
+        """
+
+    def apart(self) -> list[bytes]:
+        """Hand over the keys of what was put apart."""
+
+    def rest(self) -> list[bytes]:
+        """Hand over the keys of all that were not packed, and end."""
 
 
 @runtime_checkable
@@ -64,8 +91,27 @@ class PackedEntries(Protocol):
     def absorb(self, touched: dict[bytes, bytes | None]) -> None:
         """These keys have changed, from what is given (None: not there), and were not counted."""
 
+    def packing(self) -> Packing:
+        """What packs all entries."""
+
+    def keys_in(self, sizes: bytes, data: bytes) -> Collection[bytes]:
+        """The keys of packed entries, in as little memory. Raises ValueError when the sizes are not right."""
+
     def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
         """When entries end, to be read (as they are at the time of the reading), and to be changed."""
+
+
+class FreesLater(Protocol):
+    """What frees the entries of tables that are no more (store/E-9)."""
+
+    def begin_freeing(self) -> None:
+        """From now on somebody calls `free_later` from time to time. Each who begins has to end."""
+
+    def end_freeing(self) -> None:
+        """One who began does not any more. After the last one tables are freed at once."""
+
+    def free_later(self, most: int, /) -> bool:
+        """Free so many entries, at most; answers whether there are others."""
 
 
 NewEntries: TypeAlias = Callable[[], Entries]

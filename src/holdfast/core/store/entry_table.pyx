@@ -52,6 +52,8 @@ cdef enum:
     SLOTS_MOST = 1024
     DEPTH_MOST = 16
     AHEAD = 8
+    AT_ONCE = 256
+    AS_WELL = 4
     SIZE_BITS = 0x0FFF
     IS_LARGE = 0x1000
     ENDS = 0x2000
@@ -153,6 +155,14 @@ cdef inline Py_ssize_t block_size(const unsigned char *block) noexcept nogil:
     """Bytes of the block itself."""
     cdef Py_ssize_t size = key_at(block) + key_size_of(block)
     return rounded(size if is_large(block) else size + ((<const uint16_t *> (block + 4))[1] & SIZE_BITS))
+
+
+cdef inline void block_soon(unsigned char *block) noexcept nogil:
+    """All of it: what is copied a moment later is fetched meanwhile, and not line by line."""
+    cdef Py_ssize_t at = 64, size = block_size(block)
+    while at < size:
+        read_soon(<uint64_t> block + at)
+        at += 64
 
 
 cdef unsigned char *new_block(
@@ -363,6 +373,88 @@ cdef void move_all(Segment *source, Segment *to) noexcept nogil:
             place(to, source.at[at])
 
 
+# -- what tables had that are no more: freed some at a time, for whoever lets one go must not wait for all of it
+
+
+cdef struct Gone:
+    Segment **directory
+    Segment *only
+    uint32_t depth
+    Py_ssize_t place_at
+    uint32_t at
+    Gone *next
+
+
+cdef Gone *first_gone = NULL
+cdef Gone *last_gone = NULL
+cdef Py_ssize_t who_free = 0
+
+
+cdef void append_gone(Gone *gone) noexcept:
+    global first_gone, last_gone
+    if first_gone is NULL:
+        first_gone = gone
+    else:
+        last_gone.next = gone
+    last_gone = gone
+
+
+cdef Py_ssize_t free_entries(Gone *gone, Py_ssize_t most) noexcept:
+    """Free so many entries, or (-1) all; answers how many there were. With the last one the index goes, too."""
+    cdef Py_ssize_t freed = 0
+    cdef Segment *segment
+    while gone.place_at < <Py_ssize_t> 1 << gone.depth:
+        segment = gone.directory[gone.place_at] if gone.depth else gone.only
+        while gone.at < segment.slots:
+            if freed == most:
+                return freed
+            if gone.at + AHEAD < segment.slots:
+                read_soon(segment.at[gone.at + AHEAD] & BLOCK_BITS)
+            gone.at += 1
+            if segment.at[gone.at - 1]:
+                freed += 1
+                free_block(block_of(segment.at[gone.at - 1]))
+        gone.at = 0
+        gone.place_at += <Py_ssize_t> 1 << (gone.depth - segment.depth)
+        PyMem_RawFree(segment)
+    if gone.depth:
+        PyMem_RawFree(gone.directory)
+        gone.directory = NULL
+    return freed
+
+
+cdef bint free_some(Py_ssize_t most) noexcept:
+    """Free so many entries of tables that are no more; answers whether there are others."""
+    global first_gone
+    cdef Gone *gone = first_gone
+    if gone is NULL:
+        return False
+    most -= free_entries(gone, most)
+    if most > 0:
+        first_gone = gone.next
+        PyMem_RawFree(gone)
+    return first_gone is not NULL
+
+
+def free_later(Py_ssize_t most):
+    """Free so many entries, at most, of tables that are no more; answers whether there are others (store/E-9)."""
+    return free_some(most)
+
+
+def begin_freeing():
+    """From now on somebody calls `free_later` from time to time. Each who begins has to end."""
+    global who_free
+    who_free += 1
+
+
+def end_freeing():
+    """One who began does not any more. After the last one tables are freed at once, as before."""
+    global who_free
+    who_free -= 1
+    while not who_free and free_some(1 << 20):
+        pass
+
+
 cdef class EntryTable:
     """Keys to values, both bytes. `hash_mask`, for tests: the bits of a hash that count."""
 
@@ -413,6 +505,8 @@ cdef class EntryTable:
         if slot is not NULL:
             self._replace(slot, value, value_size, whole, counted)
             return 0
+        if first_gone is not NULL:
+            free_some(AS_WELL)
         block = new_block(hashed, key, key_size, value, value_size, whole, 0)
         self._insert_block(block, hashed)
         if counted:
@@ -441,6 +535,8 @@ cdef class EntryTable:
         if not ttl_ms and not max_idle_ms:
             return self.put(key, key_size, value, value_size, None, counted)
         self._reserve()
+        if first_gone is not NULL:
+            free_some(AS_WELL)
         block = new_block(
             hashed, key, key_size, value, value_size, None, ENDS | IDLES if max_idle_ms else ENDS
         )
@@ -626,6 +722,14 @@ cdef class EntryTable:
                 self._sums[range_of(at, size)] -= digest_of(
                     at, size, <const unsigned char *> PyBytes_AS_STRING(<bytes?> old), PyBytes_GET_SIZE(old)
                 )
+
+    def keys_in(self, bytes sizes not None, bytes data not None):
+        """The keys of packed entries (`entry_mapping.PackedEntries`). Raises ValueError when the sizes are not right."""
+        return PackedKeys(sizes, data)
+
+    def packing(self):
+        """What packs all entries, one chunk after the other (`entry_mapping.Packing`)."""
+        return TablePacking(self)
 
     def endings(self):
         """When entries end: to be read, and to be changed."""
@@ -894,33 +998,27 @@ cdef class EntryTable:
             self._directory = places
 
     cdef void _let_go(self) noexcept:
-        """Free everything."""
-        cdef Segment *segment
-        cdef Py_ssize_t place_at = 0, step
-        cdef uint32_t at
-        cdef Segment **directory = self._directory
-        cdef Segment *only = self._only
-        cdef uint32_t depth = self._depth
+        """Free everything; of many entries later, some at a time (store/E-9)."""
+        cdef Gone *gone
+        cdef Gone here
         PyMem_RawFree(self._heap)
         self._heap = NULL
         self._heaped = self._heap_room = self._ending = 0
-        if directory is NULL:
+        if self._directory is NULL:
             return
+        here.directory, here.only, here.depth = self._directory, self._only, self._depth
+        here.place_at = here.at = 0
+        here.next = gone = NULL
+        if who_free and self._count > AT_ONCE:
+            gone = <Gone *> PyMem_RawMalloc(sizeof(Gone))
         # What is freed may run code of others: it finds an empty table.
         self._directory, self._only, self._depth, self._count = NULL, NULL, 0, 0
         self._version += 1
-        while place_at < <Py_ssize_t> 1 << depth:
-            segment = directory[place_at] if depth else only
-            step = <Py_ssize_t> 1 << (depth - segment.depth)
-            for at in range(segment.slots):
-                if at + AHEAD < segment.slots:
-                    read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
-                if segment.at[at]:
-                    free_block(block_of(segment.at[at]))
-            PyMem_RawFree(segment)
-            place_at += step
-        if depth:
-            PyMem_RawFree(directory)
+        if gone is NULL:
+            free_entries(&here, -1)
+            return
+        gone[0] = here
+        append_gone(gone)
 
     # -- the endings: a heap of blocks, of which each knows its place (or NOWHERE, when it was found to have ended)
 
@@ -1242,6 +1340,257 @@ cdef class _ItemWalk(_Walk):
         if block is NULL:
             raise StopIteration
         return key_object(block), value_object(block)
+
+
+cdef class PackedKeys:
+    """Keys, one behind the other in one piece of memory, each after its size. What a list of them does for whoever looks
+    for one, or goes through them.
+    """
+
+    cdef bytes _content
+    cdef Py_ssize_t _count
+
+    def __cinit__(self, bytes sizes not None, bytes data not None):
+        cdef const unsigned char *at_sizes = <const unsigned char *> PyBytes_AS_STRING(sizes)
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t number, count = PyBytes_GET_SIZE(sizes) // 8, left = PyBytes_GET_SIZE(data), total = 0
+        cdef Py_ssize_t key_size, size
+        cdef unsigned char *to
+        for number in range(count):
+            key_size = word_of(at_sizes + 8 * number)
+            size = key_size + word_of(at_sizes + 8 * number + 4)
+            if size > left:
+                raise ValueError("packed entries that are longer than what there is")
+            left -= size
+            total += 4 + key_size
+        self._count = count
+        self._content = PyBytes_FromStringAndSize(NULL, total)
+        to = <unsigned char *> PyBytes_AS_STRING(self._content)
+        for number in range(count):
+            key_size = word_of(at_sizes + 8 * number)
+            put_word(to, <uint32_t> key_size)
+            memcpy(to + 4, at, key_size)
+            to += 4 + key_size
+            at += key_size + word_of(at_sizes + 8 * number + 4)
+
+    def __len__(self):
+        return self._count
+
+    def __contains__(self, bytes key not None):
+        cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(self._content)
+        cdef const char *wanted = PyBytes_AS_STRING(key)
+        cdef Py_ssize_t number, size, wanted_size = PyBytes_GET_SIZE(key)
+        for number in range(self._count):
+            size = word_of(at)
+            if size == wanted_size and not memcmp(at + 4, wanted, size):
+                return True
+            at += 4 + size
+        return False
+
+    def __iter__(self):
+        cdef Py_ssize_t number, size, at = 0
+        for number in range(self._count):
+            size = word_of(<const unsigned char *> PyBytes_AS_STRING(self._content) + at)
+            yield self._content[at + 4 : at + 4 + size]
+            at += 4 + size
+
+
+cdef class TablePacking:
+    """Through all entries in the order of the index, while entries come and go (store/E-8)."""
+
+    cdef EntryTable _table
+    cdef uint64_t _next
+    """The lowest hash that was not come to."""
+    cdef uint32_t *_hashes
+    """Those of the entries of the segment that it is in, without those that several have."""
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _held
+    cdef Py_ssize_t _taken
+    cdef list _apart
+
+    def __cinit__(self, EntryTable table not None):
+        self._table = table
+        self._next = 0
+        self._hashes = NULL
+        self._room = self._held = self._taken = 0
+        self._apart = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self._hashes)
+
+    cdef bint _more(self) except -1:
+        """Look which entries the next segment has; False: there is none, or no entry any more."""
+        cdef EntryTable table = self._table
+        cdef Segment *segment
+        cdef uint32_t at, before, hashed
+        cdef uint64_t slot, span
+        cdef uint32_t *fresh
+        cdef bint alone
+        self._held = self._taken = 0
+        if self._next >> 32 or table._directory is NULL:
+            self._next = <uint64_t> 1 << 32
+            return False
+        segment = table._directory[self._next >> (32 - table._depth)]
+        if segment.used > self._room:
+            fresh = <uint32_t *> PyMem_RawRealloc(self._hashes, sizeof(uint32_t) * <size_t> segment.used)
+            if fresh is NULL:
+                raise MemoryError()
+            self._hashes, self._room = fresh, segment.used
+        for at in range(segment.slots):
+            if at + AHEAD < segment.slots:
+                read_soon(segment.at[at + AHEAD] & BLOCK_BITS)
+            slot = segment.at[at]
+            if not slot:
+                continue
+            hashed = (<uint32_t *> block_of(slot))[0]
+            if hashed < self._next:
+                continue
+            alone = True
+            before = home_of(slot, segment.slots)
+            while before != at:
+                if (
+                    segment.at[before] & MARK_BITS == slot & MARK_BITS
+                    and (<uint32_t *> block_of(segment.at[before]))[0] == hashed
+                ):
+                    alone = False
+                    break
+                before += 1
+                if before == segment.slots:
+                    before = 0
+            if alone:
+                self._hashes[self._held] = hashed
+                self._held += 1
+        # The segment has all hashes that begin as this one does.
+        span = <uint64_t> 1 << (32 - segment.depth)
+        self._next = (self._next // span + 1) * span
+        return True
+
+    cdef unsigned char *_look(self, uint32_t hashed, bint soon, bint *several) noexcept:
+        """The block of an entry with this hash; NULL: there is none. `soon`: only fetch it. `several`: it is not the
+        only one.
+        """
+        cdef EntryTable table = self._table
+        cdef Segment *segment
+        cdef uint64_t mark = mark_of(hashed), slot
+        cdef uint32_t at
+        cdef unsigned char *found = NULL
+        several[0] = False
+        if table._directory is NULL:
+            return NULL
+        segment = table._directory[<uint64_t> hashed >> (32 - table._depth)]
+        at = home_of(mark, segment.slots)
+        while slot := segment.at[at]:
+            if slot & MARK_BITS == mark:
+                if soon:
+                    read_soon(slot & BLOCK_BITS)
+                elif (<uint32_t *> block_of(slot))[0] == hashed:
+                    if found is not NULL:
+                        several[0] = True
+                        return found
+                    found = block_of(slot)
+            at += 1
+            if at == segment.slots:
+                at = 0
+        return found
+
+    cdef int _put_apart(self, uint32_t hashed) except -1:
+        """All entries with this hash are not for packing."""
+        cdef EntryTable table = self._table
+        cdef Segment *segment = table._directory[<uint64_t> hashed >> (32 - table._depth)]
+        cdef uint64_t slot
+        cdef uint32_t at = home_of(mark_of(hashed), segment.slots)
+        while slot := segment.at[at]:
+            if (<uint32_t *> block_of(slot))[0] == hashed:
+                self._apart.append(key_object(block_of(slot)))
+            at += 1
+            if at == segment.slots:
+                at = 0
+        return 0
+
+    def pack(self, Py_ssize_t limit, *, bint some):
+        """Pack the next entries (`entry_mapping.Packing`)."""
+        cdef Py_ssize_t at, count = 0, total = 0, size, value_size = 0, room = 64, apart = 0, came
+        cdef unsigned char *block
+        cdef unsigned char **blocks
+        cdef unsigned char **more
+        cdef unsigned char *to_sizes
+        cdef unsigned char *to
+        cdef const unsigned char *value
+        cdef bint full = False, several = False
+        cdef bytes sizes, data
+        blocks = <unsigned char **> PyMem_RawMalloc(sizeof(unsigned char *) * <size_t> room)
+        if blocks is NULL:
+            raise MemoryError()
+        try:
+            while not full and total + apart < max(limit, 1):
+                if self._taken == self._held and not self._more():
+                    break
+                while self._taken < self._held and total + apart < max(limit, 1):
+                    if self._taken + AHEAD < self._held:
+                        self._look(self._hashes[self._taken + AHEAD], True, &several)
+                    block = self._look(self._hashes[self._taken], False, &several)
+                    if block is NULL:
+                        self._taken += 1
+                        continue
+                    if several or is_large(block) or form_of(block):
+                        came = len(self._apart)
+                        self._put_apart(self._hashes[self._taken])
+                        apart += LARGE_BYTES * (len(self._apart) - came)
+                        self._taken += 1
+                        continue
+                    value_in(block, &value_size)
+                    size = key_size_of(block) + value_size + PACKED_OVERHEAD
+                    if total + size > limit and not (some and not count):
+                        full = True
+                        break
+                    if count == room:
+                        more = <unsigned char **> PyMem_RawRealloc(blocks, sizeof(unsigned char *) * <size_t> (2 * room))
+                        if more is NULL:
+                            raise MemoryError()
+                        blocks, room = more, 2 * room
+                    blocks[count] = block
+                    count += 1
+                    total += size
+                    self._taken += 1
+            sizes = PyBytes_FromStringAndSize(NULL, 8 * count)
+            data = PyBytes_FromStringAndSize(NULL, total - PACKED_OVERHEAD * count)
+            to_sizes = <unsigned char *> PyBytes_AS_STRING(sizes)
+            to = <unsigned char *> PyBytes_AS_STRING(data)
+            for at in range(count):
+                if at + 2 < count:
+                    block_soon(blocks[at + 2])
+                block = blocks[at]
+                size = key_size_of(block)
+                value = value_in(block, &value_size)
+                put_word(to_sizes + 8 * at, <uint32_t> size)
+                put_word(to_sizes + 8 * at + 4, <uint32_t> value_size)
+                memcpy(to, block + key_at(block), size)
+                memcpy(to + size, value, value_size)
+                to += size + value_size
+        finally:
+            PyMem_RawFree(blocks)
+        return sizes, data, full
+
+    @property
+    def ended(self):
+        """Whether all entries have been come to."""
+        return self._taken == self._held and self._next >> 32
+
+    def apart(self):
+        """Hand over the keys of those that could not be packed."""
+        cdef list found = self._apart
+        self._apart = []
+        return found
+
+    def rest(self):
+        """Hand over the keys of all that were not packed, and end."""
+        while True:
+            while self._taken < self._held:
+                if self._table._directory is not NULL:
+                    self._put_apart(self._hashes[self._taken])
+                self._taken += 1
+            if not self._more():
+                return self.apart()
 
 
 class _Keys(KeysView):

@@ -9,7 +9,7 @@ Entries that neither expire nor are counted cost what `entries` takes for them (
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import add
 
@@ -21,7 +21,7 @@ from holdfast.core.model.records import PAIR_BYTES, Change, Puts, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
 from holdfast.core.store.digest import RangeDigests, TableDigests, entry_digest, range_of, whole
-from holdfast.core.store.entry_mapping import Entries, NewEntries, PackedEntries
+from holdfast.core.store.entry_mapping import Entries, NewEntries, PackedEntries, Packing
 from holdfast.core.store.expiry import Endings, Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.state import Observer
@@ -333,21 +333,27 @@ class MapState:
 
 
 class MapPortion:
-    """The keys of one map that are sent, and how many of them have been taken.
+    """The entries of one map that are sent, and how many of them have been taken.
 
-    Keys are listed once. What has come since travels as records, and what has gone is left out.
+    They are packed in the order of the table, where there is one; else keys are listed once. What has come since
+    travels as records, and what has gone is left out.
     """
 
-    __slots__ = ("_how", "_keys", "_of", "_state", "_taken")
+    __slots__ = ("_how", "_keys", "_of", "_packing", "_state", "_taken")
 
     def __init__(self, state: MapState, of: Numbered, ranges: frozenset[int] | None) -> None:
         self._state = state
         self._of = of
         self._how = How.FULL if ranges is None else How.RANGES
-        if ranges is None:
-            self._keys = list(state.entries)
-        else:
+        self._packing: Packing | None = None
+        """What goes through the table; None: all that are left are listed."""
+        self._keys: list[bytes] = []
+        if ranges is not None:
             self._keys = [key for key in state.entries if range_of(key) in ranges]
+        elif state.packed is not None:
+            self._packing = state.packed.packing()
+        else:
+            self._keys = list(state.entries)
         self._taken = 0
 
     def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
@@ -364,11 +370,32 @@ class MapPortion:
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits; answers whether that was the last."""
         state = self._state
-        if chunk.packs and state.packed is not None and not state.expiries and not state.hashes:
+        packs = chunk.packs and not state.expiries and not state.hashes
+        if self._packing is not None:
+            if not packs:
+                self._keys = self._packing.rest()
+                self._packing = None
+            elif self._add_walked(self._packing, chunk, limit):
+                return False
+        if self._taken == len(self._keys):
+            return self._packing is None
+        if packs and state.packed is not None:
             full = self._add_packed(state.packed, chunk, limit)
             if full or self._taken == len(self._keys):
-                return not full
-        return self._add_listed(chunk, limit, now_ns)
+                return not full and self._packing is None
+        return self._add_listed(chunk, limit, now_ns) and self._packing is None
+
+    def _add_walked(self, packing: Packing, chunk: Chunk, limit: int) -> bool:
+        """Add the next of the table; answers whether more of it does not fit. What cannot be packed is listed."""
+        sizes, data, full = packing.pack(limit - chunk.size, some=not chunk.size)
+        self._add_part(chunk, sizes, data)
+        self._keys += packing.apart()
+        if packing.ended:
+            self._packing = None
+        assert full or self._packing is None or self._taken < len(self._keys) or chunk.size >= limit, (
+            "it goes on until something is full, or nothing is left"
+        )
+        return full
 
     def _add_packed(self, entries: PackedEntries, chunk: Chunk, limit: int) -> bool:
         """Add small values without an object for each; answers whether the next does not fit."""
@@ -376,10 +403,14 @@ class MapPortion:
             self._keys, self._taken, limit - chunk.size, some=not chunk.size
         )
         self._taken += taken
+        self._add_part(chunk, sizes, data)
+        return full
+
+    def _add_part(self, chunk: Chunk, sizes: bytes, data: bytes) -> None:
+        """Add what is packed, if there is something."""
         if sizes:
             chunk.maps.append(FillEntries(self._of.name, self._of.counter, sizes=sizes, data=data))
             chunk.count(self._how, len(data) + ENTRY_OVERHEAD * (len(sizes) // PAIR_BYTES))
-        return full
 
     def _add_listed(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         part = FillEntries(self._of.name, self._of.counter)
@@ -441,11 +472,21 @@ class MapReceiver:
     """Entries of a map that is being filled: each is the newest that was told of it (replication/F-2).
 
     Of what is sent whole it knows for each key at which update counter what it holds was so: that of the record that
-    told it, or of the chunk. The keys of a chunk are kept as the list they came in, and looked for only when a record
-    is not newer than every chunk; so a chunk costs little more than the update of a dictionary.
+    told it, or of the chunk. The keys of a chunk are kept as they came, listed or packed, and looked for only when a
+    record is not newer than every chunk; so a chunk costs little more than the update of a dictionary.
     """
 
-    __slots__ = ("_begins", "_chunks", "_cleared", "_newest", "_ranges", "_state", "_timed", "_told")
+    __slots__ = (
+        "_begins",
+        "_chunks",
+        "_cleared",
+        "_latest",
+        "_newest",
+        "_ranges",
+        "_state",
+        "_timed",
+        "_told",
+    )
 
     def __init__(self, state: MapState) -> None:
         self._state = state
@@ -454,9 +495,11 @@ class MapReceiver:
         self._ranges: frozenset[int] | None = None
         """Which key ranges are sent whole; None: all."""
         self._told: dict[bytes, int] = {}
+        self._latest = 0
+        """The highest update counter of these."""
         self._timed: dict[bytes, Record] = {}
         """New times to live, which count also for a value that is told later and is older."""
-        self._chunks: list[tuple[int, list[bytes]]] = []
+        self._chunks: list[tuple[int, Collection[bytes]]] = []
         self._newest = 0
         """The highest update counter of any chunk."""
         self._cleared = 0
@@ -474,10 +517,12 @@ class MapReceiver:
             return
         state, counter, told = self._state, part.counter, self._told
         puts = part.packed() if part.sizes else None
-        keys = puts.keys() if puts is not None else part.keys
+        keys = self._keys_of(puts) if puts is not None else part.keys
         self._chunks.append((counter, keys))
         self._newest = max(self._newest, counter)
-        newer = frozenset(key for key in keys if told.get(key, 0) > counter) if told else frozenset()
+        newer: frozenset[bytes] = frozenset()
+        if self._latest > counter:
+            newer = frozenset(key for key in keys if told.get(key, 0) > counter)
         beside = bool(part.ttls_ms or part.max_idles_ms or part.key_hashes)
         if newer or beside or self._timed or state.expiries:
             self._pour_each(part, keys, part.values if puts is None else puts.columns()[1], newer, now_ns)
@@ -486,8 +531,17 @@ class MapReceiver:
         else:
             state.entries.update(zip(keys, part.values, strict=True))
 
+    def _keys_of(self, puts: Puts) -> Collection[bytes]:
+        packed = self._state.packed
+        return puts.keys() if packed is None else packed.keys_in(puts.sizes, puts.data)
+
     def _pour_each(
-        self, part: FillEntries, keys: list[bytes], values: list[bytes], newer: frozenset[bytes], now_ns: int
+        self,
+        part: FillEntries,
+        keys: Collection[bytes],
+        values: list[bytes],
+        newer: frozenset[bytes],
+        now_ns: int,
     ) -> None:
         """One by one, without those of which something newer was told."""
         state, timed, counter = self._state, self._timed, part.counter
@@ -529,6 +583,7 @@ class MapReceiver:
             self._timed[key] = record
             return
         self._told[key] = record.counter
+        self._latest = max(self._latest, record.counter)
         later = self._timed.get(key)
         if later is not None and later.counter > record.counter:
             self._state.apply(later, now_ns)

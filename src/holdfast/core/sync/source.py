@@ -13,7 +13,8 @@ The content always comes from the primary, also when a backup moves. Writes go o
   it, and drops what it has of it.
 - sync/S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
   `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
-  acknowledged, or one chunk; a chunk that would be too much waits, and those behind it.
+  acknowledged, or one chunk; a chunk that would be too much waits, and those behind it. The same of `TO_ONE_BYTES` and
+  of those to one member, where only those wait that go there, too.
 - sync/S-6: The receiver may hear once more of writes that were made before the content was taken, and not of what has
   undone them since. The first chunk says at which update counters the content begins: what was recorded up to them is
   in the content, or over.

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 
+from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import Chunk
 from holdfast.core.sync.supply import Supply
+
+TO_ONE_BYTES = 262_144
+"""On its way to one member, beside one chunk that may always be: so that one is sent while another is taken in. What
+clients wait for takes the same road, and comes behind: records of partitions that move, requests that are forwarded.
+"""
 
 
 class SupplyFlow:
@@ -21,6 +27,8 @@ class SupplyFlow:
         """Supplies with a chunk that is ready."""
         self.flight = 0
         """Bytes that were sent and are not yet acknowledged."""
+        self._to: dict[MemberId, int] = {}
+        """Of these, by receiver."""
         self.bytes_sent = 0
         self.chunks_sent = 0
         self.bytes_history = self.bytes_ranges = self.bytes_full = 0
@@ -35,18 +43,26 @@ class SupplyFlow:
 
     def next(self) -> tuple[Supply, Chunk] | None:
         """The next chunk for which there is room, and which is wanted still; it waits no more."""
-        while self._held_up:
+        later: list[Supply] = []
+        found: tuple[Supply, Chunk] | None = None
+        while self._held_up and found is None:
             supply = self._held_up[0]
             chunk = supply.ready
             if chunk is not None and supply.version == self._rows[supply.partition].version:
                 if self.flight and self.flight + chunk.size > self._most:
-                    return None
-                self._held_up.popleft()
-                supply.ready = None
-                assert not self.flight or self.flight + chunk.size <= self._most, "there is room (sync/S-5)"
-                return supply, chunk
+                    break
+                before = self._to.get(supply.to, 0)
+                if before and before + chunk.size > TO_ONE_BYTES:
+                    later.append(supply)
+                else:
+                    supply.ready = None
+                    assert not self.flight or self.flight + chunk.size <= self._most, (
+                        "there is room (sync/S-5)"
+                    )
+                    found = supply, chunk
             self._held_up.popleft()
-        return None
+        self._held_up.extendleft(reversed(later))
+        return found
 
     def leaves(self, supply: Supply, chunk: Chunk) -> None:
         """It is on its way."""
@@ -55,6 +71,7 @@ class SupplyFlow:
         supply.flight = chunk.size
         supply.bytes += chunk.size
         self.flight += chunk.size
+        self._to[supply.to] = self._to.get(supply.to, 0) + chunk.size
         self.bytes_sent += chunk.size
         self.bytes_history += chunk.sizes[How.HISTORY]
         self.bytes_ranges += chunk.sizes[How.RANGES]
@@ -65,10 +82,16 @@ class SupplyFlow:
     def lands(self, supply: Supply) -> None:
         """What it had in flight is not any more."""
         self.flight -= supply.flight
+        if supply.flight:
+            left = self._to.pop(supply.to) - supply.flight
+            assert left >= 0, "no more lands than was sent there"
+            if left:
+                self._to[supply.to] = left
         supply.flight = 0
         assert self.flight >= 0, "no more lands than was sent"
 
     def reset(self) -> None:
         """This member was removed: nothing is on its way any more."""
         self._held_up.clear()
+        self._to.clear()
         self.flight = 0

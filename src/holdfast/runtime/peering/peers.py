@@ -71,6 +71,9 @@ READ_BYTES = 1024 * 1024
 """Room for what has arrived on one connection; a longer frame gets a room of its own size while it comes."""
 APART_BYTES = 16 * 1024
 """From this size on a packet is not copied behind its header."""
+TURN_NS = 500_000
+"""So long the frames of one connection are handled in one turn of the loop, for clients wait meanwhile. What answers
+there are leaves then, and the next turn begins with the rest."""
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
 """What may wait in the buffer of one connection; above it packets are left to their link to repeat."""
 SILENT_TCP_MS = 10_000
@@ -116,6 +119,8 @@ class Incoming(asyncio.BufferedProtocol):
         self._opening = opening_of(network.uuid, os.urandom(NONCE_BYTES), network.speaks)
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
+        self._rests = False
+        """Whether it lets others have their turn, and reads nothing."""
         self.host = ""
         """The address that it comes from."""
 
@@ -147,11 +152,23 @@ class Incoming(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
+        self._handle()
+        self._network.came(nbytes)
+
+    def _handle(self) -> None:
+        """Handle the frames that are here. What takes too long is left to the next turn, and nothing is read before."""
+        until_ns = time.monotonic_ns() + TURN_NS
         self._network.gather()
         try:
             while self._frame():
-                pass
+                if time.monotonic_ns() >= until_ns and self._start < self._end:
+                    self._rest()
+                    return
             self._make_room()
+            if self._rests:
+                self._rests = False
+                if self._transport is not None:
+                    self._transport.resume_reading()
         except Exception as error:  # noqa: BLE001  (whatever bytes can do ends their connection, and nothing else)
             self._network.strangers.tell(
                 "member connections closed for what they said", "connection of a member closed: %s", error
@@ -159,7 +176,18 @@ class Incoming(asyncio.BufferedProtocol):
             self.close()
         finally:
             self._network.send_gathered()
-        self._network.came(nbytes)
+
+    def _rest(self) -> None:
+        """Let others have their turn before the next frame."""
+        if not self._rests and self._transport is not None:
+            self._rests = True
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """The next turn has come. Of a connection that has ended nothing more is taken: its links repeat it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._handle()
 
     def _frame(self) -> bool:
         """Handle the next frame if all of it is here."""

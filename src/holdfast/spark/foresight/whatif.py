@@ -61,7 +61,7 @@ class Network:
     """Bytes a second of one member, in each direction."""
     parallel: int = 10
     """Partitions that one member sends or receives at a time: `partitions.parallel_migrations`."""
-    chunk_bytes: int = 65_536
+    chunk_bytes: int = 131_072
     """`partitions.chunk_bytes`: one such piece of each partition is under way at a time, so that a partition by itself
     takes a round trip for each, however wide the line is."""
     round_trip_s: float = 0.001
