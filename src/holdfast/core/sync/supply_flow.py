@@ -10,8 +10,8 @@ from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import Chunk
 from holdfast.core.sync.supply import Supply
 
-TO_ONE_BYTES = 262_144
-"""On its way to one member, beside one chunk that may always be: so that one is sent while another is taken in. What
+TO_ONE_BYTES = 524_288
+"""On its way to one member, beside one chunk that may always be: enough that neither side waits for the other. What
 clients wait for takes the same road, and comes behind: records of partitions that move, requests that are forwarded.
 """
 
