@@ -437,7 +437,7 @@ WIDE = Network(1_250_000_000.0)
 
 def test_one_partition_by_itself_is_no_quicker_than_its_own_window() -> None:
     """A piece in each round trip: one partition does not use what ten at a time would."""
-    alone_s = GIB / 65_536 * 0.001
+    alone_s = GIB / WIDE.chunk_bytes * 0.001
     table = {"members": 3, "partitions": 1, "copies": 1, "sizes": Sizes("fixed", GIB), "network": WIDE}
     now, after = figures(["drain:1+join:1"], **table)
     told = after if after.copies else figures(["drain:2"], **table)[1]
@@ -455,7 +455,7 @@ def test_a_large_partition_among_small_ones_decides_in_whatever_block_it_is() ->
     for block in (1_000, 7):
         # Three copies of each are to be made: one after the other, of the large one as well.
         told = figures(["join:2"], **{**table, "members": 1, "copies": 3}, block=block)[1]
-        assert told.seconds_least == pytest.approx(2 * (GIB / 65_536 + 4) * 0.001)
+        assert told.seconds_least == pytest.approx(2 * (GIB / WIDE.chunk_bytes + 4) * 0.001)
         assert told.seconds_most > told.seconds_least
 
 

@@ -209,7 +209,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
         simulated_settings(
             _chosen(size, [(1, 6), (2, 3), (3, 1)]),
             partitions,
-            chunk_bytes=_chosen(size, [(100, 4), (1024, 4), (4096, 1), (65_536, 2)]),
+            chunk_bytes=_chosen(size, [(100, 4), (1024, 4), (4096, 1), (131_072, 2)]),
             mixed=size.random() < 0.4,
             journal=mode,
             persistence=files,
