@@ -13,6 +13,7 @@ import resource
 import select
 import socket
 import struct
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from holdfast.runtime.doors.clients import PolledConnection
 from holdfast.runtime.doors.sockets import sockets_way
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door
+from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, SET, serve_entries
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
@@ -441,6 +443,106 @@ def test_an_answer_leaves_in_parts(polled: Polled) -> None:
     client.close()
     polled.turn()
     assert connection not in polled.desk.door.connections
+
+
+def read_out(polled: Polled, client: socket.socket, size: int) -> bytes:
+    """All that comes, until it is so much."""
+    came = b""
+    for _ in range(20_000):
+        came += received(client)
+        if len(came) >= size:
+            break
+        polled.turn()
+    return came
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("sndbuf", [0, 4096])
+def test_large_and_small_answers_keep_their_order_when_they_leave_in_parts(
+    module: ModuleType, sndbuf: int
+) -> None:
+    """More of them than one call sends, and an answer says what was stored when the request came."""
+    polled = Polled(module, unread_bytes=1 << 24)
+    try:
+        polled.desk.grid.lane.settled = True
+        client, connection = polled.connect(sndbuf=sndbuf)
+        give(polled, client, HELLO + ask(CONTAINS_KEY))
+        old, new = (struct.pack(">i", -11) + random.Random(seed).randbytes(100_000) for seed in (1, 2))
+        give(polled, client, ask(SET, value=old) + ask(GET))
+        asked = b"".join(ask(GET) + ask(CONTAINS_KEY, number=number) for number in range(50))
+        give(polled, client, asked)
+        polled.give(HELLO + ask(CONTAINS_KEY))
+        give(polled, polled.client, ask(SET, value=new))
+        whole = b"".join(
+            entries_cy.value_answer(entries_cy.GOT, 1, 10 + len(old), entries_cy.VALUE)
+            + old
+            + entries_cy.truth_answer(entries_cy.CONTAINED, number, True)
+            for number in range(50)
+        )
+        came = read_out(polled, client, 19 + 29 + len(old) + len(whole))
+        assert came[-len(whole) :] == whole
+        give(polled, client, ask(GET))
+        assert read_out(polled, client, 29 + len(new))[29:] == new
+        assert connection._wire.get_write_buffer_size() == 0
+        client.close()
+    finally:
+        polled.end()
+
+
+def test_answers_of_large_values_are_held_within_the_limit() -> None:
+    """And counted, though they are not copied. What has left is kept by nobody."""
+    for module in (one.values[0] for one in MODULES if one.values[0] is not None):
+        polled = Polled(module, unread_bytes=300_000)
+        try:
+            polled.desk.grid.lane.settled = True
+            client, connection = polled.connect(sndbuf=4096)
+            client.sendall(HELLO)
+            polled.turn()
+            value = struct.pack(">i", -11) + random.Random(3).randbytes(100_000)
+            give(polled, client, ask(SET, value=value) + ask(CONTAINS_KEY))
+            polled.turn()
+            received(client)
+            (held,) = [
+                copy.maps["m"].state.entries[KEYS[0]] for copy in polled.desk.grid.copies if "m" in copy.maps
+            ]
+            before = sys.getrefcount(held)
+            client.sendall(ask(GET) * 2)
+            polled.turn()
+            assert 100_000 < connection._wire.get_write_buffer_size() < 2 * 100_100
+            assert sys.getrefcount(held) > before, "it waits as it is"
+            assert read_out(polled, client, 2 * (29 + len(value))).count(value) == 2
+            assert sys.getrefcount(held) == before
+            client.sendall(ask(GET) * 100)
+            most = 0
+            for _ in range(50):
+                polled.turn()
+                most = max(most, connection._wire.get_write_buffer_size())
+            assert 300_000 < most <= 2 * 300_000 + 100_100
+            assert connection._flow.paused
+            assert connection.unread > 0, "the door knows of it"
+            came = b""
+            for _ in range(20_000):
+                came += received(client)
+                polled.turn()
+                for deed in polled.desk.loop.later[-1:]:
+                    deed()
+                polled.desk.loop.turn()
+                if len(came) == 100 * (29 + len(value)):
+                    break
+            assert came.count(value) == 100
+            assert connection._wire.get_write_buffer_size() == 0
+            assert sys.getrefcount(held) == before
+            client.close()
+        finally:
+            polled.end()
+
+
+def give(polled: Polled, client: socket.socket, data: bytes) -> None:
+    """Send all of it, while it is served."""
+    while data:
+        with contextlib.suppress(BlockingIOError):
+            data = data[client.send(data) :]
+        polled.turn()
 
 
 def test_a_client_that_has_said_all_hears_the_answers(polled: Polled) -> None:

@@ -7,6 +7,7 @@ and notes for observers, and queue the same records.
 
 from __future__ import annotations
 
+import random
 import struct
 import sys
 from dataclasses import dataclass
@@ -32,7 +33,16 @@ from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
 from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, ServeEntries
+from holdfast.server.hazelcast.entries_cy import (
+    CONTAINS_KEY,
+    DELETE,
+    GET,
+    PUT,
+    REMOVE,
+    SET,
+    Served,
+    ServeEntries,
+)
 
 ME, BEN = MemberId("me"), MemberId("ben")
 MAPS = {
@@ -308,6 +318,38 @@ def test_values_of_every_size(way: Way, observed: bool) -> None:
     agree(way, arrived, 1 << 30, observed=observed, longest=(1 << 21, 1 << 21))
     agree(way, [b"".join(arrived)], 1 << 30, observed=observed, longest=(1 << 21, 1 << 21))
     agree(way, [b"".join(arrived[:40])], 5000, observed=observed, longest=(1 << 21, 1 << 21))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
+    """Put in their places among the answers they are what is answered without that; small ones are copied."""
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    sizes = [8, entries_cy.BULK_BYTES - 1, entries_cy.BULK_BYTES, 70_000, 1 << 20]
+    names = {str(number): str(number) for number in range(len(sizes))}
+    known: dict[bytes, Served] = {name.encode(): name for name in names}
+    asked = b""
+    for number, size in enumerate(sizes):
+        for kind in (SET, GET, GET, CONTAINS_KEY):
+            value = int_data(0)[:4] + random.Random(number).randbytes(size - 4)
+            asked += request(
+                kind, str(number), KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=number - 2
+            )
+    answers = []
+    for bulk in (None, []):
+        out = bytearray(b"before")
+        longest = (1 << 21, 1 << 21)
+        end = way.serve(asked, 0, primary.lane, known, out, bytearray(), longest, 1 << 30, None, bulk)
+        assert end == len(asked)
+        joined, begin = bytearray(), 0
+        for place, value in bulk or ():
+            joined += out[begin:place] + value
+            begin = place
+        answers.append(joined + out[begin:])
+    assert answers[0] == answers[1]
+    assert [len(value) for _, value in bulk or ()] == [size for size in sizes[2:] for _ in range(2)]
+    held = primary.copies[0].maps["4"].state.entries[KEYS[0]]
+    assert bulk is not None
+    assert bulk[-1][1] is held, "the value itself, not a copy of it"
 
 
 @pytest.mark.parametrize("way", FLAT)

@@ -27,16 +27,29 @@ from typing import Any, Protocol
 
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.uncompiled import cython
-from holdfast.runtime.doors.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
+from holdfast.runtime.doors.system_calls import (
+    READY_BYTES,
+    ready_fd,
+    ready_kinds,
+    receive,
+    send,
+    send_pieces,
+    taken,
+    wait,
+)
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.entries_cy import Served, ServeEntries
+from holdfast.server.hazelcast.entries_cy import Bulk, Served, ServeEntries
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """What is read from one connection in one call, at most."""
 LARGE_BYTES = cython.declare(cython.int, 32 * 1024)
 """Answers from this size on leave at once (runtime/P-3)."""
+PIECE_BYTES = cython.declare(cython.int, 16 * 1024)
+"""Shorter pieces of answers that have not left are put together, up to so many bytes."""
+HELD_BYTES = cython.declare(cython.int, 64 * 1024)
+"""Of a longer piece nothing is kept of which more than half has left."""
 MOST = cython.declare(cython.int, 256)
 """Connections that one call serves, at most."""
 IN = cython.declare(cython.uint, EPOLLIN)
@@ -67,10 +80,14 @@ class Wire:
     waits: cython.bint
     watched: cython.uint
     high: cython.Py_ssize_t
-    unsent: bytearray
+    unsent: list[bytes | bytearray]
     sent: cython.Py_ssize_t
+    left: cython.Py_ssize_t
     begin: cython.Py_ssize_t
     end: cython.Py_ssize_t
+    first: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    bulk_bytes: cython.Py_ssize_t
     plain: cython.bint
     lane: EntryLane
     names: dict[bytes, Served]
@@ -94,14 +111,18 @@ class Wire:
         self.waits = False
         """Whether answers of this connection are among those that leave at the end of the call,"""
         self.begin = self.end = 0
-        """and where."""
+        """where,"""
+        self.first = self.last = self.bulk_bytes = 0
+        """and which of the large values belong to them, and how long these are."""
         self.watched = IN
         """What the system tells of."""
         self.high = 0
         """From how many bytes that have not left the connection is told."""
-        self.unsent = bytearray()
-        """What has not left, after the first `sent` bytes of it."""
+        self.unsent = []
+        """What has not left, after the first `sent` bytes of the first piece. None is empty."""
         self.sent = 0
+        self.left = 0
+        """And how many bytes that are."""
         self.plain = False
         """Whether what comes next may go to the data lane."""
         self.collects = False
@@ -124,11 +145,52 @@ class Wire:
                     return
                 gone = 0
         if gone < size:
-            self.keep(data[gone:])
+            self.keep(data[gone:] if gone else data)
 
     def keep(self, data: bytes) -> None:
         """Send this when there is room for it."""
-        self.unsent += data
+        self._add(data)
+        self._kept()
+
+    @cython.cfunc
+    def keep_pieces(self, pieces: list[bytes | bytearray], gone: cython.Py_ssize_t) -> cython.void:
+        """The same of these pieces, of which the first bytes have left. Nothing else is waiting."""
+        for piece in pieces:
+            self._add(piece)
+        self._drop(gone)
+        self._kept()
+
+    @cython.cfunc
+    def _add(self, data: bytes | bytearray) -> cython.void:
+        self.left += len(data)
+        unsent = self.unsent
+        last: Any = unsent[len(unsent) - 1] if unsent else None
+        if len(data) >= PIECE_BYTES:
+            unsent.append(data)
+        elif type(last) is bytearray and len(last) < PIECE_BYTES:
+            last += data
+        else:
+            unsent.append(bytearray(data))
+
+    @cython.cfunc
+    def _drop(self, gone: cython.Py_ssize_t) -> cython.void:
+        """So many bytes of what is left have left."""
+        unsent = self.unsent
+        number: cython.Py_ssize_t = 0
+        self.left -= gone
+        self.sent += gone
+        while number < len(unsent) and self.sent >= len(unsent[number]):
+            self.sent -= len(unsent[number])
+            number += 1
+        if number:
+            del unsent[:number]
+        if unsent and self.sent > HELD_BYTES and self.sent > len(unsent[0]) // 2:
+            unsent[0] = unsent[0][self.sent :]
+            self.sent = 0
+
+    @cython.cfunc
+    def _kept(self) -> cython.void:
+        """Something is left: see to it."""
         self.watch()
         if not self.told and self.get_write_buffer_size() > self.high:
             self.told = True
@@ -136,24 +198,18 @@ class Wire:
 
     def push(self) -> None:
         """There is room: send some of what is left."""
-        gone = send(self.fd, self.unsent, self.sent, len(self.unsent))
+        gone: cython.Py_ssize_t = send_pieces(self.fd, self.unsent, self.sent)
         if gone < 0:
             if gone != LATER and gone != INTERRUPTED:
                 self.lose(-gone)
             return
-        self.sent += gone
-        left = len(self.unsent) - self.sent
-        if not left:
-            self.unsent = bytearray()
-            self.sent = 0
+        self._drop(gone)
+        if not self.unsent:
             if self.closing:
                 self.lose(0)
                 return
             self.watch()
-        elif self.sent > len(self.unsent) // 2:
-            del self.unsent[: self.sent]
-            self.sent = 0
-        if self.told and left <= self.high // 4:
+        if self.told and self.left <= self.high // 4:
             self.told = False
             self.connection.resume_writing()
 
@@ -191,7 +247,7 @@ class Wire:
             self.watch()
 
     def get_write_buffer_size(self) -> int:
-        return len(self.unsent) - self.sent + (self.end - self.begin if self.waits else 0)
+        return self.left + (self.end - self.begin + self.bulk_bytes if self.waits else 0)
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
@@ -225,8 +281,8 @@ class Wire:
         """The connection is over; number: the error, if there was one."""
         self.closing = True
         self.reading = self.plain = self.waits = False
-        self.unsent = bytearray()
-        self.sent = 0
+        self.unsent = []
+        self.sent = self.left = 0
         fd = self.fd
         self.fd = -1
         self.poll.close_descriptor(fd)
@@ -253,6 +309,7 @@ class Poll:
     _ready: Any
     _room: bytearray
     _out: bytearray
+    _bulk: list[Bulk]
     _unsealed: bytearray
     _answered: list[Wire]
     _come: cython.Py_ssize_t
@@ -279,7 +336,9 @@ class Poll:
         """What `wait` says, and of whom."""
         self._room = bytearray(READ_BYTES)
         self._out = bytearray()
-        """Answers that leave at the end of this call."""
+        """Answers that leave at the end of this call,"""
+        self._bulk = []
+        """without large values that they have. These are not copied: their places among the answers are known."""
         self._unsealed = bytearray()
         self._answered = []
         """Whose these are."""
@@ -432,10 +491,12 @@ class Poll:
             return -1
         out = self._out
         unsealed = self._unsealed
+        bulk = self._bulk
         begin: cython.Py_ssize_t = len(out)
+        first: cython.Py_ssize_t = len(bulk)
         size: cython.Py_ssize_t = len(data)
         at: cython.Py_ssize_t = self._serve(
-            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally
+            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally, bulk
         )
         wire.took = True
         settled: cython.bint = True
@@ -453,15 +514,22 @@ class Poll:
             if len(out) > begin:
                 wire.begin = begin
                 wire.end = len(out)
+                wire.first = first
+                wire.last = len(bulk)
+                wire.bulk_bytes = 0
+                for _, value in bulk[first:] if wire.last > first else ():
+                    wire.bulk_bytes += len(value)
                 wire.waits = True
-                if wire.end - begin < LARGE_BYTES:
+                if wire.end - begin + wire.bulk_bytes < LARGE_BYTES:
                     self._answered.append(wire)
                 else:
                     self._send_answers(wire)
                     del out[begin:]
+                    del bulk[first:]
             return at
-        answers = bytes(out[begin:])
+        answers = b"".join(self._pieces(begin, len(out), first, len(bulk)))
         del out[begin:]
+        del bulk[first:]
         kept = bytes(unsealed)
         unsealed.clear()
         wire.connection.served(data, at, answers, kept)
@@ -538,6 +606,7 @@ class Poll:
                 self._send_answers(wire)
         self._answered.clear()
         self._out.clear()
+        self._bulk.clear()
 
     def send_answers(self, wire: Wire) -> None:
         """Send those of one connection now."""
@@ -546,8 +615,14 @@ class Poll:
     @cython.cfunc
     def _send_answers(self, wire: Wire) -> cython.void:
         wire.waits = False
-        gone: cython.Py_ssize_t = send(wire.fd, self._out, wire.begin, wire.end)
-        size: cython.Py_ssize_t = wire.end - wire.begin
+        gone: cython.Py_ssize_t
+        size: cython.Py_ssize_t = wire.end - wire.begin + wire.bulk_bytes
+        pieces: Any = None
+        if wire.first == wire.last:
+            gone = send(wire.fd, self._out, wire.begin, wire.end)
+        else:
+            pieces = self._pieces(wire.begin, wire.end, wire.first, wire.last)
+            gone = send_pieces(wire.fd, pieces, 0)
         if gone == size:
             return
         if gone < 0:
@@ -555,5 +630,28 @@ class Poll:
                 wire.lose(-gone)
                 return
             gone = 0
-        wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
+        if pieces is None:
+            wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
+        else:
+            wire.keep_pieces(pieces, gone)
         wire.connection.recount()
+
+    @cython.cfunc
+    def _pieces(
+        self,
+        begin: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+    ) -> list[bytes | bytearray]:
+        """Answers with their large values, in their order."""
+        found: list[bytes | bytearray] = []
+        out = self._out
+        place: cython.Py_ssize_t
+        for place, value in self._bulk[first:last]:
+            found.append(out[begin:place])
+            found.append(value)
+            begin = place
+        if end > begin:
+            found.append(out[begin:end])
+        return found

@@ -11,6 +11,8 @@ from typing import Any
 
 READY_BYTES = 12
 """What one event takes in the room that `wait` is given."""
+PIECES_MOST = 64
+"""How many pieces are sent in one call."""
 
 
 def receive(fd: int, room: bytearray) -> int:
@@ -34,6 +36,19 @@ def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
             return os.write(fd, part)
     except OSError as error:
         return -(error.errno or 1)
+
+
+def send_pieces(fd: int, pieces: list[bytes | bytearray], start: int) -> int:
+    """Send these, or the beginning of them, without the first bytes of the first: how much it was."""
+    views = [memoryview(piece) for piece in pieces[:PIECES_MOST]]
+    views[0] = views[0][start:]
+    try:
+        return os.writev(fd, views)
+    except OSError as error:
+        return -(error.errno or 1)
+    finally:
+        for view in views:
+            view.release()
 
 
 def wait(descriptors: Any, room: Any, most: int) -> int:

@@ -33,6 +33,8 @@ from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.grid import EntryLane
 
+Bulk = tuple[int, bytes]
+"""A value that an answer has and that is not copied into it: where it belongs among the answers, and the value."""
 Served = str | tuple[str]
 """A map as the lane finds it: its name; as the only one of a tuple, while nothing but reads is permitted."""
 
@@ -67,6 +69,10 @@ PAIR_BYTES = cython.declare(cython.int, 8)
 """Bytes that say of a store how long its key and its value are (`UnsentPuts`)."""
 SMALL = cython.declare(cython.int, 512)
 """Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
+BULK_BYTES = cython.declare(cython.Py_ssize_t, 8 * 1024)
+"""Values from this size on are not copied into an answer, if who asks can do without: one more piece to send costs
+less.
+"""
 LONG_VALUE = cython.declare(cython.Py_ssize_t, PACKED_MOST)
 """Values that are not packed."""
 LONGEST_TTL_MS = cython.declare(cython.longlong, 1 << 41)
@@ -279,6 +285,7 @@ class ServeEntries(Protocol):
         longest: tuple[int, int],
         room: int,
         tally: Tally | None = None,
+        bulk: list[Bulk] | None = None,
         /,
     ) -> int:
         """See there."""
@@ -345,13 +352,21 @@ def _answer_from(
     count: cython.Py_ssize_t,
 ) -> cython.void:
     """The same with a value that is somewhere in memory."""
-    size: cython.uint = count + 10
-    form: cython.p_uchar = head
     to: cython.p_uchar = _room(out, VALUE_AT + count)
+    _begin_answer(to, head, raw, at, count)
+    memcpy(cython.address(to[VALUE_AT]), content, count)
+
+
+@cython.cfunc
+@cython.inline
+def _begin_answer(
+    to: cython.p_uchar, head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, count: cython.Py_ssize_t
+) -> cython.void:
+    """Write what comes before a value of so many bytes."""
+    form: cython.p_uchar = head
     memcpy(to, form, VALUE_AT)
     memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
-    _put_word(cython.address(to[SIZE_AT]), size)
-    memcpy(cython.address(to[VALUE_AT]), content, count)
+    _put_word(cython.address(to[SIZE_AT]), count + 10)
 
 
 @cython.cfunc
@@ -377,6 +392,7 @@ def _answer_read(
     uses: cython.bint,
     out: bytearray,
     unsealed: bytearray,
+    bulk: list[Bulk] | None,
     kind: cython.int,
     raw: cython.p_uchar,
     at: cython.Py_ssize_t,
@@ -411,6 +427,10 @@ def _answer_read(
         cython.cast(EntryTable, kept).look(cython.address(raw[key_at]), key_size, cython.address(size)),
     )
     if found != cython.NULL and kind == GET:
+        if size >= BULK_BYTES and bulk is not None and out is not unsealed:
+            _begin_answer(_room(out, VALUE_AT), _GOT_VALUE, raw, at, size)
+            bulk.append((len(out), kept[raw[key_at : key_at + key_size]]))
+            return size + 10
         _answer_from(out, _GOT_VALUE, raw, at, found, size)
         return size + 10
     _answer_without(out, kind, found != cython.NULL, raw, at)
@@ -598,13 +618,15 @@ def serve_entries(
     longest: tuple[int, int],
     room: cython.Py_ssize_t,
     tally: Tally | None = None,
+    bulk: list[Bulk] | None = None,
 ) -> cython.Py_ssize_t:
     """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
     more than `room` bytes; answers where the next one begins.
 
     Answers to reads are added to `out`; those to writes to `unsealed`, which the caller holds back until the
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
-    encoding. `tally` is told how many operations of each kind there were.
+    encoding. `tally` is told how many operations of each kind there were. `bulk`: large values go there instead of into
+    `out`.
     """
     compiled: cython.bint = cython.compiled
     raw: cython.p_uchar = data
@@ -751,6 +773,7 @@ def serve_entries(
                         opened is not None,
                         out,
                         unsealed,
+                        bulk,
                         kind,
                         raw,
                         at,
@@ -776,7 +799,13 @@ def serve_entries(
                     answers = unsealed
                 if found is not None and kind == GET:
                     size = len(found) + 10
-                    if compiled:
+                    if len(found) >= BULK_BYTES and bulk is not None and answers is out:
+                        if compiled:
+                            _begin_answer(_room(out, VALUE_AT), _GOT_VALUE, raw, at, len(found))
+                        else:
+                            out += value_answer(GOT, correlation, size, VALUE)
+                        bulk.append((len(out), found))
+                    elif compiled:
                         _answer_with(answers, _GOT_VALUE, raw, at, found)
                     else:
                         answers += value_answer(GOT, correlation, size, VALUE) + found
