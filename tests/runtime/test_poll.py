@@ -38,7 +38,7 @@ from holdfast.runtime.doors.sockets import sockets_way
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door
 from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, SET, serve_entries
+from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, serve_entries
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
 compiled_module = sockets_way().module
@@ -535,6 +535,156 @@ def test_answers_of_large_values_are_held_within_the_limit() -> None:
             client.close()
         finally:
             polled.end()
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("seed", range(8))
+def test_large_values_are_stored_as_through_a_transport(module: ModuleType, seed: int) -> None:
+    """However they are cut, between small ones, and where they are not for the data lane."""
+    chance = random.Random(seed)
+    one, other = Through(), Polled(module)
+    for each in (one, other):
+        each.desk.grid.lane.settled = bool(seed % 2)
+    try:
+        arrived = [HELLO, *(ask(CONTAINS_KEY, name=name) for name in ("m", "alone", "told"))]
+        for number in range(60):
+            size = chance.choice([100, 5_000, 32_763, 32_764, 40_000, 100_000, 300_000, 300_000, 4_194_301])
+            value = struct.pack(">i", -11) + chance.randbytes(size)
+            arrived.append(
+                request(
+                    chance.choice([SET, PUT, SET, PUT, GET, REMOVE]),
+                    chance.choice(["m", "m", "alone", "told", f"new{number}"]),
+                    chance.choice(KEYS),
+                    value,
+                    partition=chance.choice([0, 0, 0, 1]),
+                    ttl_ms=chance.choice([-1, 0, 50_000]),
+                    word=chance.choice([0, 0, 7]),
+                    number=number,
+                )
+            )
+        told, heard, pending = b"", b"", b""
+        for message in arrived:
+            cut = chance.choice([0, 0, 10, 200, 4500, len(message) // 2])
+            pending += message[:cut]
+            if cut or chance.random() < 0.5:
+                told += one.give(pending) if pending else b""
+                heard += exchange(other, pending)
+                pending = b""
+            pending += message[cut:]
+            if chance.random() < 0.7:
+                told += one.give(pending)
+                heard += exchange(other, pending)
+                pending = b""
+        if pending:
+            told += one.give(pending)
+            heard += exchange(other, pending)
+        for _ in range(200):
+            other.turn()
+            heard += received(other.client)
+        assert answers(heard) == answers(told)
+        assert stored(one.desk) == stored(other.desk)
+        assert other.connection.coming == 0
+        assert one.desk.ears.heard == other.desk.ears.heard
+    finally:
+        other.end()
+
+
+def exchange(polled: Polled, data: bytes) -> bytes:
+    """Send all of it, while it is served and what is answered is read."""
+    came = b""
+    while data:
+        with contextlib.suppress(BlockingIOError):
+            data = data[polled.client.send(data) :]
+        polled.turn()
+        came += received(polled.client)
+    return came
+
+
+def answers(data: bytes) -> list[bytes]:
+    """Each message, sorted: how reads and writes overtake each other hangs on how the data came."""
+    found, start, at = [], 0, 0
+    while at < len(data):
+        length, flags = struct.unpack_from("<iH", data, at)
+        at += length
+        if flags & 0x2000:
+            found.append(data[start:at])
+            start = at
+    assert at == len(data)
+    return sorted(found)
+
+
+def test_a_large_value_is_received_apart(polled: Polled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the comparison above would compare a thing with itself. It counts as coming while it does."""
+    polled.desk.grid.lane.settled = True
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    monkeypatch.setattr(ClientConnection, "data_received", None)
+    monkeypatch.setattr(ClientConnection, "served", None)
+    value = struct.pack(">i", -11) + bytes(1_000_000)
+    for number in range(3):
+        whole = ask(SET, value=value, number=number) + ask(CONTAINS_KEY, number=number)
+        give(polled, polled.client, whole[:500_000])
+        polled.turn()
+        assert 400_000 < polled.connection.coming < 500_000
+        assert polled.connection.unread == polled.connection.coming
+        give(polled, polled.client, whole[500_000:])
+        assert len(read_out(polled, polled.client, 19 + 20)) == 19 + 20
+        assert polled.connection.coming == polled.connection.unread == 0
+    assert polled.desk.door.come < 3 * len(whole) + 100_000, "each byte is counted once"
+
+
+@pytest.mark.parametrize("how", ["gone", "memory is full", "aborted"])
+def test_nothing_is_kept_of_a_value_whose_client_ends(polled: Polled, how: str) -> None:
+    """And before that only as much is touched as has come."""
+    client, connection = polled.connect()
+    client.sendall(HELLO)
+    polled.turn()
+    client.sendall(ask(CONTAINS_KEY))
+    polled.turn()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        whole = ask(SET, value=struct.pack(">i", -11) + bytes(4_000_000))
+        give(polled, client, whole[:2_000_000])
+        polled.turn()
+        assert connection.coming > 1_000_000
+        del whole
+        if how == "gone":
+            client.close()
+        elif how == "aborted":
+            connection.abort()
+        else:
+            polled.desk.door.relieve(1_000_000)
+            assert connection.coming == 0
+        for _ in range(3):
+            polled.turn()
+        assert connection not in polled.desk.door.connections
+        assert polled.desk.door._unread == 0
+        assert tracemalloc.get_traced_memory()[0] - before < 200_000
+    finally:
+        tracemalloc.stop()
+    client.close()
+
+
+def test_a_value_that_comes_while_the_client_is_not_read_goes_on_afterwards(polled: Polled) -> None:
+    polled.desk.grid.lane.settled = True
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    value = struct.pack(">i", -11) + random.Random(5).randbytes(1_000_000)
+    whole = ask(SET, value=value)
+    give(polled, polled.client, whole[:300_000])
+    polled.turn()
+    came = polled.connection.coming
+    polled.connection.hold(True)
+    polled.client.send(whole[300_000:310_000])
+    for _ in range(5):
+        polled.turn()
+    assert polled.connection.coming == came, "it is not read"
+    polled.connection.hold(False)
+    give(polled, polled.client, whole[310_000:])
+    assert len(read_out(polled, polled.client, 19)) == 19
+    give(polled, polled.client, ask(GET))
+    assert read_out(polled, polled.client, 29 + len(value))[29:] == value
 
 
 def give(polled: Polled, client: socket.socket, data: bytes) -> None:

@@ -352,6 +352,91 @@ def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
     assert bulk[-1][1] is held, "the value itself, not a copy of it"
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", KNOWN.values())
+@pytest.mark.parametrize("word", [0, 7])
+@pytest.mark.parametrize("ttl_ms", [-1, 0, 60_000])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_value_that_came_apart_is_stored_like_one_in_its_message(
+    way: Way, name: str, word: int, ttl_ms: int, observed: bool
+) -> None:
+    one, other = (
+        Primary(each, observed=observed, locks=True, listening=False) for each in (dict, way.entries)
+    )
+    longest = (1 << 17, 1 << 17)
+    for number, kind in enumerate((SET, PUT, SET, PUT)):
+        for key in KEYS[:4]:
+            value = int_data(number)[:4] + bytes([number + 1]) * (entries_cy.APART_BYTES + number)
+            whole = request(kind, name, key, value, partition=0, ttl_ms=ttl_ms, word=word, number=number)
+            begin, size = entries_cy.value_to_come(whole[:-1], 0, longest)
+            assert (begin, size) == (len(whole) - len(value), len(value))
+            told = one.serve(entries_cy.serve_entries, whole, 1 << 30, longest)
+            out, unsealed = bytearray(b"before"), bytearray()
+            head = whole[: begin + entries_cy.TYPE_BYTES]
+            at = way.serve(
+                head, 0, other.lane, KNOWN, out, unsealed, longest, 1 << 30, None, None, whole[begin:]
+            )
+            assert (at, out, unsealed) == told
+            assert one.state() == other.state()
+
+
+@needs_compiler
+def test_a_value_that_came_apart_is_not_copied() -> None:
+    primary = Primary(TABLE, observed=False, locks=False, listening=False)
+    value = int_data(0)[:4] + bytes(entries_cy.APART_BYTES)
+    for kind in (SET, SET):
+        whole = request(kind, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=1)
+        begin, _ = entries_cy.value_to_come(whole[:-1], 0, (1 << 17, 1 << 17))
+        apart = whole[begin:]
+        compiled(
+            whole[: begin + entries_cy.TYPE_BYTES],
+            *(
+                0,
+                primary.lane,
+                KNOWN,
+                bytearray(),
+                bytearray(),
+                (1 << 17, 1 << 17),
+                1 << 30,
+                None,
+                None,
+                apart,
+            ),
+        )
+        assert primary.copies[0].maps["alone"].state.entries[KEYS[0]] is apart
+
+
+def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart() -> None:
+    longest = (1 << 17, 1 << 17)
+
+    def asked(kind: int, value: bytes, key: bytes = KEYS[0]) -> bytes:
+        return request(kind, "m", key, value, partition=0, ttl_ms=-1, word=0, number=1)
+
+    value = int_data(0)[:4] + bytes(entries_cy.APART_BYTES)
+    whole = asked(SET, value)
+    begin = len(whole) - len(value)
+    for end in range(begin + entries_cy.TYPE_BYTES):
+        assert entries_cy.value_to_come(whole[:end], 0, longest) == (0, 0)
+    for end in range(begin + entries_cy.TYPE_BYTES, len(whole), 997):
+        assert entries_cy.value_to_come(b"xyz" + whole[:end], 3, longest) == (begin + 3, len(value))
+    assert entries_cy.value_to_come(whole, 0, longest) == (0, 0), "it is whole"
+    assert entries_cy.value_to_come(asked(GET, value), 0, longest) == (0, 0)
+    small = asked(SET, value[: entries_cy.APART_BYTES - 1])
+    assert entries_cy.value_to_come(small[:-1], 0, longest) == (0, 0)
+    too_long = asked(SET, int_data(0)[:4] + bytes(1 << 17))
+    assert entries_cy.value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
+    long_key = asked(SET, value, int_data(0)[:4] + bytes(1 << 17))
+    assert entries_cy.value_to_come(long_key[:-1], 0, longest) == (0, 0)
+
+
+@settings(max_examples=400, deadline=None)
+@given(buffers(), st.integers(0, 200))
+def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes], at: int) -> None:
+    for data in arrived:
+        begin, size = entries_cy.value_to_come(data, at, LONGEST)
+        assert (begin, size) == (0, 0) or at < begin <= len(data) - entries_cy.TYPE_BYTES < begin + size
+
+
 @pytest.mark.parametrize("way", FLAT)
 def test_ordinary_entries_do_not_take_the_lanes_methods(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparison above would compare a thing with itself."""

@@ -8,8 +8,8 @@ several of them.
 
 One source, two ways, like `entries_cy`: plain Python, and the same compiled, which makes the system calls itself.
 
-- runtime/P-1: A connection has one read of so many bytes in a call, however much has come. The system tells of what is
-  left again, after the others.
+- runtime/P-1: A connection has one read of so many bytes in a call, however much has come; and one short look before
+  that, while it stores large values. The system tells of what is left again, after the others.
 - runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
   one may have its number.
 - runtime/P-3: Large answers leave at once, one after the other. All of a call together would take new memory from the
@@ -29,23 +29,39 @@ from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.uncompiled import cython
 from holdfast.runtime.doors.system_calls import (
     READY_BYTES,
+    new_value,
     ready_fd,
     ready_kinds,
     receive,
+    receive_value,
     send,
     send_pieces,
     taken,
     wait,
+    whole_value,
 )
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.entries_cy import Bulk, Served, ServeEntries
+from holdfast.server.hazelcast.entries_cy import (
+    APART_BYTES,
+    TYPE_BYTES,
+    Bulk,
+    Served,
+    ServeEntries,
+    value_to_come,
+)
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """What is read from one connection in one call, at most."""
-LARGE_BYTES = cython.declare(cython.int, 32 * 1024)
-"""Answers from this size on leave at once (runtime/P-3)."""
+LARGE_BYTES = cython.declare(cython.Py_ssize_t, APART_BYTES)
+"""Answers from this size on leave at once (runtime/P-3), and values may be received apart."""
+GLANCE_BYTES = cython.declare(cython.int, 4 * 1024)
+"""What is read first from a connection that stores large values: so much of one is copied."""
+GLANCES = cython.declare(cython.int, 16)
+"""For how many reads it counts as such a one after a large value."""
+SHARED_BYTES = cython.declare(cython.Py_ssize_t, TYPE_BYTES)
+"""What both the message and its value have, when the value is received apart."""
 PIECE_BYTES = cython.declare(cython.int, 16 * 1024)
 """Shorter pieces of answers that have not left are put together, up to so many bytes."""
 HELD_BYTES = cython.declare(cython.int, 64 * 1024)
@@ -97,6 +113,11 @@ class Wire:
     losses: LostPartitions
     losses_seen: cython.Py_ssize_t
     collects: cython.bint
+    glances: cython.int
+    head: bytes
+    value: Any
+    value_bytes: cython.Py_ssize_t
+    filled: cython.Py_ssize_t
 
     def __init__(self, poll: Poll, fd: int, connection: ClientConnection) -> None:
         self.poll = poll
@@ -127,6 +148,16 @@ class Wire:
         """Whether what comes next may go to the data lane."""
         self.collects = False
         """Whether the client waits for backups itself."""
+        self.glances = 0
+        """For how many reads a short look comes first."""
+        self.head = b""
+        """The beginning of a message whose value is received apart,"""
+        self.value: Any = None
+        """room for that value, None if there is none,"""
+        self.value_bytes = 0
+        """how long it will be,"""
+        self.filled = 0
+        """and how much of it has come. The flow counts that as coming."""
 
     # -- as a transport
 
@@ -220,6 +251,7 @@ class Wire:
             self.poll.send_answers(self)
         self.closing = True
         self.reading = False
+        self.drop_value()
         if self.fd >= 0:
             if self.unsent:
                 self.watch()
@@ -260,6 +292,14 @@ class Wire:
 
     # -- the rest
 
+    @cython.cfunc
+    def drop_value(self) -> cython.void:
+        """Nothing is received apart any more."""
+        if self.value is not None:
+            self.value = None
+            self.head = b""
+            self.flow.coming -= self.filled
+
     def watch(self) -> None:
         """Have the system tell of what is of use. Reading is stopped there only when something comes all the same
         (`Poll`): most pauses are short.
@@ -283,6 +323,7 @@ class Wire:
         self.reading = self.plain = self.waits = False
         self.unsent = []
         self.sent = self.left = 0
+        self.drop_value()
         fd = self.fd
         self.fd = -1
         self.poll.close_descriptor(fd)
@@ -447,37 +488,111 @@ class Poll:
     @cython.cfunc
     def _take(self, wire: Wire) -> cython.void:
         """Read what has come from one, and serve it."""
-        size: cython.Py_ssize_t = receive(wire.fd, self._room)
+        if wire.value is not None:
+            self._fill(wire)
+            return
+        most: cython.Py_ssize_t = READ_BYTES
+        if wire.glances:
+            wire.glances -= 1
+            most = GLANCE_BYTES
+        size: cython.Py_ssize_t = receive(wire.fd, self._room, 0, most)
         if size <= 0:
             self._end(wire, size)
             return
-        data: bytes = taken(self._room, size)
+        if self._given(wire, taken(self._room, size), None) and size == GLANCE_BYTES:
+            self._fill(wire)
+
+    @cython.cfunc
+    def _given(self, wire: Wire, data: bytes, apart: bytes | None) -> cython.bint:
+        """This has come from one: serve it. `apart`: as for `serve_entries`; it was counted when it came. Answers
+        whether a value is received apart now.
+        """
+        size: cython.Py_ssize_t = len(data)
+        if apart is not None:
+            size += len(apart) - SHARED_BYTES
         at: cython.Py_ssize_t = -1
-        door = self._door
         if wire.plain and self._past_sessions and not wire.unsent:
-            at = self._serve_plainly(wire, data)
+            at = self._serve_plainly(wire, data, apart, size)
             if at == size:
-                self._come += size
-                if self._come > LOOK_BYTES:
-                    door.come += self._come
-                    self._come = 0
-                    door.look()
-                    door.enter()
-                    self._look_around()
-                return
+                if apart is None:
+                    if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
+                        wire.glances = GLANCES
+                    self._came(size)
+                return wire.value is not None and wire.reading
         if self._wrote:
             self._wrote = False
-            door.leave()
+            self._door.leave()
         if at < 0:
-            wire.connection.data_received(data)
+            if apart is not None:
+                self._come -= size
+            wire.connection.data_received(data if apart is None else data[:-SHARED_BYTES] + apart)
         if not wire.closing:
             self._look_at(wire)
         self._look_around()
+        return False
 
     @cython.cfunc
-    def _serve_plainly(self, wire: Wire, data: bytes) -> cython.Py_ssize_t:
+    def _came(self, size: cython.Py_ssize_t) -> cython.void:
+        """So much has come of which the door was not told."""
+        self._come += size
+        if self._come > LOOK_BYTES:
+            door = self._door
+            door.come += self._come
+            self._come = 0
+            door.look()
+            door.enter()
+            self._look_around()
+
+    @cython.cfunc
+    def _begin_value(self, wire: Wire, data: bytes, at: cython.Py_ssize_t) -> cython.bint:
+        """Whether what is left of this is the beginning of a large write: its value is received into its own place, so
+        that nothing of it has to be copied.
+        """
+        begin: cython.Py_ssize_t
+        begin, size = value_to_come(data, at, wire.longest)
+        if not size:
+            return False
+        try:
+            wire.value = new_value(size, data[begin:])
+        except MemoryError:
+            return False
+        wire.head = data[at : begin + SHARED_BYTES]
+        wire.value_bytes = size
+        wire.filled = len(data) - begin
+        wire.flow.coming += wire.filled
+        wire.glances = GLANCES
+        return True
+
+    @cython.cfunc
+    def _fill(self, wire: Wire) -> cython.void:
+        """Read some of the value that is received apart; serve the message when it is whole."""
+        end: cython.Py_ssize_t = min(wire.value_bytes, wire.filled + READ_BYTES)
+        size: cython.Py_ssize_t = receive_value(wire.fd, wire.value, wire.filled, end)
+        if size <= 0:
+            self._end(wire, size)
+            return
+        wire.filled += size
+        wire.flow.coming += size
+        wire.took = True
+        if wire.filled < wire.value_bytes:
+            wire.connection.recount()
+            self._came(size)
+            return
+        value = whole_value(wire.value)
+        data = wire.head
+        wire.drop_value()
+        if wire.connection.unread:
+            wire.connection.recount()
+        self._came(size)
+        if not wire.closing:
+            self._given(wire, data, value)
+
+    @cython.cfunc
+    def _serve_plainly(
+        self, wire: Wire, data: bytes, apart: bytes | None, size: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
         """Let the data lane serve this: answers how far it came, or -1 when it was not asked. What is not for it was
-        given to the connection.
+        given to the connection, if it is not received apart now.
         """
         flow = wire.flow
         gathered: cython.Py_ssize_t = flow.gathered
@@ -494,9 +609,8 @@ class Poll:
         bulk = self._bulk
         begin: cython.Py_ssize_t = len(out)
         first: cython.Py_ssize_t = len(bulk)
-        size: cython.Py_ssize_t = len(data)
         at: cython.Py_ssize_t = self._serve(
-            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally, bulk
+            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally, bulk, apart
         )
         wire.took = True
         settled: cython.bint = True
@@ -510,6 +624,8 @@ class Poll:
             else:
                 self._hold(wire, bytes(unsealed))
                 unsealed.clear()
+        if settled and at < size and apart is None and self._begin_value(wire, data, at):
+            at = size
         if settled and at == size:
             if len(out) > begin:
                 wire.begin = begin
@@ -532,6 +648,9 @@ class Poll:
         del bulk[first:]
         kept = bytes(unsealed)
         unsealed.clear()
+        if apart is not None:
+            self._come -= size
+            data = data[:-SHARED_BYTES] + apart
         wire.connection.served(data, at, answers, kept)
         self._wrote = False
         return at if at < size else size - 1

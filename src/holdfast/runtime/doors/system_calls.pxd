@@ -8,9 +8,27 @@ cdef extern from *:
     #include <sys/socket.h>
     #include <sys/uio.h>
 
-    static Py_ssize_t holdfast_receive(int fd, PyObject *room) {
-        Py_ssize_t count = recv(fd, PyByteArray_AS_STRING(room), (size_t)PyByteArray_GET_SIZE(room), MSG_DONTWAIT);
+    static Py_ssize_t holdfast_receive(int fd, PyObject *room, Py_ssize_t start, Py_ssize_t end) {
+        Py_ssize_t count = recv(fd, PyByteArray_AS_STRING(room) + start, (size_t)(end - start), MSG_DONTWAIT);
         return count < 0 ? -(Py_ssize_t)errno : count;
+    }
+
+    /* The value itself: nobody else has seen it before it is full. */
+    static PyObject *holdfast_new_value(Py_ssize_t size, PyObject *beginning) {
+        PyObject *room = PyBytes_FromStringAndSize(NULL, size);
+        if (room != NULL)
+            memcpy(PyBytes_AS_STRING(room), PyBytes_AS_STRING(beginning), (size_t)PyBytes_GET_SIZE(beginning));
+        return room;
+    }
+
+    static Py_ssize_t holdfast_receive_value(int fd, PyObject *room, Py_ssize_t start, Py_ssize_t end) {
+        Py_ssize_t count = recv(fd, PyBytes_AS_STRING(room) + start, (size_t)(end - start), MSG_DONTWAIT);
+        return count < 0 ? -(Py_ssize_t)errno : count;
+    }
+
+    static PyObject *holdfast_whole_value(PyObject *room) {
+        Py_INCREF(room);
+        return room;
     }
 
     static PyObject *holdfast_taken(PyObject *room, Py_ssize_t size) {
@@ -62,7 +80,10 @@ cdef extern from *:
     }
     #define HOLDFAST_READY_BYTES ((int)sizeof(struct epoll_event))
     """
-    Py_ssize_t receive "holdfast_receive"(int fd, bytearray room)
+    Py_ssize_t receive "holdfast_receive"(int fd, bytearray room, Py_ssize_t start, Py_ssize_t end)
+    object new_value "holdfast_new_value"(Py_ssize_t size, bytes beginning)
+    Py_ssize_t receive_value "holdfast_receive_value"(int fd, object room, Py_ssize_t start, Py_ssize_t end)
+    bytes whole_value "holdfast_whole_value"(object room)
     bytes taken "holdfast_taken"(bytearray room, Py_ssize_t size)
     Py_ssize_t send "holdfast_send"(int fd, object data, Py_ssize_t start, Py_ssize_t end)
     Py_ssize_t send_pieces "holdfast_send_pieces"(int fd, list pieces, Py_ssize_t start)

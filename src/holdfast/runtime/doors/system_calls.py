@@ -15,10 +15,11 @@ PIECES_MOST = 64
 """How many pieces are sent in one call."""
 
 
-def receive(fd: int, room: bytearray) -> int:
-    """Read what has come, up to the size of the room: how much it was; 0: nothing more will come."""
+def receive(fd: int, room: bytearray, start: int, end: int) -> int:
+    """Read what has come into this part of the room: how much it was; 0: nothing more will come."""
     try:
-        return os.readv(fd, [room])
+        with memoryview(room) as view, view[start:end] as part:
+            return os.readv(fd, [part])
     except OSError as error:
         return -(error.errno or 1)
 
@@ -27,6 +28,23 @@ def taken(room: bytearray, size: int) -> bytes:
     """The first bytes of the room."""
     with memoryview(room) as view, view[:size] as part:
         return bytes(part)
+
+
+def new_value(size: int, beginning: bytes) -> bytearray:
+    """Room for a value that begins like this. Raises MemoryError."""
+    room = bytearray(size)
+    room[: len(beginning)] = beginning
+    return room
+
+
+def receive_value(fd: int, room: bytearray, start: int, end: int) -> int:
+    """`receive` for such a room."""
+    return receive(fd, room, start, end)
+
+
+def whole_value(room: bytearray) -> bytes:
+    """The value, when the room is full. The room is not to be used any more."""
+    return bytes(room)
 
 
 def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:

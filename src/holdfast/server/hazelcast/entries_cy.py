@@ -65,6 +65,8 @@ DATA_AT = cython.declare(cython.int, 10)
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
 SHORTEST_DATA = cython.declare(cython.int, 14)
 """A frame of `Data` with a type id and no payload."""
+TYPE_BYTES = cython.declare(cython.int, 4)
+"""The type id, with which stored bytes begin: what a message and its value both have when the value comes apart."""
 PAIR_BYTES = cython.declare(cython.int, 8)
 """Bytes that say of a store how long its key and its value are (`UnsentPuts`)."""
 SMALL = cython.declare(cython.int, 512)
@@ -73,6 +75,10 @@ BULK_BYTES = cython.declare(cython.Py_ssize_t, 8 * 1024)
 """Values from this size on are not copied into an answer, if who asks can do without: one more piece to send costs
 less.
 """
+APART_BYTES = cython.declare(cython.int, 32 * 1024)
+"""Values from this size on may be received apart from their message,"""
+APART_MOST = cython.declare(cython.int, 16 * 1024 * 1024)
+"""up to this one: room for all of it is asked for when its message begins."""
 LONG_VALUE = cython.declare(cython.Py_ssize_t, PACKED_MOST)
 """Values that are not packed."""
 LONGEST_TTL_MS = cython.declare(cython.longlong, 1 << 41)
@@ -286,6 +292,7 @@ class ServeEntries(Protocol):
         room: int,
         tally: Tally | None = None,
         bulk: list[Bulk] | None = None,
+        apart: bytes | None = None,
         /,
     ) -> int:
         """See there."""
@@ -503,6 +510,7 @@ def _put(
     key_size: cython.Py_ssize_t,
     value_at: cython.Py_ssize_t,
     value_size: cython.Py_ssize_t,
+    apart: bytes | None,
 ) -> Any:
     """`_store` straight from the read buffer into a table, and packed to where it waits for the backups, with objects
     of only what others want to have; of an entry that ends a record is made. Answers the old value, if it is wanted;
@@ -530,6 +538,8 @@ def _put(
             cython.address(raw[key_at]), key_size, now_ns, False, cython.address(ends)
         ):
             return _GENERAL
+    if apart is not None and (ending or ends or unsent is not None):
+        return _GENERAL
     touched: dict[bytes, bytes | None] | None = state.touched
     counted: cython.bint = state.counts
     old: Any = None
@@ -550,7 +560,7 @@ def _put(
         )
     else:
         cython.cast(EntryTable, kept).put(
-            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, None, counted
+            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, apart, counted
         )
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
@@ -608,6 +618,32 @@ def _count_reads(
     return reads
 
 
+def value_to_come(data: bytes, at: int, longest: tuple[int, int]) -> tuple[int, int]:
+    """Where the value begins of the message at `at`, and how many bytes it will have: when the message is a write of a
+    large value and has come as far as that value's type. Otherwise both are 0. Until it is whole and was given to
+    `serve_entries` nothing is said about whether it can be carried out.
+    """
+    if len(data) - at < WRITE_HEAD + SHORTEST_DATA:
+        return 0, 0
+    length, flags, kind, _, _, _, _ = head_of(data, at)
+    if length != WRITE_HEAD or flags & 0xE000 != 0xC000 or kind not in (SET, PUT):
+        return 0, 0
+    _, name_length, name_flags = ttl_and_name_of(data, at + 30)
+    key_at = at + WRITE_HEAD + name_length
+    if name_length < 6 or name_flags or len(data) < key_at + SHORTEST_DATA:
+        return 0, 0
+    key_length, key_flags, _, _ = data_head_of(data, key_at)
+    value_at = key_at + key_length
+    if not SHORTEST_DATA <= key_length <= longest[0] or key_flags or len(data) < value_at + SHORTEST_DATA:
+        return 0, 0
+    value_length, value_flags, _, _ = data_head_of(data, value_at)
+    size = value_length - DATA_AT
+    if value_flags != 0x2000 or not APART_BYTES <= size <= APART_MOST or value_length > longest[1]:
+        return 0, 0
+    begin = value_at + DATA_AT
+    return (begin, size) if len(data) < begin + size else (0, 0)
+
+
 def serve_entries(
     data: bytes,
     at: cython.Py_ssize_t,
@@ -619,6 +655,7 @@ def serve_entries(
     room: cython.Py_ssize_t,
     tally: Tally | None = None,
     bulk: list[Bulk] | None = None,
+    apart: bytes | None = None,
 ) -> cython.Py_ssize_t:
     """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
     more than `room` bytes; answers where the next one begins.
@@ -626,11 +663,13 @@ def serve_entries(
     Answers to reads are added to `out`; those to writes to `unsealed`, which the caller holds back until the
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
     encoding. `tally` is told how many operations of each kind there were. `bulk`: large values go there instead of into
-    `out`.
+    `out`. `apart`: the data is one write, cut where `value_to_come` says, and this is its value; then where the next
+    message begins is told as if it had come whole.
     """
     compiled: cython.bint = cython.compiled
     raw: cython.p_uchar = data
     end: cython.Py_ssize_t = len(data)
+    whole_end: cython.Py_ssize_t = end if apart is None else end + len(apart) - TYPE_BYTES
     length: cython.int
     flags: cython.uint
     kind: cython.int
@@ -867,7 +906,7 @@ def serve_entries(
         if (
             value_length < SHORTEST_DATA
             or not value_type
-            or value_end > end
+            or value_end > whole_end
             or value_flags != 0x2000
             or value_length > longest[1]
         ):
@@ -898,11 +937,12 @@ def serve_entries(
                     key_length - DATA_AT,
                     key_end + DATA_AT,
                     value_length - DATA_AT,
+                    apart,
                 )
             if old is _GENERAL:
                 key = raw[key_at + DATA_AT : key_end]
         if old is _GENERAL:
-            value = raw[key_end + DATA_AT : value_end]
+            value = raw[key_end + DATA_AT : value_end] if apart is None else apart
             if key_hash:
                 hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
                 old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
