@@ -633,8 +633,9 @@ class Poll:
                 wire.first = first
                 wire.last = len(bulk)
                 wire.bulk_bytes = 0
-                for _, value in bulk[first:] if wire.last > first else ():
-                    wire.bulk_bytes += len(value)
+                if wire.last > first:
+                    for _, value in bulk[first:]:
+                        wire.bulk_bytes += len(value)
                 wire.waits = True
                 if wire.end - begin + wire.bulk_bytes < LARGE_BYTES:
                     self._answered.append(wire)
