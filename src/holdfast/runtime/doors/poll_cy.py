@@ -499,14 +499,16 @@ class Poll:
         if size <= 0:
             self._end(wire, size)
             return
-        if self._given(wire, taken(self._room, size), None) and size == GLANCE_BYTES:
+        data: bytes = taken(self._room, size)
+        if size == GLANCE_BYTES and most == size and wire.plain and self._begin_value(wire, data, 0):
+            self._come += size
             self._fill(wire)
+            return
+        self._given(wire, data, None)
 
     @cython.cfunc
-    def _given(self, wire: Wire, data: bytes, apart: bytes | None) -> cython.bint:
-        """This has come from one: serve it. `apart`: as for `serve_entries`; it was counted when it came. Answers
-        whether a value is received apart now.
-        """
+    def _given(self, wire: Wire, data: bytes, apart: bytes | None) -> cython.void:
+        """This has come from one: serve it. `apart`: as for `serve_entries`; it was counted when it came."""
         size: cython.Py_ssize_t = len(data)
         if apart is not None:
             size += len(apart) - SHARED_BYTES
@@ -518,7 +520,7 @@ class Poll:
                     if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
                         wire.glances = GLANCES
                     self._came(size)
-                return wire.value is not None and wire.reading
+                return
         if self._wrote:
             self._wrote = False
             self._door.leave()
@@ -529,7 +531,6 @@ class Poll:
         if not wire.closing:
             self._look_at(wire)
         self._look_around()
-        return False
 
     @cython.cfunc
     def _came(self, size: cython.Py_ssize_t) -> cython.void:

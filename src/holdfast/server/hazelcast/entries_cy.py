@@ -71,7 +71,7 @@ PAIR_BYTES = cython.declare(cython.int, 8)
 """Bytes that say of a store how long its key and its value are (`UnsentPuts`)."""
 SMALL = cython.declare(cython.int, 512)
 """Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
-BULK_BYTES = cython.declare(cython.Py_ssize_t, 8 * 1024)
+BULK_BYTES = cython.declare(cython.Py_ssize_t, 32 * 1024)
 """Values from this size on are not copied into an answer, if who asks can do without: one more piece to send costs
 less.
 """
@@ -497,6 +497,23 @@ def _noted(touched: dict[bytes, bytes | None], key: bytes, kept: Any, counts: cy
 
 @cython.cfunc
 @cython.inline
+def _value(
+    raw: cython.p_uchar, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, apart: bytes | None
+) -> bytes:
+    """The value there, or the one that came apart."""
+    found: bytes = raw[begin:end] if apart is None else apart
+    return found
+
+
+@cython.cfunc
+@cython.inline
+def _end_with(end: cython.Py_ssize_t, apart: bytes | None) -> cython.Py_ssize_t:
+    """Where what has come would end with the value that came apart."""
+    return end if apart is None else end + len(apart) - TYPE_BYTES
+
+
+@cython.cfunc
+@cython.inline
 def _put(
     lane: EntryLane,
     puts: list[MapReplica],
@@ -538,8 +555,6 @@ def _put(
             cython.address(raw[key_at]), key_size, now_ns, False, cython.address(ends)
         ):
             return _GENERAL
-    if apart is not None and (ending or ends or unsent is not None):
-        return _GENERAL
     touched: dict[bytes, bytes | None] | None = state.touched
     counted: cython.bint = state.counts
     old: Any = None
@@ -556,6 +571,7 @@ def _put(
             ttl_ms,
             max_idle_ms,
             now_ns,
+            apart,
             counted,
         )
     else:
@@ -565,7 +581,7 @@ def _put(
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
     if ending and recorded:
-        key, value = raw[key_at : key_at + key_size], raw[value_at : value_at + value_size]
+        key, value = raw[key_at : key_at + key_size], _value(raw, value_at, value_at + value_size, apart)
         lane.record(copy, held, Record(name, number, _SET_CHANGE, key, value, ttl_ms, max_idle_ms))
     if unsent is not None:
         to: cython.p_uchar = _room(unsent.sizes, PAIR_BYTES)
@@ -669,7 +685,7 @@ def serve_entries(
     compiled: cython.bint = cython.compiled
     raw: cython.p_uchar = data
     end: cython.Py_ssize_t = len(data)
-    whole_end: cython.Py_ssize_t = end if apart is None else end + len(apart) - TYPE_BYTES
+    whole_end: cython.Py_ssize_t = _end_with(end, apart)
     length: cython.int
     flags: cython.uint
     kind: cython.int
@@ -942,7 +958,7 @@ def serve_entries(
             if old is _GENERAL:
                 key = raw[key_at + DATA_AT : key_end]
         if old is _GENERAL:
-            value = raw[key_end + DATA_AT : value_end] if apart is None else apart
+            value = _value(raw, key_end + DATA_AT, value_end, apart)
             if key_hash:
                 hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
                 old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
