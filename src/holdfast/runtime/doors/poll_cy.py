@@ -12,8 +12,8 @@ One source, two ways, like `entries_cy`: plain Python, and the same compiled, wh
   that, while it stores large values. The system tells of what is left again, after the others.
 - runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
   one may have its number.
-- runtime/P-3: Large answers leave at once, one after the other. All of a call together would take new memory from the
-  system each time, which costs more than the answers.
+- runtime/P-3: Large answers leave at once, one after the other, and a large value from where it is stored. All of a call
+  together would take new memory from the system each time, which costs more than the answers.
 """
 
 from __future__ import annotations
@@ -101,9 +101,6 @@ class Wire:
     left: cython.Py_ssize_t
     begin: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    first: cython.Py_ssize_t
-    last: cython.Py_ssize_t
-    bulk_bytes: cython.Py_ssize_t
     plain: cython.bint
     lane: EntryLane
     names: dict[bytes, Served]
@@ -132,9 +129,7 @@ class Wire:
         self.waits = False
         """Whether answers of this connection are among those that leave at the end of the call,"""
         self.begin = self.end = 0
-        """where,"""
-        self.first = self.last = self.bulk_bytes = 0
-        """and which of the large values belong to them, and how long these are."""
+        """and where."""
         self.watched = IN
         """What the system tells of."""
         self.high = 0
@@ -279,7 +274,7 @@ class Wire:
             self.watch()
 
     def get_write_buffer_size(self) -> int:
-        return self.left + (self.end - self.begin + self.bulk_bytes if self.waits else 0)
+        return self.left + (self.end - self.begin if self.waits else 0)
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
@@ -377,9 +372,9 @@ class Poll:
         """What `wait` says, and of whom."""
         self._room = bytearray(READ_BYTES)
         self._out = bytearray()
-        """Answers that leave at the end of this call,"""
+        """Answers that leave at the end of this call."""
         self._bulk = []
-        """without large values that they have. These are not copied: their places among the answers are known."""
+        """Large values that belong to the last ones of them. They are not copied: their places are known."""
         self._unsealed = bytearray()
         self._answered = []
         """Whose these are."""
@@ -628,26 +623,23 @@ class Poll:
         if settled and at < size and apart is None and self._begin_value(wire, data, at):
             at = size
         if settled and at == size:
-            if len(out) > begin:
+            if len(bulk) > first:
+                self._send_pieces(wire, self._pieces(begin, first))
+            elif len(out) > begin:
                 wire.begin = begin
                 wire.end = len(out)
-                wire.first = first
-                wire.last = len(bulk)
-                wire.bulk_bytes = 0
-                if wire.last > first:
-                    for _, value in bulk[first:]:
-                        wire.bulk_bytes += len(value)
                 wire.waits = True
-                if wire.end - begin + wire.bulk_bytes < LARGE_BYTES:
+                if wire.end - begin < LARGE_BYTES:
                     self._answered.append(wire)
                 else:
                     self._send_answers(wire)
                     del out[begin:]
-                    del bulk[first:]
             return at
-        answers = b"".join(self._pieces(begin, len(out), first, len(bulk)))
-        del out[begin:]
-        del bulk[first:]
+        if len(bulk) > first:
+            answers = b"".join(self._pieces(begin, first))
+        else:
+            answers = bytes(out[begin:])
+            del out[begin:]
         kept = bytes(unsealed)
         unsealed.clear()
         if apart is not None:
@@ -727,7 +719,6 @@ class Poll:
                 self._send_answers(wire)
         self._answered.clear()
         self._out.clear()
-        self._bulk.clear()
 
     def send_answers(self, wire: Wire) -> None:
         """Send those of one connection now."""
@@ -736,14 +727,24 @@ class Poll:
     @cython.cfunc
     def _send_answers(self, wire: Wire) -> cython.void:
         wire.waits = False
-        gone: cython.Py_ssize_t
-        size: cython.Py_ssize_t = wire.end - wire.begin + wire.bulk_bytes
-        pieces: Any = None
-        if wire.first == wire.last:
-            gone = send(wire.fd, self._out, wire.begin, wire.end)
-        else:
-            pieces = self._pieces(wire.begin, wire.end, wire.first, wire.last)
-            gone = send_pieces(wire.fd, pieces, 0)
+        gone: cython.Py_ssize_t = send(wire.fd, self._out, wire.begin, wire.end)
+        if gone == wire.end - wire.begin:
+            return
+        if gone < 0:
+            if gone != LATER and gone != INTERRUPTED:
+                wire.lose(-gone)
+                return
+            gone = 0
+        wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
+        wire.connection.recount()
+
+    @cython.cfunc
+    def _send_pieces(self, wire: Wire, pieces: list[bytes | bytearray]) -> cython.void:
+        """Send these now. Nothing else is waiting."""
+        size: cython.Py_ssize_t = 0
+        for piece in pieces:
+            size += len(piece)
+        gone: cython.Py_ssize_t = send_pieces(wire.fd, pieces, 0)
         if gone == size:
             return
         if gone < 0:
@@ -751,28 +752,24 @@ class Poll:
                 wire.lose(-gone)
                 return
             gone = 0
-        if pieces is None:
-            wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
-        else:
-            wire.keep_pieces(pieces, gone)
+        wire.keep_pieces(pieces, gone)
         wire.connection.recount()
 
     @cython.cfunc
-    def _pieces(
-        self,
-        begin: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
-        first: cython.Py_ssize_t,
-        last: cython.Py_ssize_t,
-    ) -> list[bytes | bytearray]:
-        """Answers with their large values, in their order."""
+    def _pieces(self, begin: cython.Py_ssize_t, first: cython.Py_ssize_t) -> list[bytes | bytearray]:
+        """Take the last answers, and the large values that belong to them, in their order."""
         found: list[bytes | bytearray] = []
         out = self._out
+        bulk = self._bulk
+        at: cython.Py_ssize_t = begin
         place: cython.Py_ssize_t
-        for place, value in self._bulk[first:last]:
-            found.append(out[begin:place])
-            found.append(value)
-            begin = place
-        if end > begin:
-            found.append(out[begin:end])
+        if len(bulk) > first:
+            for place, value in bulk[first:]:
+                found.append(out[at:place])
+                found.append(value)
+                at = place
+            del bulk[first:]
+        if len(out) > at:
+            found.append(out[at:])
+        del out[begin:]
         return found
