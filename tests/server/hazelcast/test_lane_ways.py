@@ -380,6 +380,26 @@ def test_a_value_that_came_apart_is_stored_like_one_in_its_message(
             assert one.state() == other.state()
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("room", [0, 39_000, 41_000, 80_500, 200_000])
+def test_large_values_that_are_not_copied_count_like_those_that_are(way: Way, room: int) -> None:
+    """Else a client that does not read would have more of them waiting than it may."""
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    value = int_data(0)[:4] + bytes(40_000)
+    stored = request(SET, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=1)
+    longest = (1 << 17, 1 << 17)
+    way.serve(stored, 0, primary.lane, KNOWN, bytearray(), bytearray(), longest, 1 << 30)
+    asked = request(GET, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=2)
+    many = asked * 20
+    ends = []
+    for bulk in (None, []):
+        out = bytearray()
+        end = way.serve(many, 0, primary.lane, KNOWN, out, bytearray(), longest, room, None, bulk)
+        ends.append(end // len(asked))
+        assert len(out) + sum(len(found) for _, found in bulk or ()) == ends[-1] * (29 + len(value))
+    assert ends == [1 + room // (len(value) + 10)] * 2
+
+
 @needs_compiler
 def test_a_value_that_came_apart_is_not_copied() -> None:
     primary = Primary(TABLE, observed=False, locks=False, listening=False)
@@ -425,6 +445,17 @@ def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart()
     assert entries_cy.value_to_come(small[:-1], 0, longest) == (0, 0)
     too_long = asked(SET, int_data(0)[:4] + bytes(1 << 17))
     assert entries_cy.value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
+    part = bytearray(whole[:-1])
+    part[5] &= 0x7F
+    assert entries_cy.value_to_come(bytes(part), 0, longest) == (0, 0), "a later part of a message in parts"
+    part[5] ^= 0xC0
+    assert entries_cy.value_to_come(bytes(part), 0, longest) == (0, 0), "the first part of one"
+    wide = (1 << 30, 1 << 30)
+    for size in (32 * 1024 - 1, 32 * 1024, 1 << 24, (1 << 24) + 1):
+        said = bytearray(whole[: begin + 2000])
+        struct.pack_into("<i", said, begin - entries_cy.DATA_AT, size + entries_cy.DATA_AT)
+        apart = 32 * 1024 <= size <= 1 << 24
+        assert entries_cy.value_to_come(bytes(said), 0, wide) == ((begin, size) if apart else (0, 0))
     long_key = asked(SET, value, int_data(0)[:4] + bytes(1 << 17))
     assert entries_cy.value_to_come(long_key[:-1], 0, longest) == (0, 0)
 
