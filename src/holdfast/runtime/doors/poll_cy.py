@@ -56,6 +56,8 @@ READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """What is read from one connection in one call, at most."""
 LARGE_BYTES = cython.declare(cython.Py_ssize_t, APART_BYTES)
 """Answers from this size on leave at once (runtime/P-3), and values may be received apart."""
+OFTEN_BYTES = cython.declare(cython.Py_ssize_t, LOOK_BYTES)
+"""After so many bytes the door is told in between."""
 GLANCE_BYTES = cython.declare(cython.int, 4 * 1024)
 """What is read first from a connection that stores large values: so much of one is copied."""
 GLANCES = cython.declare(cython.int, 16)
@@ -499,45 +501,59 @@ class Poll:
             self._come += size
             self._fill(wire)
             return
-        self._given(wire, data, None)
-
-    @cython.cfunc
-    def _given(self, wire: Wire, data: bytes, apart: bytes | None) -> cython.void:
-        """This has come from one: serve it. `apart`: as for `serve_entries`; it was counted when it came."""
-        size: cython.Py_ssize_t = len(data)
-        if apart is not None:
-            size += len(apart) - SHARED_BYTES
         at: cython.Py_ssize_t = -1
         if wire.plain and self._past_sessions and not wire.unsent:
-            at = self._serve_plainly(wire, data, apart, size)
+            at = self._serve_plainly(wire, data, None, size)
             if at == size:
-                if apart is None:
-                    if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
-                        wire.glances = GLANCES
-                    self._came(size)
+                if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
+                    wire.glances = GLANCES
+                self._come += size
+                if self._come > OFTEN_BYTES:
+                    self._tell_door()
                 return
+        self._leave_lane()
+        if at < 0:
+            wire.connection.data_received(data)
+        self._enter_lane(wire)
+
+    @cython.cfunc
+    def _take_whole(self, wire: Wire, head: bytes, value: bytes) -> cython.void:
+        """Serve a message whose value was received apart; it was counted when it came."""
+        size: cython.Py_ssize_t = len(head) + len(value) - SHARED_BYTES
+        at: cython.Py_ssize_t = -1
+        if wire.plain and self._past_sessions and not wire.unsent:
+            at = self._serve_plainly(wire, head, value, size)
+            if at == size:
+                return
+        self._leave_lane()
+        if at < 0:
+            self._come -= size
+            wire.connection.data_received(head[:-SHARED_BYTES] + value)
+        self._enter_lane(wire)
+
+    @cython.cfunc
+    def _leave_lane(self) -> cython.void:
+        """Something is not for the data lane: the door is to see first what was written there."""
         if self._wrote:
             self._wrote = False
             self._door.leave()
-        if at < 0:
-            if apart is not None:
-                self._come -= size
-            wire.connection.data_received(data if apart is None else data[:-SHARED_BYTES] + apart)
+
+    @cython.cfunc
+    def _enter_lane(self, wire: Wire) -> cython.void:
+        """The connection was given something: see what that has changed."""
         if not wire.closing:
             self._look_at(wire)
         self._look_around()
 
     @cython.cfunc
-    def _came(self, size: cython.Py_ssize_t) -> cython.void:
-        """So much has come of which the door was not told."""
-        self._come += size
-        if self._come > LOOK_BYTES:
-            door = self._door
-            door.come += self._come
-            self._come = 0
-            door.look()
-            door.enter()
-            self._look_around()
+    def _tell_door(self) -> cython.void:
+        """The door is told how much has come, and looks around."""
+        door = self._door
+        door.come += self._come
+        self._come = 0
+        door.look()
+        door.enter()
+        self._look_around()
 
     @cython.cfunc
     def _begin_value(self, wire: Wire, data: bytes, at: cython.Py_ssize_t) -> cython.bint:
@@ -572,16 +588,20 @@ class Poll:
         wire.took = True
         if wire.filled < wire.value_bytes:
             wire.connection.recount()
-            self._came(size)
+            self._come += size
+            if self._come > OFTEN_BYTES:
+                self._tell_door()
             return
         value = whole_value(wire.value)
         data = wire.head
         wire.drop_value()
         if wire.connection.unread:
             wire.connection.recount()
-        self._came(size)
+        self._come += size
+        if self._come > OFTEN_BYTES:
+            self._tell_door()
         if not wire.closing:
-            self._given(wire, data, value)
+            self._take_whole(wire, data, value)
 
     @cython.cfunc
     def _serve_plainly(

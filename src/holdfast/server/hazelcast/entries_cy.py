@@ -686,6 +686,7 @@ def serve_entries(
     raw: cython.p_uchar = data
     end: cython.Py_ssize_t = len(data)
     whole_end: cython.Py_ssize_t = _end_with(end, apart)
+    limit: cython.Py_ssize_t
     length: cython.int
     flags: cython.uint
     kind: cython.int
@@ -908,7 +909,8 @@ def serve_entries(
             at = key_end
             continue
 
-        if reads_only or key_length > longest[0]:
+        limit = longest[0]
+        if reads_only or key_length > limit:
             break
         if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
             break
@@ -919,12 +921,13 @@ def serve_entries(
         else:
             value_length, value_flags, _, value_type = data_head_of(data, key_end)
         value_end = key_end + value_length
+        limit = longest[1]
         if (
             value_length < SHORTEST_DATA
             or not value_type
             or value_end > whole_end
             or value_flags != 0x2000
-            or value_length > longest[1]
+            or value_length > limit
         ):
             break
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
