@@ -12,8 +12,8 @@ One source, two ways, like `entries_cy`: plain Python, and the same compiled, wh
   that, while it stores large values. The system tells of what is left again, after the others.
 - runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
   one may have its number.
-- runtime/P-3: Large answers leave at once, one after the other, and a large value from where it is stored. All of a call
-  together would take new memory from the system each time, which costs more than the answers.
+- runtime/P-3: Large answers leave at once, one after the other, and a large value from where it is stored. All of a
+  call together would take new memory from the system each time, which costs more than the answers.
 """
 
 from __future__ import annotations
