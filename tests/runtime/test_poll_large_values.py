@@ -6,17 +6,32 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import select
 import socket
 import struct
 import sys
 import tracemalloc
+from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.runtime.test_poll import HELLO, MODULES, Polled, Through, ask, polled, received, stored
+from bench.lane import Primary
+from tests.runtime.test_poll import (
+    HELLO,
+    MODULES,
+    Polled,
+    Through,
+    ask,
+    compiled_module,
+    needs_compiler,
+    polled,
+    received,
+    stored,
+)
 from tests.server.hazelcast.test_lane_ways import KEYS, request
 
+from holdfast.runtime.data_lane import data_lane
 from holdfast.server.door import ClientConnection
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, GET, PUT, REMOVE, SET
@@ -273,3 +288,72 @@ def give(polled: Polled, client: socket.socket, data: bytes) -> None:
         with contextlib.suppress(BlockingIOError):
             data = data[client.send(data) :]
         polled.turn()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell it")
+def test_values_that_are_announced_and_do_not_come_take_no_memory(polled: Polled) -> None:
+    """Of many strangers: room is taken, and not touched."""
+    whole = ask(SET, value=struct.pack(">i", -11) + bytes(4_000_000))
+    announced = whole[:1000]
+    del whole
+    clients = []
+    for _ in range(200):
+        client, connection = polled.connect()
+        clients.append((client, connection))
+        for said in (HELLO, ask(CONTAINS_KEY)):
+            client.sendall(said)
+            polled.turn()
+    before = resident_bytes()
+    for client, _ in clients:
+        client.sendall(announced)
+    for _ in range(3):
+        polled.turn()
+    assert sum(connection.coming for _, connection in clients) > 200 * 500
+    assert resident_bytes() - before < 20_000_000, "of 800 MB"
+    for client, _ in clients:
+        client.close()
+    polled.turn()
+    assert polled.desk.door._unread == 0
+
+
+def resident_bytes() -> int:
+    """What this process has in memory."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("change", ["replaced", "removed", "rehashed"])
+@needs_compiler
+def test_an_answer_that_leaves_slowly_is_of_one_moment(change: str) -> None:
+    """From a compact table, whatever becomes of the entry and of the table meanwhile."""
+    way = data_lane()
+    polled = Polled(compiled_module)  # type: ignore[arg-type]
+    try:
+        primary = Primary(way, backups=0)
+        polled.desk.grid.lane = primary.lane  # type: ignore[assignment]
+        polled.poll = compiled_module.Poll(polled.desk.door, polled.desk.loop, way.serve)  # type: ignore[attr-defined]
+        slow, connection = polled.connect(sndbuf=4096)
+        quick, _ = polled.connect()
+        for client in (slow, quick):
+            give(polled, client, HELLO)
+            give(polled, client, ask(CONTAINS_KEY))
+        polled.turn()
+        received(slow), received(quick)
+        value = struct.pack(">i", -11) + random.Random(9).randbytes(400_000)
+        give(polled, quick, ask(SET, value=value))
+        give(polled, slow, ask(GET))
+        assert connection._wire.get_write_buffer_size() > 100_000, "some of it waits"
+        other = struct.pack(">i", -11) + bytes(400_000)
+        if change == "replaced":
+            give(polled, quick, ask(SET, value=other) * 3)
+        elif change == "removed":
+            give(polled, quick, ask(REMOVE))
+        else:
+            for number in range(3000):
+                key = struct.pack(">iq", -8, number)
+                give(polled, quick, ask(SET, key, value=other[:100]))
+        came = read_out(polled, slow, 29 + len(value))
+        assert came[-len(value) :] == value
+        slow.close()
+        quick.close()
+    finally:
+        polled.end()

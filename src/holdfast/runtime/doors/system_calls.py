@@ -32,13 +32,14 @@ def taken(room: bytearray, size: int) -> bytes:
 
 def new_value(size: int, beginning: bytes) -> bytearray:
     """Room for a value that begins like this. Raises MemoryError."""
-    room = bytearray(size)
-    room[: len(beginning)] = beginning
-    return room
+    del size  # zeros would be memory that nothing has come for: it grows
+    return bytearray(beginning)
 
 
 def receive_value(fd: int, room: bytearray, start: int, end: int) -> int:
     """`receive` for such a room."""
+    if len(room) < end:
+        room.extend(bytes(end - len(room)))
     return receive(fd, room, start, end)
 
 
