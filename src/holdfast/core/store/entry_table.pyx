@@ -770,6 +770,9 @@ cdef class EntryTable:
             return self._overwrite(slot, value, value_size, whole)
         size, key = key_size_of(block), block + key_at(block)
         old = value_in(block, &old_size)
+        if whole is not None:
+            # It may have come apart from its message, and be nowhere else.
+            value, value_size = <const unsigned char *> PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
         change = digest_of(key, size, value, value_size) - digest_of(key, size, old, old_size)
         place = range_of(key, size)
         self._overwrite(slot, value, value_size, whole)
