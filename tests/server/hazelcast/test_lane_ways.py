@@ -7,6 +7,7 @@ and notes for observers, and queue the same records.
 
 from __future__ import annotations
 
+import random
 import struct
 import sys
 from dataclasses import dataclass
@@ -32,7 +33,16 @@ from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
 from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, ServeEntries
+from holdfast.server.hazelcast.entries_cy import (
+    CONTAINS_KEY,
+    DELETE,
+    GET,
+    PUT,
+    REMOVE,
+    SET,
+    Served,
+    ServeEntries,
+)
 
 ME, BEN = MemberId("me"), MemberId("ben")
 MAPS = {
@@ -308,6 +318,154 @@ def test_values_of_every_size(way: Way, observed: bool) -> None:
     agree(way, arrived, 1 << 30, observed=observed, longest=(1 << 21, 1 << 21))
     agree(way, [b"".join(arrived)], 1 << 30, observed=observed, longest=(1 << 21, 1 << 21))
     agree(way, [b"".join(arrived[:40])], 5000, observed=observed, longest=(1 << 21, 1 << 21))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
+    """Put in their places among the answers they are what is answered without that; small ones are copied."""
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    sizes = [8, entries_cy.BULK_BYTES - 1, entries_cy.BULK_BYTES, 70_000, 1 << 20]
+    names = {str(number): str(number) for number in range(len(sizes))}
+    known: dict[bytes, Served] = {name.encode(): name for name in names}
+    asked = b""
+    for number, size in enumerate(sizes):
+        for kind in (SET, GET, GET, CONTAINS_KEY):
+            value = int_data(0)[:4] + random.Random(number).randbytes(size - 4)
+            asked += request(
+                kind, str(number), KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=number - 2
+            )
+    answers = []
+    for bulk in (None, []):
+        out = bytearray(b"before")
+        longest = (1 << 21, 1 << 21)
+        end = way.serve(asked, 0, primary.lane, known, out, bytearray(), longest, 1 << 30, None, bulk)
+        assert end == len(asked)
+        joined, begin = bytearray(), 0
+        for place, value in bulk or ():
+            joined += out[begin:place] + value
+            begin = place
+        answers.append(joined + out[begin:])
+    assert answers[0] == answers[1]
+    assert [len(value) for _, value in bulk or ()] == [size for size in sizes[2:] for _ in range(2)]
+    held = primary.copies[0].maps["4"].state.entries[KEYS[0]]
+    assert bulk is not None
+    assert bulk[-1][1] is held, "the value itself, not a copy of it"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", KNOWN.values())
+@pytest.mark.parametrize("word", [0, 7])
+@pytest.mark.parametrize("ttl_ms", [-1, 0, 60_000])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_value_that_came_apart_is_stored_like_one_in_its_message(
+    way: Way, name: str, word: int, ttl_ms: int, observed: bool
+) -> None:
+    one, other = (
+        Primary(each, observed=observed, locks=True, listening=False) for each in (dict, way.entries)
+    )
+    longest = (1 << 17, 1 << 17)
+    for number, kind in enumerate((SET, PUT, SET, PUT)):
+        for key in KEYS[:4]:
+            value = int_data(number)[:4] + bytes([number + 1]) * (entries_cy.APART_BYTES + number)
+            whole = request(kind, name, key, value, partition=0, ttl_ms=ttl_ms, word=word, number=number)
+            begin, size = entries_cy.value_to_come(whole[:-1], 0, longest)
+            assert (begin, size) == (len(whole) - len(value), len(value))
+            told = one.serve(entries_cy.serve_entries, whole, 1 << 30, longest)
+            out, unsealed = bytearray(b"before"), bytearray()
+            head = whole[: begin + entries_cy.TYPE_BYTES]
+            at = way.serve(
+                head, 0, other.lane, KNOWN, out, unsealed, longest, 1 << 30, None, None, whole[begin:]
+            )
+            assert (at, out, unsealed) == told
+            assert one.state() == other.state()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("room", [0, 39_000, 41_000, 80_500, 200_000])
+def test_large_values_that_are_not_copied_count_like_those_that_are(way: Way, room: int) -> None:
+    """Else a client that does not read would have more of them waiting than it may."""
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    value = int_data(0)[:4] + bytes(40_000)
+    stored = request(SET, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=1)
+    longest = (1 << 17, 1 << 17)
+    way.serve(stored, 0, primary.lane, KNOWN, bytearray(), bytearray(), longest, 1 << 30)
+    asked = request(GET, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=2)
+    many = asked * 20
+    ends = []
+    for bulk in (None, []):
+        out = bytearray()
+        end = way.serve(many, 0, primary.lane, KNOWN, out, bytearray(), longest, room, None, bulk)
+        ends.append(end // len(asked))
+        assert len(out) + sum(len(found) for _, found in bulk or ()) == ends[-1] * (29 + len(value))
+    assert ends == [1 + room // (len(value) + 10)] * 2
+
+
+@needs_compiler
+def test_a_value_that_came_apart_is_not_copied() -> None:
+    primary = Primary(TABLE, observed=False, locks=False, listening=False)
+    value = int_data(0)[:4] + bytes(entries_cy.APART_BYTES)
+    for kind in (SET, SET):
+        whole = request(kind, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=1)
+        begin, _ = entries_cy.value_to_come(whole[:-1], 0, (1 << 17, 1 << 17))
+        apart = whole[begin:]
+        compiled(
+            whole[: begin + entries_cy.TYPE_BYTES],
+            *(
+                0,
+                primary.lane,
+                KNOWN,
+                bytearray(),
+                bytearray(),
+                (1 << 17, 1 << 17),
+                1 << 30,
+                None,
+                None,
+                apart,
+            ),
+        )
+        assert primary.copies[0].maps["alone"].state.entries[KEYS[0]] is apart
+
+
+def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart() -> None:
+    longest = (1 << 17, 1 << 17)
+
+    def asked(kind: int, value: bytes, key: bytes = KEYS[0]) -> bytes:
+        return request(kind, "m", key, value, partition=0, ttl_ms=-1, word=0, number=1)
+
+    value = int_data(0)[:4] + bytes(entries_cy.APART_BYTES)
+    whole = asked(SET, value)
+    begin = len(whole) - len(value)
+    for end in range(begin + entries_cy.TYPE_BYTES):
+        assert entries_cy.value_to_come(whole[:end], 0, longest) == (0, 0)
+    for end in range(begin + entries_cy.TYPE_BYTES, len(whole), 997):
+        assert entries_cy.value_to_come(b"xyz" + whole[:end], 3, longest) == (begin + 3, len(value))
+    assert entries_cy.value_to_come(whole, 0, longest) == (0, 0), "it is whole"
+    assert entries_cy.value_to_come(asked(GET, value), 0, longest) == (0, 0)
+    small = asked(SET, value[: entries_cy.APART_BYTES - 1])
+    assert entries_cy.value_to_come(small[:-1], 0, longest) == (0, 0)
+    too_long = asked(SET, int_data(0)[:4] + bytes(1 << 17))
+    assert entries_cy.value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
+    part = bytearray(whole[:-1])
+    part[5] &= 0x7F
+    assert entries_cy.value_to_come(bytes(part), 0, longest) == (0, 0), "a later part of a message in parts"
+    part[5] ^= 0xC0
+    assert entries_cy.value_to_come(bytes(part), 0, longest) == (0, 0), "the first part of one"
+    wide = (1 << 30, 1 << 30)
+    for size in (32 * 1024 - 1, 32 * 1024, 1 << 24, (1 << 24) + 1):
+        said = bytearray(whole[: begin + 2000])
+        struct.pack_into("<i", said, begin - entries_cy.DATA_AT, size + entries_cy.DATA_AT)
+        apart = 32 * 1024 <= size <= 1 << 24
+        assert entries_cy.value_to_come(bytes(said), 0, wide) == ((begin, size) if apart else (0, 0))
+    long_key = asked(SET, value, int_data(0)[:4] + bytes(1 << 17))
+    assert entries_cy.value_to_come(long_key[:-1], 0, longest) == (0, 0)
+
+
+@settings(max_examples=400, deadline=None)
+@given(buffers(), st.integers(0, 200))
+def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes], at: int) -> None:
+    for data in arrived:
+        begin, size = entries_cy.value_to_come(data, at, LONGEST)
+        assert (begin, size) == (0, 0) or at < begin <= len(data) - entries_cy.TYPE_BYTES < begin + size
 
 
 @pytest.mark.parametrize("way", FLAT)

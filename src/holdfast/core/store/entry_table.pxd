@@ -49,6 +49,7 @@ cdef class EntryTable:
         int64_t ttl_ms,
         int64_t max_idle_ms,
         int64_t now_ns,
+        bytes whole,
         bint counted,
     ) except -1
     cdef bint discard(self, const unsigned char *key, Py_ssize_t key_size) except -1

@@ -522,6 +522,7 @@ cdef class EntryTable:
         int64_t ttl_ms,
         int64_t max_idle_ms,
         int64_t now_ns,
+        bytes whole,
         bint counted,
     ) except -1:
         """The same of an entry that ends so, counted from now; with both 0, of one that does not end."""
@@ -530,15 +531,15 @@ cdef class EntryTable:
         cdef unsigned char *block
         if slot is not NULL:
             self._end(slot, ttl_ms, max_idle_ms, now_ns)
-            self._replace(slot, value, value_size, None, counted)
+            self._replace(slot, value, value_size, whole, counted)
             return 0
         if not ttl_ms and not max_idle_ms:
-            return self.put(key, key_size, value, value_size, None, counted)
+            return self.put(key, key_size, value, value_size, whole, counted)
         self._reserve()
         if first_gone is not NULL:
             free_some(AS_WELL)
         block = new_block(
-            hashed, key, key_size, value, value_size, None, ENDS | IDLES if max_idle_ms else ENDS
+            hashed, key, key_size, value, value_size, whole, ENDS | IDLES if max_idle_ms else ENDS
         )
         self._insert_block(block, hashed)
         if counted:
@@ -617,7 +618,7 @@ cdef class EntryTable:
                 if not counts and key not in touched:
                     touched[key] = self.get(key)
             if self._ending:
-                self.put_ending(at, key_size, at + key_size, value_size, 0, 0, 0, counted)
+                self.put_ending(at, key_size, at + key_size, value_size, 0, 0, 0, None, counted)
             else:
                 self.put(at, key_size, at + key_size, value_size, None, counted)
             at += key_size + value_size
@@ -769,6 +770,9 @@ cdef class EntryTable:
             return self._overwrite(slot, value, value_size, whole)
         size, key = key_size_of(block), block + key_at(block)
         old = value_in(block, &old_size)
+        if whole is not None:
+            # It may have come apart from its message, and be nowhere else.
+            value, value_size = <const unsigned char *> PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
         change = digest_of(key, size, value, value_size) - digest_of(key, size, old, old_size)
         place = range_of(key, size)
         self._overwrite(slot, value, value_size, whole)

@@ -102,6 +102,7 @@ class EntryTable(dict[bytes, bytes]):
         ttl_ms: int,
         max_idle_ms: int,
         now_ns: int,
+        whole: bytes | None,
         counted: bool,
     ) -> int:
         """The same of an entry that ends so; with both times 0, of one that does not."""

@@ -8,12 +8,12 @@ several of them.
 
 One source, two ways, like `entries_cy`: plain Python, and the same compiled, which makes the system calls itself.
 
-- runtime/P-1: A connection has one read of so many bytes in a call, however much has come. The system tells of what is
-  left again, after the others.
+- runtime/P-1: A connection has one read of so many bytes in a call, however much has come; and one short look before
+  that, while it stores large values. The system tells of what is left again, after the others.
 - runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
   one may have its number.
-- runtime/P-3: Large answers leave at once, one after the other. All of a call together would take new memory from the
-  system each time, which costs more than the answers.
+- runtime/P-3: Large answers leave at once, one after the other, and a large value from where it is stored. All of a
+  call together would take new memory from the system each time, which costs more than the answers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,47 @@ from typing import Any, Protocol
 
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.uncompiled import cython
-from holdfast.runtime.doors.system_calls import READY_BYTES, ready_fd, ready_kinds, receive, send, taken, wait
+from holdfast.runtime.doors.system_calls import (
+    READY_BYTES,
+    new_value,
+    ready_fd,
+    ready_kinds,
+    receive,
+    receive_value,
+    send,
+    send_pieces,
+    taken,
+    wait,
+    whole_value,
+)
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.entries_cy import Served, ServeEntries
+from holdfast.server.hazelcast.entries_cy import (
+    APART_BYTES,
+    TYPE_BYTES,
+    Bulk,
+    Served,
+    ServeEntries,
+    value_to_come,
+)
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """What is read from one connection in one call, at most."""
-LARGE_BYTES = cython.declare(cython.int, 32 * 1024)
-"""Answers from this size on leave at once (runtime/P-3)."""
+LARGE_BYTES = cython.declare(cython.Py_ssize_t, APART_BYTES)
+"""Answers from this size on leave at once (runtime/P-3), and values may be received apart."""
+OFTEN_BYTES = cython.declare(cython.Py_ssize_t, LOOK_BYTES)
+"""After so many bytes the door is told in between."""
+GLANCE_BYTES = cython.declare(cython.int, 4 * 1024)
+"""What is read first from a connection that stores large values: so much of one is copied."""
+GLANCES = cython.declare(cython.int, 16)
+"""For how many reads it counts as such a one after a large value."""
+SHARED_BYTES = cython.declare(cython.Py_ssize_t, TYPE_BYTES)
+"""What both the message and its value have, when the value is received apart."""
+PIECE_BYTES = cython.declare(cython.int, 16 * 1024)
+"""Shorter pieces of answers that have not left are put together, up to so many bytes."""
+HELD_BYTES = cython.declare(cython.int, 64 * 1024)
+"""Of a longer piece nothing is kept of which more than half has left."""
 MOST = cython.declare(cython.int, 256)
 """Connections that one call serves, at most."""
 IN = cython.declare(cython.uint, EPOLLIN)
@@ -67,8 +98,9 @@ class Wire:
     waits: cython.bint
     watched: cython.uint
     high: cython.Py_ssize_t
-    unsent: bytearray
+    unsent: list[bytes | bytearray]
     sent: cython.Py_ssize_t
+    left: cython.Py_ssize_t
     begin: cython.Py_ssize_t
     end: cython.Py_ssize_t
     plain: cython.bint
@@ -80,6 +112,11 @@ class Wire:
     losses: LostPartitions
     losses_seen: cython.Py_ssize_t
     collects: cython.bint
+    glances: cython.int
+    head: bytes
+    value: Any
+    value_bytes: cython.Py_ssize_t
+    filled: cython.Py_ssize_t
 
     def __init__(self, poll: Poll, fd: int, connection: ClientConnection) -> None:
         self.poll = poll
@@ -99,13 +136,25 @@ class Wire:
         """What the system tells of."""
         self.high = 0
         """From how many bytes that have not left the connection is told."""
-        self.unsent = bytearray()
-        """What has not left, after the first `sent` bytes of it."""
+        self.unsent = []
+        """What has not left, after the first `sent` bytes of the first piece. None is empty."""
         self.sent = 0
+        self.left = 0
+        """And how many bytes that are."""
         self.plain = False
         """Whether what comes next may go to the data lane."""
         self.collects = False
         """Whether the client waits for backups itself."""
+        self.glances = 0
+        """For how many reads a short look comes first."""
+        self.head = b""
+        """The beginning of a message whose value is received apart,"""
+        self.value: Any = None
+        """room for that value, None if there is none,"""
+        self.value_bytes = 0
+        """how long it will be,"""
+        self.filled = 0
+        """and how much of it has come. The flow counts that as coming."""
 
     # -- as a transport
 
@@ -124,11 +173,52 @@ class Wire:
                     return
                 gone = 0
         if gone < size:
-            self.keep(data[gone:])
+            self.keep(data[gone:] if gone else data)
 
     def keep(self, data: bytes) -> None:
         """Send this when there is room for it."""
-        self.unsent += data
+        self._add(data)
+        self._kept()
+
+    @cython.cfunc
+    def keep_pieces(self, pieces: list[bytes | bytearray], gone: cython.Py_ssize_t) -> cython.void:
+        """The same of these pieces, of which the first bytes have left. Nothing else is waiting."""
+        for piece in pieces:
+            self._add(piece)
+        self._drop(gone)
+        self._kept()
+
+    @cython.cfunc
+    def _add(self, data: bytes | bytearray) -> cython.void:
+        self.left += len(data)
+        unsent = self.unsent
+        last: Any = unsent[len(unsent) - 1] if unsent else None
+        if len(data) >= PIECE_BYTES:
+            unsent.append(data)
+        elif type(last) is bytearray and len(last) < PIECE_BYTES:
+            last += data
+        else:
+            unsent.append(bytearray(data))
+
+    @cython.cfunc
+    def _drop(self, gone: cython.Py_ssize_t) -> cython.void:
+        """So many bytes of what is left have left."""
+        unsent = self.unsent
+        number: cython.Py_ssize_t = 0
+        self.left -= gone
+        self.sent += gone
+        while number < len(unsent) and self.sent >= len(unsent[number]):
+            self.sent -= len(unsent[number])
+            number += 1
+        if number:
+            del unsent[:number]
+        if unsent and self.sent > HELD_BYTES and self.sent > len(unsent[0]) // 2:
+            unsent[0] = unsent[0][self.sent :]
+            self.sent = 0
+
+    @cython.cfunc
+    def _kept(self) -> cython.void:
+        """Something is left: see to it."""
         self.watch()
         if not self.told and self.get_write_buffer_size() > self.high:
             self.told = True
@@ -136,24 +226,18 @@ class Wire:
 
     def push(self) -> None:
         """There is room: send some of what is left."""
-        gone = send(self.fd, self.unsent, self.sent, len(self.unsent))
+        gone: cython.Py_ssize_t = send_pieces(self.fd, self.unsent, self.sent)
         if gone < 0:
             if gone != LATER and gone != INTERRUPTED:
                 self.lose(-gone)
             return
-        self.sent += gone
-        left = len(self.unsent) - self.sent
-        if not left:
-            self.unsent = bytearray()
-            self.sent = 0
+        self._drop(gone)
+        if not self.unsent:
             if self.closing:
                 self.lose(0)
                 return
             self.watch()
-        elif self.sent > len(self.unsent) // 2:
-            del self.unsent[: self.sent]
-            self.sent = 0
-        if self.told and left <= self.high // 4:
+        if self.told and self.left <= self.high // 4:
             self.told = False
             self.connection.resume_writing()
 
@@ -164,6 +248,7 @@ class Wire:
             self.poll.send_answers(self)
         self.closing = True
         self.reading = False
+        self.drop_value()
         if self.fd >= 0:
             if self.unsent:
                 self.watch()
@@ -191,7 +276,7 @@ class Wire:
             self.watch()
 
     def get_write_buffer_size(self) -> int:
-        return len(self.unsent) - self.sent + (self.end - self.begin if self.waits else 0)
+        return self.left + (self.end - self.begin if self.waits else 0)
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
@@ -203,6 +288,14 @@ class Wire:
         return took
 
     # -- the rest
+
+    @cython.cfunc
+    def drop_value(self) -> cython.void:
+        """Nothing is received apart any more."""
+        if self.value is not None:
+            self.value = None
+            self.head = b""
+            self.flow.coming -= self.filled
 
     def watch(self) -> None:
         """Have the system tell of what is of use. Reading is stopped there only when something comes all the same
@@ -225,8 +318,9 @@ class Wire:
         """The connection is over; number: the error, if there was one."""
         self.closing = True
         self.reading = self.plain = self.waits = False
-        self.unsent = bytearray()
-        self.sent = 0
+        self.unsent = []
+        self.sent = self.left = 0
+        self.drop_value()
         fd = self.fd
         self.fd = -1
         self.poll.close_descriptor(fd)
@@ -253,6 +347,7 @@ class Poll:
     _ready: Any
     _room: bytearray
     _out: bytearray
+    _bulk: list[Bulk]
     _unsealed: bytearray
     _answered: list[Wire]
     _come: cython.Py_ssize_t
@@ -280,6 +375,8 @@ class Poll:
         self._room = bytearray(READ_BYTES)
         self._out = bytearray()
         """Answers that leave at the end of this call."""
+        self._bulk = []
+        """Large values that belong to the last ones of them. They are not copied: their places are known."""
         self._unsealed = bytearray()
         self._answered = []
         """Whose these are."""
@@ -388,37 +485,130 @@ class Poll:
     @cython.cfunc
     def _take(self, wire: Wire) -> cython.void:
         """Read what has come from one, and serve it."""
-        size: cython.Py_ssize_t = receive(wire.fd, self._room)
+        if wire.value is not None:
+            self._fill(wire)
+            return
+        most: cython.Py_ssize_t = READ_BYTES
+        if wire.glances:
+            wire.glances -= 1
+            most = GLANCE_BYTES
+        size: cython.Py_ssize_t = receive(wire.fd, self._room, 0, most)
         if size <= 0:
             self._end(wire, size)
             return
         data: bytes = taken(self._room, size)
+        if size == GLANCE_BYTES and most == size and wire.plain and self._begin_value(wire, data, 0):
+            self._come += size
+            self._fill(wire)
+            return
         at: cython.Py_ssize_t = -1
-        door = self._door
         if wire.plain and self._past_sessions and not wire.unsent:
-            at = self._serve_plainly(wire, data)
+            at = self._serve_plainly(wire, data, None, size)
             if at == size:
+                if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
+                    wire.glances = GLANCES
                 self._come += size
-                if self._come > LOOK_BYTES:
-                    door.come += self._come
-                    self._come = 0
-                    door.look()
-                    door.enter()
-                    self._look_around()
+                if self._come > OFTEN_BYTES:
+                    self._tell_door()
                 return
-        if self._wrote:
-            self._wrote = False
-            door.leave()
+        self._leave_lane()
         if at < 0:
             wire.connection.data_received(data)
+        self._enter_lane(wire)
+
+    @cython.cfunc
+    def _take_whole(self, wire: Wire, head: bytes, value: bytes) -> cython.void:
+        """Serve a message whose value was received apart; it was counted when it came."""
+        size: cython.Py_ssize_t = len(head) + len(value) - SHARED_BYTES
+        at: cython.Py_ssize_t = -1
+        if wire.plain and self._past_sessions and not wire.unsent:
+            at = self._serve_plainly(wire, head, value, size)
+            if at == size:
+                return
+        self._leave_lane()
+        if at < 0:
+            self._come -= size
+            wire.connection.data_received(head[:-SHARED_BYTES] + value)
+        self._enter_lane(wire)
+
+    @cython.cfunc
+    def _leave_lane(self) -> cython.void:
+        """Something is not for the data lane: the door is to see first what was written there."""
+        if self._wrote:
+            self._wrote = False
+            self._door.leave()
+
+    @cython.cfunc
+    def _enter_lane(self, wire: Wire) -> cython.void:
+        """The connection was given something: see what that has changed."""
         if not wire.closing:
             self._look_at(wire)
         self._look_around()
 
     @cython.cfunc
-    def _serve_plainly(self, wire: Wire, data: bytes) -> cython.Py_ssize_t:
+    def _tell_door(self) -> cython.void:
+        """The door is told how much has come, and looks around."""
+        door = self._door
+        door.come += self._come
+        self._come = 0
+        door.look()
+        door.enter()
+        self._look_around()
+
+    @cython.cfunc
+    def _begin_value(self, wire: Wire, data: bytes, at: cython.Py_ssize_t) -> cython.bint:
+        """Whether what is left of this is the beginning of a large write: its value is received into its own place, so
+        that nothing of it has to be copied.
+        """
+        begin: cython.Py_ssize_t
+        begin, size = value_to_come(data, at, wire.longest)
+        if not size:
+            return False
+        try:
+            wire.value = new_value(size, data[begin:])
+        except MemoryError:
+            return False
+        wire.head = data[at : begin + SHARED_BYTES]
+        wire.value_bytes = size
+        wire.filled = len(data) - begin
+        wire.flow.coming += wire.filled
+        wire.glances = GLANCES
+        return True
+
+    @cython.cfunc
+    def _fill(self, wire: Wire) -> cython.void:
+        """Read some of the value that is received apart; serve the message when it is whole."""
+        end: cython.Py_ssize_t = min(wire.value_bytes, wire.filled + READ_BYTES)
+        size: cython.Py_ssize_t = receive_value(wire.fd, wire.value, wire.filled, end)
+        if size <= 0:
+            self._end(wire, size)
+            return
+        wire.filled += size
+        wire.flow.coming += size
+        wire.took = True
+        if wire.filled < wire.value_bytes:
+            wire.connection.recount()
+            self._come += size
+            if self._come > OFTEN_BYTES:
+                self._tell_door()
+            return
+        value = whole_value(wire.value)
+        data = wire.head
+        wire.drop_value()
+        if wire.connection.unread:
+            wire.connection.recount()
+        self._come += size
+        if self._come > OFTEN_BYTES:
+            self._tell_door()
+        if not wire.closing:
+            self._take_whole(wire, data, value)
+
+    @cython.cfunc
+    def _serve_plainly(
+        self, wire: Wire, data: bytes, apart: bytes | None, size: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
         """Let the data lane serve this: answers how far it came, or -1 when it was not asked. What is not for it was
-        given to the connection.
+        given to the connection, if it is not received apart now.
         """
         flow = wire.flow
         gathered: cython.Py_ssize_t = flow.gathered
@@ -432,10 +622,11 @@ class Poll:
             return -1
         out = self._out
         unsealed = self._unsealed
+        bulk = self._bulk
         begin: cython.Py_ssize_t = len(out)
-        size: cython.Py_ssize_t = len(data)
+        first: cython.Py_ssize_t = len(bulk)
         at: cython.Py_ssize_t = self._serve(
-            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally
+            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally, bulk, apart
         )
         wire.took = True
         settled: cython.bint = True
@@ -449,8 +640,12 @@ class Poll:
             else:
                 self._hold(wire, bytes(unsealed))
                 unsealed.clear()
+        if settled and at < size and apart is None and self._begin_value(wire, data, at):
+            at = size
         if settled and at == size:
-            if len(out) > begin:
+            if len(bulk) > first:
+                self._send_pieces(wire, self._pieces(begin, first))
+            elif len(out) > begin:
                 wire.begin = begin
                 wire.end = len(out)
                 wire.waits = True
@@ -460,10 +655,16 @@ class Poll:
                     self._send_answers(wire)
                     del out[begin:]
             return at
-        answers = bytes(out[begin:])
-        del out[begin:]
+        if len(bulk) > first:
+            answers = b"".join(self._pieces(begin, first))
+        else:
+            answers = bytes(out[begin:])
+            del out[begin:]
         kept = bytes(unsealed)
         unsealed.clear()
+        if apart is not None:
+            self._come -= size
+            data = data[:-SHARED_BYTES] + apart
         wire.connection.served(data, at, answers, kept)
         self._wrote = False
         return at if at < size else size - 1
@@ -547,8 +748,7 @@ class Poll:
     def _send_answers(self, wire: Wire) -> cython.void:
         wire.waits = False
         gone: cython.Py_ssize_t = send(wire.fd, self._out, wire.begin, wire.end)
-        size: cython.Py_ssize_t = wire.end - wire.begin
-        if gone == size:
+        if gone == wire.end - wire.begin:
             return
         if gone < 0:
             if gone != LATER and gone != INTERRUPTED:
@@ -557,3 +757,39 @@ class Poll:
             gone = 0
         wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
         wire.connection.recount()
+
+    @cython.cfunc
+    def _send_pieces(self, wire: Wire, pieces: list[bytes | bytearray]) -> cython.void:
+        """Send these now. Nothing else is waiting."""
+        size: cython.Py_ssize_t = 0
+        for piece in pieces:
+            size += len(piece)
+        gone: cython.Py_ssize_t = send_pieces(wire.fd, pieces, 0)
+        if gone == size:
+            return
+        if gone < 0:
+            if gone != LATER and gone != INTERRUPTED:
+                wire.lose(-gone)
+                return
+            gone = 0
+        wire.keep_pieces(pieces, gone)
+        wire.connection.recount()
+
+    @cython.cfunc
+    def _pieces(self, begin: cython.Py_ssize_t, first: cython.Py_ssize_t) -> list[bytes | bytearray]:
+        """Take the last answers, and the large values that belong to them, in their order."""
+        found: list[bytes | bytearray] = []
+        out = self._out
+        bulk = self._bulk
+        at: cython.Py_ssize_t = begin
+        place: cython.Py_ssize_t
+        if len(bulk) > first:
+            for place, value in bulk[first:]:
+                found.append(out[at:place])
+                found.append(value)
+                at = place
+            del bulk[first:]
+        if len(out) > at:
+            found.append(out[at:])
+        del out[begin:]
+        return found

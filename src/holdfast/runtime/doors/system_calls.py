@@ -11,12 +11,15 @@ from typing import Any
 
 READY_BYTES = 12
 """What one event takes in the room that `wait` is given."""
+PIECES_MOST = 64
+"""How many pieces are sent in one call."""
 
 
-def receive(fd: int, room: bytearray) -> int:
-    """Read what has come, up to the size of the room: how much it was; 0: nothing more will come."""
+def receive(fd: int, room: bytearray, start: int, end: int) -> int:
+    """Read what has come into this part of the room: how much it was; 0: nothing more will come."""
     try:
-        return os.readv(fd, [room])
+        with memoryview(room) as view, view[start:end] as part:
+            return os.readv(fd, [part])
     except OSError as error:
         return -(error.errno or 1)
 
@@ -27,6 +30,24 @@ def taken(room: bytearray, size: int) -> bytes:
         return bytes(part)
 
 
+def new_value(size: int, beginning: bytes) -> bytearray:
+    """Room for a value that begins like this. Raises MemoryError."""
+    del size  # zeros would be memory that nothing has come for: it grows
+    return bytearray(beginning)
+
+
+def receive_value(fd: int, room: bytearray, start: int, end: int) -> int:
+    """`receive` for such a room."""
+    if len(room) < end:
+        room.extend(bytes(end - len(room)))
+    return receive(fd, room, start, end)
+
+
+def whole_value(room: bytearray) -> bytes:
+    """The value, when the room is full. The room is not to be used any more."""
+    return bytes(room)
+
+
 def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
     """Send this part of the data, or the beginning of it: how much it was."""
     try:
@@ -34,6 +55,19 @@ def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
             return os.write(fd, part)
     except OSError as error:
         return -(error.errno or 1)
+
+
+def send_pieces(fd: int, pieces: list[bytes | bytearray], start: int) -> int:
+    """Send these, or the beginning of them, without the first bytes of the first: how much it was."""
+    views = [memoryview(piece) for piece in pieces[:PIECES_MOST]]
+    views[0] = views[0][start:]
+    try:
+        return os.writev(fd, views)
+    except OSError as error:
+        return -(error.errno or 1)
+    finally:
+        for view in views:
+            view.release()
 
 
 def wait(descriptors: Any, room: Any, most: int) -> int:

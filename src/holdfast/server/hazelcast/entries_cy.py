@@ -33,6 +33,8 @@ from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.grid import EntryLane
 
+Bulk = tuple[int, bytes]
+"""A value that an answer has and that is not copied into it: where it belongs among the answers, and the value."""
 Served = str | tuple[str]
 """A map as the lane finds it: its name; as the only one of a tuple, while nothing but reads is permitted."""
 
@@ -63,10 +65,20 @@ DATA_AT = cython.declare(cython.int, 10)
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
 SHORTEST_DATA = cython.declare(cython.int, 14)
 """A frame of `Data` with a type id and no payload."""
+TYPE_BYTES = cython.declare(cython.int, 4)
+"""The type id, with which stored bytes begin: what a message and its value both have when the value comes apart."""
 PAIR_BYTES = cython.declare(cython.int, 8)
 """Bytes that say of a store how long its key and its value are (`UnsentPuts`)."""
 SMALL = cython.declare(cython.int, 512)
 """Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
+BULK_BYTES = cython.declare(cython.Py_ssize_t, 32 * 1024)
+"""Values from this size on are not copied into an answer, if who asks can do without: one more piece to send costs
+less.
+"""
+APART_BYTES = cython.declare(cython.int, 32 * 1024)
+"""Values from this size on may be received apart from their message,"""
+APART_MOST = cython.declare(cython.int, 16 * 1024 * 1024)
+"""up to this one: room for all of it is asked for when its message begins."""
 LONG_VALUE = cython.declare(cython.Py_ssize_t, PACKED_MOST)
 """Values that are not packed."""
 LONGEST_TTL_MS = cython.declare(cython.longlong, 1 << 41)
@@ -279,6 +291,8 @@ class ServeEntries(Protocol):
         longest: tuple[int, int],
         room: int,
         tally: Tally | None = None,
+        bulk: list[Bulk] | None = None,
+        apart: bytes | None = None,
         /,
     ) -> int:
         """See there."""
@@ -345,13 +359,21 @@ def _answer_from(
     count: cython.Py_ssize_t,
 ) -> cython.void:
     """The same with a value that is somewhere in memory."""
-    size: cython.uint = count + 10
-    form: cython.p_uchar = head
     to: cython.p_uchar = _room(out, VALUE_AT + count)
+    _begin_answer(to, head, raw, at, count)
+    memcpy(cython.address(to[VALUE_AT]), content, count)
+
+
+@cython.cfunc
+@cython.inline
+def _begin_answer(
+    to: cython.p_uchar, head: bytes, raw: cython.p_uchar, at: cython.Py_ssize_t, count: cython.Py_ssize_t
+) -> cython.void:
+    """Write what comes before a value of so many bytes."""
+    form: cython.p_uchar = head
     memcpy(to, form, VALUE_AT)
     memcpy(cython.address(to[CORRELATION_AT]), cython.address(raw[at + CORRELATION_AT]), 8)
-    _put_word(cython.address(to[SIZE_AT]), size)
-    memcpy(cython.address(to[VALUE_AT]), content, count)
+    _put_word(cython.address(to[SIZE_AT]), count + 10)
 
 
 @cython.cfunc
@@ -377,6 +399,7 @@ def _answer_read(
     uses: cython.bint,
     out: bytearray,
     unsealed: bytearray,
+    bulk: list[Bulk] | None,
     kind: cython.int,
     raw: cython.p_uchar,
     at: cython.Py_ssize_t,
@@ -411,6 +434,10 @@ def _answer_read(
         cython.cast(EntryTable, kept).look(cython.address(raw[key_at]), key_size, cython.address(size)),
     )
     if found != cython.NULL and kind == GET:
+        if size >= BULK_BYTES and bulk is not None and out is not unsealed:
+            _begin_answer(_room(out, VALUE_AT), _GOT_VALUE, raw, at, size)
+            bulk.append((len(out), kept[raw[key_at : key_at + key_size]]))
+            return size + 10
         _answer_from(out, _GOT_VALUE, raw, at, found, size)
         return size + 10
     _answer_without(out, kind, found != cython.NULL, raw, at)
@@ -470,6 +497,23 @@ def _noted(touched: dict[bytes, bytes | None], key: bytes, kept: Any, counts: cy
 
 @cython.cfunc
 @cython.inline
+def _value(
+    raw: cython.p_uchar, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, apart: bytes | None
+) -> bytes:
+    """The value there, or the one that came apart."""
+    found: bytes = raw[begin:end] if apart is None else apart
+    return found
+
+
+@cython.cfunc
+@cython.inline
+def _end_with(end: cython.Py_ssize_t, apart: bytes | None) -> cython.Py_ssize_t:
+    """Where what has come would end with the value that came apart."""
+    return end if apart is None else end + len(apart) - TYPE_BYTES
+
+
+@cython.cfunc
+@cython.inline
 def _put(
     lane: EntryLane,
     puts: list[MapReplica],
@@ -483,6 +527,7 @@ def _put(
     key_size: cython.Py_ssize_t,
     value_at: cython.Py_ssize_t,
     value_size: cython.Py_ssize_t,
+    apart: bytes | None,
 ) -> Any:
     """`_store` straight from the read buffer into a table, and packed to where it waits for the backups, with objects
     of only what others want to have; of an entry that ends a record is made. Answers the old value, if it is wanted;
@@ -526,16 +571,17 @@ def _put(
             ttl_ms,
             max_idle_ms,
             now_ns,
+            apart,
             counted,
         )
     else:
         cython.cast(EntryTable, kept).put(
-            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, None, counted
+            cython.address(raw[key_at]), key_size, cython.address(raw[value_at]), value_size, apart, counted
         )
     number = updates.hwm + 1
     updates.lwm = updates.hwm = number
     if ending and recorded:
-        key, value = raw[key_at : key_at + key_size], raw[value_at : value_at + value_size]
+        key, value = raw[key_at : key_at + key_size], _value(raw, value_at, value_at + value_size, apart)
         lane.record(copy, held, Record(name, number, _SET_CHANGE, key, value, ttl_ms, max_idle_ms))
     if unsent is not None:
         to: cython.p_uchar = _room(unsent.sizes, PAIR_BYTES)
@@ -588,6 +634,32 @@ def _count_reads(
     return reads
 
 
+def value_to_come(data: bytes, at: int, longest: tuple[int, int]) -> tuple[int, int]:
+    """Where the value begins of the message at `at`, and how many bytes it will have: when the message is a write of a
+    large value and has come as far as that value's type. Otherwise both are 0. Until it is whole and was given to
+    `serve_entries` nothing is said about whether it can be carried out.
+    """
+    if len(data) - at < WRITE_HEAD + SHORTEST_DATA:
+        return 0, 0
+    length, flags, kind, _, _, _, _ = head_of(data, at)
+    if length != WRITE_HEAD or flags & 0xE000 != 0xC000 or kind not in (SET, PUT):
+        return 0, 0
+    _, name_length, name_flags = ttl_and_name_of(data, at + 30)
+    key_at = at + WRITE_HEAD + name_length
+    if name_length < 6 or name_flags or len(data) < key_at + SHORTEST_DATA:
+        return 0, 0
+    key_length, key_flags, _, _ = data_head_of(data, key_at)
+    value_at = key_at + key_length
+    if not SHORTEST_DATA <= key_length <= longest[0] or key_flags or len(data) < value_at + SHORTEST_DATA:
+        return 0, 0
+    value_length, value_flags, _, _ = data_head_of(data, value_at)
+    size = value_length - DATA_AT
+    if value_flags != 0x2000 or not APART_BYTES <= size <= APART_MOST or value_length > longest[1]:
+        return 0, 0
+    begin = value_at + DATA_AT
+    return (begin, size) if len(data) < begin + size else (0, 0)
+
+
 def serve_entries(
     data: bytes,
     at: cython.Py_ssize_t,
@@ -598,17 +670,23 @@ def serve_entries(
     longest: tuple[int, int],
     room: cython.Py_ssize_t,
     tally: Tally | None = None,
+    bulk: list[Bulk] | None = None,
+    apart: bytes | None = None,
 ) -> cython.Py_ssize_t:
     """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
     more than `room` bytes; answers where the next one begins.
 
     Answers to reads are added to `out`; those to writes to `unsealed`, which the caller holds back until the
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
-    encoding. `tally` is told how many operations of each kind there were.
+    encoding. `tally` is told how many operations of each kind there were. `bulk`: large values go there instead of into
+    `out`. `apart`: the data is one write, cut where `value_to_come` says, and this is its value; then where the next
+    message begins is told as if it had come whole.
     """
     compiled: cython.bint = cython.compiled
     raw: cython.p_uchar = data
     end: cython.Py_ssize_t = len(data)
+    whole_end: cython.Py_ssize_t = _end_with(end, apart)
+    limit: cython.Py_ssize_t
     length: cython.int
     flags: cython.uint
     kind: cython.int
@@ -751,6 +829,7 @@ def serve_entries(
                         opened is not None,
                         out,
                         unsealed,
+                        bulk,
                         kind,
                         raw,
                         at,
@@ -776,7 +855,13 @@ def serve_entries(
                     answers = unsealed
                 if found is not None and kind == GET:
                     size = len(found) + 10
-                    if compiled:
+                    if len(found) >= BULK_BYTES and bulk is not None and answers is out:
+                        if compiled:
+                            _begin_answer(_room(out, VALUE_AT), _GOT_VALUE, raw, at, len(found))
+                        else:
+                            out += value_answer(GOT, correlation, size, VALUE)
+                        bulk.append((len(out), found))
+                    elif compiled:
                         _answer_with(answers, _GOT_VALUE, raw, at, found)
                     else:
                         answers += value_answer(GOT, correlation, size, VALUE) + found
@@ -824,7 +909,8 @@ def serve_entries(
             at = key_end
             continue
 
-        if reads_only or key_length > longest[0]:
+        limit = longest[0]
+        if reads_only or key_length > limit:
             break
         if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
             break
@@ -835,12 +921,13 @@ def serve_entries(
         else:
             value_length, value_flags, _, value_type = data_head_of(data, key_end)
         value_end = key_end + value_length
+        limit = longest[1]
         if (
             value_length < SHORTEST_DATA
             or not value_type
-            or value_end > end
+            or value_end > whole_end
             or value_flags != 0x2000
-            or value_length > longest[1]
+            or value_length > limit
         ):
             break
         if locks_entries and LOCKS in copy.maps and lane.locked(copy, name, raw[key_at + DATA_AT : key_end]):
@@ -869,11 +956,12 @@ def serve_entries(
                     key_length - DATA_AT,
                     key_end + DATA_AT,
                     value_length - DATA_AT,
+                    apart,
                 )
             if old is _GENERAL:
                 key = raw[key_at + DATA_AT : key_end]
         if old is _GENERAL:
-            value = raw[key_end + DATA_AT : value_end]
+            value = _value(raw, key_end + DATA_AT, value_end, apart)
             if key_hash:
                 hash_word = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
                 old = lane.set(copy, name, key, value, ttl_ms, -1, hash_word)
