@@ -168,9 +168,12 @@ def history(key: str, *, as_json: bool, address: str, credentials: Credentials) 
 def watch(prefix: str, *, after: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
     """Print each change of keys that begin with PREFIX, in the order of the revisions, until Ctrl-C.
 
-    With several members in --address another one is asked when the first goes away.
+    The revision after which it begins goes to stderr. With several members in --address another one is asked when the
+    first goes away.
     """
     last = after if after is not None else _ask(address, credentials, KeyAsked(b"")).revision
+    what = f"the keys that begin with {prefix}" if prefix else "all keys"
+    click.echo(f"watching {what} after revision {last}", err=True)
     silent = False
     try:
         while True:
