@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -171,31 +172,34 @@ def watch(prefix: str, *, after: int | None, as_json: bool, address: str, creden
     The revision after which it begins goes to stderr. With several members in --address another one is asked when the
     first goes away.
     """
+    with suppress(KeyboardInterrupt):
+        _follow(prefix, after, as_json=as_json, address=address, credentials=credentials)
+
+
+def _follow(prefix: str, after: int | None, *, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Print changes for ever."""
     last = after if after is not None else _ask(address, credentials, KeyAsked(b"")).revision
     what = f"the keys that begin with {prefix}" if prefix else "all keys"
     click.echo(f"watching {what} after revision {last}", err=True)
     silent = False
-    try:
-        while True:
-            try:
-                answer = _ask(address, credentials, KeyChangesAsked(prefix.encode(), last))
-            except Unsupported:
-                raise
-            except NotReady as failed:
-                if not silent:
-                    click.echo(f"{failed}; trying again", err=True)
-                silent = True
-                time.sleep(1)
-                continue
-            silent = False
-            for found in answer.keys:
-                _print_line(found, as_json=as_json)
-            sys.stdout.flush()
-            last = answer.revision
-            if not answer.more:
-                time.sleep(LOOK_S)
-    except KeyboardInterrupt:
-        return
+    while True:
+        try:
+            answer = _ask(address, credentials, KeyChangesAsked(prefix.encode(), last))
+        except Unsupported:
+            raise
+        except NotReady as failed:
+            if not silent:
+                click.echo(f"{failed}; trying again", err=True)
+            silent = True
+            time.sleep(1)
+            continue
+        silent = False
+        for found in answer.keys:
+            _print_line(found, as_json=as_json)
+        sys.stdout.flush()
+        last = answer.revision
+        if not answer.more:
+            time.sleep(LOOK_S)
 
 
 @metastore.command("status", short_help="Who leads and votes, and up to where each member has it.")

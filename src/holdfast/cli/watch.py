@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any, assert_never
 
@@ -293,33 +294,35 @@ def watch(*, address: str, summary: bool, as_json: bool, credentials: Credential
       holdfast cluster watch --summary
       holdfast cluster watch --json -a 127.0.0.1:5702 | grep lost
     """
-    lines = Lines()
     watcher = Watcher(parse_addresses(address), credentials.for_client())
     sources = _Sources()
-    with _zone_client(address, credentials) as client:
+    with suppress(KeyboardInterrupt), _zone_client(address, credentials) as client:
         sources.add(watcher.events)
         sources.add(lambda: ZoneWatcher(client).events(sources.ended.is_set))
-        counts = Summary() if summary else None
-        told_s = 0.0
         try:
-            for event in sources.events(SUMMARY_S / 4 if summary else None):
-                many = counts is not None and event is not None and counts.takes(event)
-                # Before anything else is told what was counted before it: the lines stay in order.
-                ends = event is not None and not many
-                if counts is not None and (ends or time.monotonic() - told_s >= SUMMARY_S):
-                    _tell(counts.told(as_json=as_json), as_json=as_json)
-                    told_s = time.monotonic()
-                if event is None or many:
-                    continue
-                if as_json:
-                    _tell(msgspec.json.encode(_plain(event)).decode(), as_json=True)
-                else:
-                    lines.learn(watcher.status)
-                    _tell(lines.of(event), as_json=False, alarming=_alarming(event))
-        except KeyboardInterrupt:
-            return
+            _print_events(watcher, sources, Summary() if summary else None, as_json=as_json)
         finally:
             sources.ended.set()
+
+
+def _print_events(watcher: Watcher, sources: _Sources, counts: Summary | None, *, as_json: bool) -> None:
+    """Print what happens, for ever."""
+    lines = Lines()
+    told_s = 0.0
+    for event in sources.events(None if counts is None else SUMMARY_S / 4):
+        many = counts is not None and event is not None and counts.takes(event)
+        # Before anything else is told what was counted before it: the lines stay in order.
+        ends = event is not None and not many
+        if counts is not None and (ends or time.monotonic() - told_s >= SUMMARY_S):
+            _tell(counts.told(as_json=as_json), as_json=as_json)
+            told_s = time.monotonic()
+        if event is None or many:
+            continue
+        if as_json:
+            _tell(msgspec.json.encode(_plain(event)).decode(), as_json=True)
+        else:
+            lines.learn(watcher.status)
+            _tell(lines.of(event), as_json=False, alarming=_alarming(event))
 
 
 def _tell(text: str, *, as_json: bool, alarming: bool = False) -> None:

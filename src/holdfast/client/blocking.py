@@ -158,9 +158,9 @@ class Client:
 
     def close(self) -> None:
         """End all connections."""
-        for connection in self._connections.values():
+        while self._connections:  # Another thread may be making one.
+            _, connection = self._connections.popitem()
             connection.close()
-        self._connections.clear()
 
     # -- the cluster
 
