@@ -46,7 +46,7 @@ from holdfast.runtime.doors.clients import Connection, Door
 from holdfast.runtime.doors.proving import Proving
 from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
 from holdfast.runtime.doors.strangers import FAULTY, Strangers
-from holdfast.runtime.doors.taken_ports import listen, loop_server, polled_door, secured
+from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
@@ -217,8 +217,8 @@ class Node(MemberGrid):
             self._look_at_tls_later(self._tls)
         self.driver.callers.backpressure_changed = self._door.backlog_changed
         self.started = True
-        await member_server.start_serving()
-        await server.start_serving()
+        await begin(member_server, "member.member_port")
+        await begin(server, "member.client_port")
         self.driver.start()
         log.info(
             "memory: %d MB may be taken (%s), %d MB are",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from holdfast.errors import ConfigError
@@ -31,6 +34,30 @@ async def listen(
             continue
         return server, int(server.sockets[0].getsockname()[1])
     raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
+
+
+async def serve(server: asyncio.Server | PolledDoor) -> None:
+    """Let those in who come from now on. Raises OSError where another process listens at the port: two can be bound to
+    it as long as neither does. The loop's own server says nothing then, and its sockets are gone.
+    """
+    try:
+        await server.start_serving()
+        sockets: Iterable[socket.socket | None] = server.sockets
+        if any(each is None or each.fileno() < 0 for each in sockets):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    except OSError:
+        server.close()
+        raise
+
+
+async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
+    """The same for a port that others know already. Raises ConfigError. `key`: of the setting that chooses the port."""
+    try:
+        await serve(server)
+    except OSError as error:
+        raise ConfigError(
+            f"{key}: another process has begun to listen at this port meanwhile ({error.strerror}): start this one anew"
+        ) from None
 
 
 async def loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:

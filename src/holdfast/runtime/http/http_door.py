@@ -17,7 +17,7 @@ from holdfast.config import is_loopback
 from holdfast.core.model.ids import Address
 from holdfast.errors import ConfigError
 from holdfast.runtime.doors.clients import keep_alive
-from holdfast.runtime.doors.taken_ports import listen, loop_server, secured
+from holdfast.runtime.doors.taken_ports import listen, loop_server, secured, serve
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.http.console_member import ConsoleHost, ConsoleOfMember
 from holdfast.runtime.http.http_member import HttpOfMember
@@ -198,11 +198,7 @@ def _load() -> None:
 async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
     """A server that has begun to take connections. Raises OSError."""
     server = await loop_server(make, host, port)
-    try:
-        await server.start_serving()
-    except OSError:
-        server.close()
-        raise
+    await serve(server)
     return server
 
 
