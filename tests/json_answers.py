@@ -26,10 +26,13 @@ def path_of(words: Sequence[str]) -> str:
     command: click.Command = holdfast
     path: list[str] = []
     for word in words:
-        if not isinstance(command, click.Group) or word not in command.commands:
+        inner = (
+            command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+        )
+        if inner is None:
             break
         path.append(word)
-        command = command.commands[word]
+        command = inner
     return ALIASES.get(" ".join(path), " ".join(path))
 
 

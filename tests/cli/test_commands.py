@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,7 +18,8 @@ from holdfast.cli import simulate as simulation
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.demo import NEMESES
-from holdfast.cli.main import holdfast
+from holdfast.cli.exit_statuses import all_commands
+from holdfast.cli.main import COMMANDS, holdfast
 from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
 from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_verifier
@@ -50,8 +52,11 @@ def test_the_package_can_be_run_as_a_module() -> None:
 
 def test_every_command_explains_itself() -> None:
     listed = run("--help").output
-    for name, command in holdfast.commands.items():
+    for name in COMMANDS:
         assert name in listed
+        command = holdfast.get_command(click.Context(holdfast), name)
+        assert command is not None
+        assert command.name == name
         assert command.short_help
         told = run(name, "--help")
         assert told.exit_code == 0
@@ -140,10 +145,24 @@ def test_the_command_line_works_without_spark() -> None:
         "for name in ('pyspark', 'pyarrow', 'pandas', 'hazelcast', 'numpy'): sys.modules[name] = None\n"
         "from holdfast.cli.main import main; main()"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
-    )
+    told = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
+    assert all(name in told.stdout for name in COMMANDS)
+
+
+def test_a_command_does_not_wait_for_the_modules_of_others() -> None:
+    code = (
+        "import sys\n"
+        "from holdfast.cli.main import holdfast\n"
+        "try: holdfast(['start', '--help'])\n"
+        "finally: print(*(name for name in sys.modules if name.startswith('holdfast.cli.')))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(told.stdout.splitlines()[-1].split())
+    assert "holdfast.cli.start" in imported
+    assert not imported & {f"holdfast.cli.{where.partition(':')[0]}" for where in COMMANDS.values()} - {
+        "holdfast.cli.start"
+    }
 
 
 # -- start and config
@@ -587,7 +606,7 @@ def test_status_takes_an_address_as_all_commands_do(monkeypatch: pytest.MonkeyPa
 def test_every_command_that_asks_a_cluster_knows_a() -> None:
     asking = [
         command
-        for command in holdfast.commands.values()
+        for command in all_commands(holdfast).values()
         if any("--address" in parameter.opts for parameter in command.params)
     ]
     assert {command.name for command in asking} >= {"status", "verify", "read", "audit", "load", "changes"}

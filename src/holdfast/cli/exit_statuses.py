@@ -171,6 +171,9 @@ def all_commands(command: click.Command, path: tuple[str, ...] = ()) -> dict[str
     if not isinstance(command, click.Group):
         return {" ".join(path): command}
     found: dict[str, click.Command] = {}
-    for name, inner in command.commands.items():
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None, "what a group lists it has"
         found |= all_commands(inner, (*path, name))
     return found

@@ -3,44 +3,66 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
 from holdfast.cli import exit_statuses
-from holdfast.cli.analyse import analyse
-from holdfast.cli.audit import audit
-from holdfast.cli.changes import changes
-from holdfast.cli.cluster import cluster
-from holdfast.cli.configuration import config
-from holdfast.cli.data import data
-from holdfast.cli.demo import chaos, demo, fuzz, resize
-from holdfast.cli.export import backup, export, restore
-from holdfast.cli.journal import journal
-from holdfast.cli.load import load
-from holdfast.cli.making_verifiers import make_verifier
-from holdfast.cli.matrix import matrix
-from holdfast.cli.member import member
-from holdfast.cli.metastore import metastore
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.plan import plan
-from holdfast.cli.read import read
-from holdfast.cli.replay import replay
-from holdfast.cli.simulate import simulate
-from holdfast.cli.start import start
-from holdfast.cli.status import status
-from holdfast.cli.transactions import transactions
-from holdfast.cli.verify import repair_command, verify_command
-from holdfast.cli.whatif import campaign, whatif
-from holdfast.cli.zone import zone
 from holdfast.errors import ConfigError, HoldfastError, Standing
 from holdfast.version import __version__
 
+COMMANDS = {
+    "start": "start:start",
+    "status": "status:status",
+    "cluster": "cluster:cluster",
+    "member": "member:member",
+    "data": "data:data",
+    "verify": "verify:verify_command",
+    "repair": "verify:repair_command",
+    "journal": "journal:journal",
+    "analyse": "analyse:analyse",
+    "plan": "plan:plan",
+    "whatif": "whatif:whatif",
+    "zone": "zone:zone",
+    "metastore": "metastore:metastore",
+    "transactions": "transactions:transactions",
+    "simulate": "simulate:simulate",
+    "replay": "replay:replay",
+    "campaign": "whatif:campaign",
+    "matrix": "matrix:matrix",
+    "load": "load:load",
+    "read": "read:read",
+    "audit": "audit:audit",
+    "changes": "changes:changes",
+    "export": "export:export",
+    "backup": "export:backup",
+    "restore": "export:restore",
+    "demo": "demo:demo",
+    "chaos": "demo:chaos",
+    "fuzz": "demo:fuzz",
+    "resize": "demo:resize",
+    "config": "configuration:config",
+    "credentials": "making_verifiers:make_verifier",
+}
+"""Where each command is, module of `holdfast.cli` and name there, in the order in which `--help` tells them."""
+
 
 class Commands(click.Group):
-    """A group that tells our own errors in one line each, in the order in which the commands were added."""
+    """A group that tells our own errors in one line each.
+
+    A command is imported when it is asked for: whoever starts a member, or looks at its status, does not wait for the
+    modules of thirty others.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            module, _, name = COMMANDS[cmd_name].partition(":")
+            self.add_command(explained(getattr(import_module(f"holdfast.cli.{module}"), name)))
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -75,42 +97,6 @@ def explained(command: click.Command, *path: str) -> click.Command:
     return command
 
 
-COMMANDS = (
-    start,
-    status,
-    cluster,
-    member,
-    data,
-    verify_command,
-    repair_command,
-    journal,
-    analyse,
-    plan,
-    whatif,
-    zone,
-    metastore,
-    transactions,
-    simulate,
-    replay,
-    campaign,
-    matrix,
-    load,
-    read,
-    audit,
-    changes,
-    export,
-    backup,
-    restore,
-    demo,
-    chaos,
-    fuzz,
-    resize,
-    config,
-    make_verifier,
-)
-
-for command in COMMANDS:
-    holdfast.add_command(explained(command))
 holdfast.epilog = "\b\nExit status of every command (its own --help says what that is there):\n" + "\n".join(
     f"  {status:<3} {meaning}" for status, meaning in exit_statuses.GENERAL.items()
 )
