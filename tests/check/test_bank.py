@@ -208,7 +208,7 @@ def banks(draw: st.DrawFn) -> tuple[list[Transfer], dict[str, int]]:
 
 
 @given(banks())
-@settings(max_examples=1000)
+@settings(max_examples=500)
 def test_the_judge_finds_what_trying_every_choice_finds(bank: tuple[list[Transfer], dict[str, int]]) -> None:
     transfers, final = bank
     doubtful = [one for one in transfers if one.outcome is UNKNOWN]

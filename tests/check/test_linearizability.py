@@ -73,7 +73,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
 
 
 @given(histories())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=700, deadline=None)
 def test_the_search_finds_what_trying_everything_finds(calls: list[Call]) -> None:
     assert (judge(calls) == []) == by_force(calls)
 

@@ -85,12 +85,12 @@ LONG = (
     "shift-up-empty",
     "copy-first",
 )
-"""Forms that take long: every sixteenth case is played here, all of them by `make slow` and `make matrix`."""
-SAMPLE = 16
+"""Forms that take long: every thirty-second case is played here, all of them by `make slow` and `make matrix`."""
+SAMPLE = 32
 
 
 @pytest.mark.parametrize("form", LONG)
-def test_every_sixteenth_single_fault(form: str) -> None:
+def test_every_thirty_second_single_fault(form: str) -> None:
     tally = Tally()
     for stage in stages(1, (form,)):
         tally.join(sweep(stage, MAIN_KINDS, sample=SAMPLE))

@@ -79,6 +79,7 @@ def test_a_run_is_lived_again_and_ends_in_the_same(record: bytes) -> None:
     assert {"ClientRequest", "CutRequested", "ChangesAsked", "Durable", "Heard", "ListenerAdded"} <= kinds
 
 
+@pytest.mark.slow
 def test_a_run_without_files_too() -> None:
     assert replay(iter(pieces(recorded(3)))).steps > 1000
 

@@ -279,7 +279,7 @@ def _check_failed_destination(play: Play, heard: list[tuple[str, MigrationEvent]
 
 
 @pytest.mark.parametrize(
-    "name", sampled(["MOVE backup", "COPY", "SHIFT UP over a backup", "SHIFT UP into an empty slot"], 2)
+    "name", sampled(["MOVE backup", "COPY", "SHIFT UP over a backup", "SHIFT UP into an empty slot"], 4)
 )
 def test_an_owner_that_dies_while_it_supplies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     form = FORMS[name]

@@ -259,7 +259,7 @@ FLAT = [way for way in WAYS if way.id != "plain-table"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(buffers(), st.sampled_from([1 << 30, 1000, 0]), st.booleans(), st.booleans(), st.booleans())
 def test_both_ways_do_the_same(
     way: Way, arrived: list[bytes], room: int, observed: bool, locks: bool, listening: bool

@@ -27,7 +27,7 @@ SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes"
 
 @pytest.mark.parametrize(
     ("how", "role", "away_s", "tail_bytes"),
-    sampled(product(ENDS, ["primary", "backup"], [1.0, 6.0], [0, 65_536]), 3),
+    sampled(product(ENDS, ["primary", "backup"], [1.0, 6.0], [0, 65_536]), 5),
 )
 def test_members_restart_under_load(how: End, role: str, away_s: float, tail_bytes: int) -> None:
     """D1 (the primary, again and again) and D2 (backups; four members, of which one holds nothing of the partition):

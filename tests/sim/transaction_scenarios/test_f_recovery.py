@@ -169,7 +169,7 @@ def test_f7_without_acknowledgements_of_backups_the_judge_cries_out() -> None:
         stage.whole()
 
 
-@pytest.mark.parametrize("after_s", sampled([3.0, 2.9, 3.1, 3.6], 2))
+@pytest.mark.parametrize("after_s", sampled([3.0, 2.9, 3.1, 3.6], 4))
 def test_f8_who_is_asked_dies_during_the_recovery(after_s: float) -> None:
     stage, near, _, two = staged()
     tx = stage.begin(near, stage.values([*KEYS[:5], *stage.elsewhere(two)]))
@@ -195,7 +195,7 @@ MOMENTS: dict[str, tuple[type[Message], int]] = {
 """What the master is about to send when it dies, and the how manieth: it is lost."""
 
 
-@pytest.mark.parametrize(("prepared", "moment"), sampled(product([False, True], ["at once", *MOMENTS]), 2))
+@pytest.mark.parametrize(("prepared", "moment"), sampled(product([False, True], ["at once", *MOMENTS]), 5))
 def test_f9_the_coordinator_dies_and_the_master_that_sees_to_it(prepared: bool, moment: str) -> None:
     """The next master goes on with the newest table that anybody knows (rule 1): nobody has another one."""
     stage, near, one, two = staged()
