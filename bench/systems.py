@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hazelcast import HazelcastClient
+
 from bench import frames
 from bench.load import Target, cores
 from holdfast.client.agreed_client import order_zone
@@ -226,10 +228,12 @@ HAZELCAST_CONFIG = """<hazelcast xmlns="http://www.hazelcast.com/schema/config">
   </properties>
   <network>
     <port auto-increment="false">{port}</port>
-    <join><multicast enabled="false"/><auto-detection enabled="false"/></join>
+    <join><multicast enabled="false"/>
+      <tcp-ip enabled="{joins}"><members>{members}</members></tcp-ip>
+      <auto-detection enabled="false"/></join>
     <interfaces enabled="true"><interface>127.0.0.1</interface></interfaces>
   </network>
-  <map name="default"><backup-count>0</backup-count></map>
+  <map name="default"><backup-count>{backups}</backup-count></map>
 </hazelcast>
 """
 
@@ -242,25 +246,56 @@ def why_no_hazelcast() -> str:
 
 
 @contextmanager
-def hazelcast(heap: str = "4g") -> Iterator[System]:
-    """A Hazelcast member on loopback and on the servers' core, with the defaults of its release but for the network."""
+def hazelcast(heap: str = "4g", members: int = 1, backups: int = 0) -> Iterator[System]:
+    """Hazelcast members on loopback and on the servers' core, with the defaults of their release but for the network
+    and the number of sync backups.
+    """
     assert not why_no_hazelcast(), "ask why_no_hazelcast() first"
-    (port,) = free_ports(1)
+    ports = free_ports(members)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-hazelcast-")))
-        (folder / "hazelcast.xml").write_text(HAZELCAST_CONFIG.format(port=port))
         opens = ("java.base/java.lang", "java.base/sun.nio.ch", "java.management/sun.management")
-        command = ["java", f"-Xms{heap}", f"-Xmx{heap}", f"-Dhazelcast.config={folder / 'hazelcast.xml'}"]
-        command += [part for one in opens for part in ("--add-opens", f"{one}=ALL-UNNAMED")]
-        command += ["-cp", str(JAR), "com.hazelcast.core.server.HazelcastMemberStarter"]
-        log = stack.enter_context((folder / "log").open("wb"))
-        with server_core():
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
-        stack.callback(end, process)
+        options = [part for one in opens for part in ("--add-opens", f"{one}=ALL-UNNAMED")]
+        options += ["-cp", str(JAR), "com.hazelcast.core.server.HazelcastMemberStarter"]
+        pids: list[int] = []
+        for port in ports:
+            config = folder / f"hazelcast-{port}.xml"
+            joins, others = str(members > 1).lower(), ",".join(f"{HOST}:{each}" for each in ports)
+            config.write_text(
+                HAZELCAST_CONFIG.format(port=port, joins=joins, members=others, backups=backups)
+            )
+            command = ["java", f"-Xms{heap}", f"-Xmx{heap}", f"-Dhazelcast.config={config}", *options]
+            log = stack.enter_context((folder / "log").open("ab"))
+            with server_core():
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
+                )
+            stack.callback(end, process)
+            pids.append(process.pid)
+        addresses = [(HOST, port) for port in ports]
+        for address in addresses:
+            _wait_for_door(System("Hazelcast", pids, [address], []), folder / "log")
+        owners = _hazelcast_owners(ports) if members > 1 else [0] * 271
         # Until Java's compiler has seen enough.
-        system = System("Hazelcast", [process.pid], [(HOST, port)], [0] * 271, warm_up_s=5.0)
-        _wait_for_door(system, folder / "log")
-        yield system
+        yield System("Hazelcast", pids, addresses, owners, warm_up_s=5.0)
+
+
+def _hazelcast_owners(ports: list[int], patience_s: float = 60.0) -> list[int]:
+    """Which of these members owns each partition, as soon as all own some."""
+    client = HazelcastClient(cluster_name=CLUSTER_NAME, cluster_members=[f"{HOST}:{port}" for port in ports])
+    try:
+        # Partitions are handed out when there is a first entry.
+        client.get_map(frames.MAP).blocking().set("first", "entry")
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            members = {member.uuid: member.address.port for member in client.cluster_service.get_members()}
+            owners = [client.partition_service.get_partition_owner(number) for number in range(271)]
+            if set(owners) == members.keys() and len(members) == len(ports):
+                return [ports.index(members[owner]) for owner in owners]
+            time.sleep(0.5)
+        raise RuntimeError(f"the members of Hazelcast do not share the partitions: {members}")
+    finally:
+        client.shutdown()
 
 
 def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
@@ -270,7 +305,7 @@ def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
         try:
             with system.connect(system.addresses[0]):
                 return
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # A member that is joining refuses.
             if time.monotonic() > deadline:
                 raise RuntimeError(
                     f"{system.name} lets nobody in: {error}\n{log.read_text()[-2000:]}"
