@@ -14,8 +14,8 @@ from holdfast.sim.shape import Journalling
 ROOT = Path(__file__).parent.parent.parent
 SEED = {
     "activate": 4,
-    "all-ack": 2,
-    "all-prepared": 1,
+    "all-ack": 6,
+    "all-prepared": 3,
     "apply-once": 1,
     "confirmed-answers": 5,
     "copy-complete": 1,
@@ -32,11 +32,11 @@ SEED = {
     "once": 11,
     "owner-by-proof": 2,
     "plan-keeps-copies": 1,
-    "promotion-by-table": 4,
+    "promotion-by-table": 20,
     "record-order": 11,
     "repeat": 1,
     "table-majority": 62,
-    "view-majority": 2,
+    "view-majority": 10,
     "wait-for-copies": 8,
 }
 """A short run of the campaign that shows the harm of each that one soon shows. Maps are journalled as in a campaign
