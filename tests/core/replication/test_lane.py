@@ -118,6 +118,17 @@ def test_buffers_of_one_turn_leave_as_one_message_for_each_backup(primary: Prima
     assert primary.sent() == {}
 
 
+def test_what_left_is_remembered_also_what_is_not_packed(primary: Primary) -> None:
+    """A backup that has missed it can be sent just that."""
+    primary.write("a", 0)
+    primary.lane.remove(primary.copies[0], "m", b"a")
+    primary.write("b", 0)
+    primary.sent()
+    tail = primary.copies[0].maps["m"].tail
+    assert tail is not None
+    assert [(record.counter, record.key) for _, record in tail.since(0)] == [(1, b"a"), (2, b"a"), (3, b"b")]
+
+
 @pytest.mark.rule("replication/P-1")
 def test_a_buffer_waits_for_its_own_backups_only(primary: Primary) -> None:
     primary.write("even", 0)
