@@ -228,6 +228,17 @@ def test_a_large_value_is_received_apart(polled: Polled, monkeypatch: pytest.Mon
     assert polled.desk.door.come < 3 * len(whole) + 100_000, "each byte is counted once"
 
 
+def test_the_beginning_of_a_large_value_is_counted_though_no_more_comes(polled: Polled) -> None:
+    """Many connections with as much as one read takes would be more than all together may have."""
+    polled.desk.grid.lane.settled = True
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    polled.client.sendall(ask(SET, value=struct.pack(">i", -11) + bytes(1_000_000))[:100_000])
+    polled.turn()
+    assert polled.connection.coming > 99_000
+    assert polled.desk.door._unread == polled.connection.coming
+
+
 @pytest.mark.parametrize("how", ["gone", "memory is full", "aborted"])
 def test_nothing_is_kept_of_a_value_whose_client_ends(polled: Polled, how: str) -> None:
     """And before that only as much is touched as has come."""

@@ -507,6 +507,9 @@ class Poll:
             if at == size:
                 if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
                     wire.glances = GLANCES
+                if wire.head:
+                    # As much as a read takes has come of it, and maybe no more does.
+                    wire.connection.recount()
                 self._come += size
                 if self._come > OFTEN_BYTES:
                     self._tell_door()
