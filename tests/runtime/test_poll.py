@@ -36,7 +36,7 @@ from holdfast.runtime.doors.clients import PolledConnection
 from holdfast.runtime.doors.sockets import sockets_way
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, SET, serve_entries
+from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, SET, serve_entries
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
 compiled_module = sockets_way().module
@@ -489,6 +489,100 @@ def test_a_client_that_breaks_off_is_gone(module: ModuleType) -> None:
                     assert connection not in polled.desk.door.connections
                     assert connection._wire.fd == -1 if module is poll_cy else connection._wire.is_closing()
         assert len(polled.desk.door.connections) == 1
+    finally:
+        polled.end()
+
+
+LARGE_VALUE = struct.pack(">i", -11) + random.Random(11).randbytes(40_000)
+BEHIND = [
+    pytest.param(ask(CONTAINS_KEY, KEYS[1]), id="small answer"),
+    pytest.param(ask(GET, KEYS[2]), id="large answer"),
+    pytest.param(ask(SET, KEYS[3], LARGE_VALUE)[:35_000], id="large value to come"),
+]
+"""What may come in one buffer with writes."""
+
+
+def with_large_values(polled: Polled, client: socket.socket) -> None:
+    """The client is plain from now on, and entries are there."""
+    for said in (HELLO, ask(CONTAINS_KEY), *(ask(SET, key, LARGE_VALUE) for key in KEYS)):
+        client.sendall(said)
+        polled.turn()
+    polled.turn()
+    received(client)
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+def test_who_has_broken_off_when_writes_are_safe_at_once_ends_nobody(polled: Polled, behind: bytes) -> None:
+    """As without sync backups: then it is found when the answers to the writes are sent, before those to the reads."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        taken, _ = listening.accept()
+    taken.setblocking(False)
+    connection = PolledConnection(polled.desk.door)
+    connection.attach(polled.poll.add(taken.detach(), connection), "peer")
+    client.setblocking(False)
+    with_large_values(polled, client)
+    client.sendall(ask(SET) + behind)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    for _ in range(3):
+        polled.turn()
+    assert connection not in polled.desk.door.connections
+    assert polled.desk.door._unread == 0
+    assert polled.give(HELLO) != b"", "others are served"
+    assert polled.give(ask(CONTAINS_KEY)).endswith(b"\1"), "and get nothing that was meant for it"
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("behind", BEHIND)
+def test_who_is_ended_for_what_waits_for_backups_ends_nobody(module: ModuleType, behind: bytes) -> None:
+    polled = Polled(module, unread_bytes=1 << 24, all_unread_bytes=65_536)
+    try:
+        client, connection = polled.connect()
+        with_large_values(polled, client)
+        polled.desk.grid.verdict = None
+        client.sendall(b"".join(ask(PUT, key) for key in KEYS) + behind)
+        for _ in range(3):
+            polled.turn()
+        assert connection not in polled.desk.door.connections
+        assert polled.desk.ears.heard == ["clients disconnected, because of what they left unread"]
+        polled.desk.grid.settle(safe=True)
+        polled.desk.grid.verdict = True
+        assert polled.give(HELLO) != b"", "others are served"
+        client.close()
+    finally:
+        polled.end()
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("behind", BEHIND[:2])
+def test_reads_do_not_break_into_answers_to_writes_that_are_safe_at_once(
+    module: ModuleType, behind: bytes
+) -> None:
+    """Of which some could not leave, when there is room again before the answers to the reads are sent."""
+    polled = Polled(module)
+    try:
+        client, _ = polled.connect(sndbuf=4096)
+        with_large_values(polled, client)
+        for _ in range(20):
+            polled.turn()
+            received(client)
+        came = b""
+
+        def close_batch(done: Callable[[bool], None]) -> None:
+            nonlocal came
+            done(True)
+            came += received(client)
+
+        polled.desk.grid.lane.close_batch = close_batch  # type: ignore[method-assign]
+        client.sendall(ask(PUT) + behind)
+        for _ in range(100):
+            polled.turn()
+            came += received(client)
+        assert came[29 : 29 + len(LARGE_VALUE)] == LARGE_VALUE
+        assert came[29 + len(LARGE_VALUE) :].endswith((LARGE_VALUE, b"\1"))
+        assert len(came) in (29 + len(LARGE_VALUE) + 20, 2 * (29 + len(LARGE_VALUE)))
+        client.close()
     finally:
         polled.end()
 

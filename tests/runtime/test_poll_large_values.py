@@ -228,6 +228,60 @@ def test_a_large_value_is_received_apart(polled: Polled, monkeypatch: pytest.Mon
     assert polled.desk.door.come < 3 * len(whole) + 100_000, "each byte is counted once"
 
 
+def test_the_beginning_of_a_large_value_is_counted_though_no_more_comes(polled: Polled) -> None:
+    """Many connections with as much as one read takes would be more than all together may have."""
+    polled.desk.grid.lane.settled = True
+    polled.give(HELLO)
+    polled.give(ask(GET))
+    polled.client.sendall(ask(SET, value=struct.pack(">i", -11) + bytes(1_000_000))[:100_000])
+    polled.turn()
+    assert polled.connection.coming > 99_000
+    assert polled.desk.door._unread == polled.connection.coming
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_large_value_that_cannot_be_served_yet_is_counted(module: ModuleType) -> None:
+    """It has come whole, and waits for room for answers: each connection may have one."""
+    polled = Polled(module, unread_bytes=65_536)
+    try:
+        client, connection = polled.client, polled.connection
+        value = struct.pack(">i", -11) + bytes(1_000_000)
+        for said in (HELLO, ask(CONTAINS_KEY), *(ask(SET, key, value[:40_000]) for key in KEYS[:2])):
+            give(polled, client, said)
+        polled.desk.grid.verdict = None
+        whole = ask(SET, value=value)
+        give(polled, client, ask(PUT) + ask(PUT, KEYS[1]) + whole[:10_000])
+        give(polled, client, whole[10_000:])
+        for _ in range(3):
+            polled.turn()
+        assert connection._flow.rest
+        assert connection.coming == len(whole)
+        assert polled.desk.door._unread == connection.unread > len(whole) + 80_000
+        polled.desk.grid.verdict = True
+        polled.desk.grid.settle(safe=True)
+        for _ in range(3):
+            polled.turn()
+            for deed in polled.desk.loop.later[-1:]:
+                deed()
+        assert len(read_out(polled, client, 2 * 29 + 80_000 + 19)) >= 2 * 29 + 80_000 + 19
+        assert connection.coming == 0
+        assert polled.desk.door._unread == 0
+    finally:
+        polled.end()
+
+
+def test_what_waits_for_its_turn_is_counted() -> None:
+    through = Through()
+    through.give(HELLO)
+    through.desk.door.late = True
+    whole = ask(SET, value=struct.pack(">i", -11) + bytes(1_000_000))
+    through.connection.data_received(whole)
+    assert through.desk.door._unread == through.connection.coming == len(whole)
+    through.desk.loop.turn()
+    assert through.connection.coming == 0
+    assert through.desk.door._unread == 0
+
+
 @pytest.mark.parametrize("how", ["gone", "memory is full", "aborted"])
 def test_nothing_is_kept_of_a_value_whose_client_ends(polled: Polled, how: str) -> None:
     """And before that only as much is touched as has come."""

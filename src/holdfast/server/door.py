@@ -520,6 +520,9 @@ class ClientConnection:
         if self._queued or self._stuck or self._early or self._door.late:
             self._early.append(data)
             self._wake()
+            if len(data) > COUNTED_BYTES:
+                # A whole message, maybe: a large value may be received apart.
+                self.recount()
         else:
             self._serve(self._receive, data)
 
@@ -562,7 +565,7 @@ class ClientConnection:
             door.failed(error)
         if flow.rest or flow.works or self._early:
             self._wake()
-        if flow.gathered > COUNTED_BYTES or flow.held > COUNTED_BYTES or flow.coming:
+        if flow.gathered > COUNTED_BYTES or flow.held > COUNTED_BYTES or flow.coming or flow.rest:
             self._door.counted(-self.unread + self.count())
         backlog = self._backlog
         if backlog.crowded and not backlog.refusing and not self._held:
@@ -657,6 +660,8 @@ class ClientConnection:
             self.unread += self._transport.get_write_buffer_size()
         if self._session is not None:
             self.unread += self._session.coming
+        if self._early:
+            self.unread += sum(map(len, self._early))
         return self.unread
 
     # -- what leaves
@@ -708,8 +713,10 @@ class ClientConnection:
 
     @property
     def coming(self) -> int:
-        """Bytes of a message of its client that has not come whole."""
-        return self._session.coming if self._session is not None and not self._why else 0
+        """Bytes of a message of its client that has not come whole, or that waits to be looked at."""
+        if self._session is None or self._why:
+            return 0
+        return self._session.coming + sum(map(len, self._early))
 
     def close(self, why: str) -> None:
         """End this connection, after what was sent is written."""

@@ -111,6 +111,35 @@ def test_small_values_are_packed_and_large_ones_are_shared() -> None:
     assert any(value is large for part in parts for value in part.values)
 
 
+@pytest.mark.parametrize("beside", [(60_000, 0), (0, 7)])
+@pytest.mark.parametrize("turns", range(1, 12))
+def test_nothing_is_left_out_when_entries_can_be_packed_no_longer(
+    turns: int, beside: tuple[int, int]
+) -> None:
+    """Large values that wait to be taken, when an entry comes that ends, or that has a hash."""
+    source = map_replica("m", TABLE)
+    state = source.state
+    for number in range(300):
+        state.entries[b"small-%d" % number] = bytes(100)
+    for number in range(40):
+        state.entries[b"large-%d" % number] = bytes(9000)
+    there = set(state.entries)
+    portion = state.portion(source, None)
+    assert portion is not None
+    came: list[bytes] = []
+    last = False
+    while not last:
+        chunk = Chunk()
+        last = portion.add_to(chunk, 20_000, 0)
+        for part in chunk.maps:
+            came += part.packed().columns()[0] if part.sizes else part.keys
+        turns -= 1
+        if not turns:
+            state.store(b"another", b"", beside[0], 0, beside[1], 0)
+    assert len(came) == len(set(came))
+    assert set(came) - {b"another"} == there
+
+
 @pytest.mark.parametrize(
     ("part", "why"),
     [

@@ -373,7 +373,8 @@ class MapPortion:
         packs = chunk.packs and not state.expiries and not state.hashes
         if self._packing is not None:
             if not packs:
-                self._keys = self._packing.rest()
+                # Behind those that were put apart before and have not been taken yet.
+                self._keys += self._packing.rest()
                 self._packing = None
             elif self._add_walked(self._packing, chunk, limit):
                 return False

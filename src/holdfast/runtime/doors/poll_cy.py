@@ -182,7 +182,7 @@ class Wire:
 
     @cython.cfunc
     def keep_pieces(self, pieces: list[bytes | bytearray], gone: cython.Py_ssize_t) -> cython.void:
-        """The same of these pieces, of which the first bytes have left. Nothing else is waiting."""
+        """The same of these pieces, of which the first bytes have left: only if nothing else is waiting."""
         for piece in pieces:
             self._add(piece)
         self._drop(gone)
@@ -507,6 +507,9 @@ class Poll:
             if at == size:
                 if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
                     wire.glances = GLANCES
+                if wire.head:
+                    # As much as a read takes has come of it, and maybe no more does.
+                    wire.connection.recount()
                 self._come += size
                 if self._come > OFTEN_BYTES:
                     self._tell_door()
@@ -640,6 +643,11 @@ class Poll:
             else:
                 self._hold(wire, bytes(unsealed))
                 unsealed.clear()
+        if settled and wire.closing:
+            # It was found to be over when answers that were safe at once were sent, or has left too much unread.
+            del out[begin:]
+            del bulk[first:]
+            return size
         if settled and at < size and apart is None and self._begin_value(wire, data, at):
             at = size
         if settled and at == size:
@@ -747,7 +755,9 @@ class Poll:
     @cython.cfunc
     def _send_answers(self, wire: Wire) -> cython.void:
         wire.waits = False
-        gone: cython.Py_ssize_t = send(wire.fd, self._out, wire.begin, wire.end)
+        gone: cython.Py_ssize_t = LATER
+        if not wire.unsent:
+            gone = send(wire.fd, self._out, wire.begin, wire.end)
         if gone == wire.end - wire.begin:
             return
         if gone < 0:
@@ -760,11 +770,13 @@ class Poll:
 
     @cython.cfunc
     def _send_pieces(self, wire: Wire, pieces: list[bytes | bytearray]) -> cython.void:
-        """Send these now. Nothing else is waiting."""
+        """Send these now, if nothing else is waiting: answers to writes may, that were safe at once."""
         size: cython.Py_ssize_t = 0
         for piece in pieces:
             size += len(piece)
-        gone: cython.Py_ssize_t = send_pieces(wire.fd, pieces, 0)
+        gone: cython.Py_ssize_t = LATER
+        if not wire.unsent:
+            gone = send_pieces(wire.fd, pieces, 0)
         if gone == size:
             return
         if gone < 0:

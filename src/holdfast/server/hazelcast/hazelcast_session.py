@@ -354,8 +354,8 @@ class HazelcastSession:
 
     @property
     def coming(self) -> int:
-        """Bytes of a message that has not arrived whole."""
-        return self._flow.coming
+        """Bytes of a message that has not arrived whole, and of what has, while the session had to stop."""
+        return self._flow.coming + len(self._rest[0])
 
     def silent_ns(self) -> int:
         """For how long nothing has come from the client, as far as is known: to be asked again and again.
