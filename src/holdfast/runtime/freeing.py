@@ -11,7 +11,8 @@ LOOK_S = 0.02
 NEXT_S = 0.001
 """Between two slices."""
 SLICE = 1000
-"""Entries in a slice: some 0.1 ms. As many as this makes in a second a member does not hand over."""
+"""Entries in a slice, or large ones that count as so many: some 0.1 ms. As many as this makes in a second a member does
+not hand over."""
 
 
 class Freeing:

@@ -111,7 +111,7 @@ class FreesLater(Protocol):
         """One who began does not any more. After the last one tables are freed at once."""
 
     def free_later(self, most: int, /) -> bool:
-        """Free so many entries, at most; answers whether there are others."""
+        """Free so many entries, or fewer that are as much work; answers whether there are others."""
 
 
 NewEntries: TypeAlias = Callable[[], Entries]

@@ -53,6 +53,8 @@ cdef enum:
     DEPTH_MOST = 16
     AHEAD = 8
     AT_ONCE = 256
+    TAKEN_BACK = 1 << 16
+    FREED_LIKE_ONE = 1 << 11
     AS_WELL = 4
     SIZE_BITS = 0x0FFF
     IS_LARGE = 0x1000
@@ -399,21 +401,31 @@ cdef void append_gone(Gone *gone) noexcept:
     last_gone = gone
 
 
+cdef inline Py_ssize_t free_weighed(unsigned char *block) noexcept:
+    """Free it; answers as how many small ones that counts: the system takes back large pieces of memory one by one."""
+    cdef Py_ssize_t size = 0
+    if is_large(block):
+        size = len(<bytes> reference_at(block)[0])
+    free_block(block)
+    return size // FREED_LIKE_ONE if size >= TAKEN_BACK else 1
+
+
 cdef Py_ssize_t free_entries(Gone *gone, Py_ssize_t most) noexcept:
-    """Free so many entries, or (-1) all; answers how many there were. With the last one the index goes, too."""
+    """Free so many entries, or what costs as much; or (-1) all. Answers how many; fewer than that: there were no more,
+    and the index is gone, too.
+    """
     cdef Py_ssize_t freed = 0
     cdef Segment *segment
     while gone.place_at < <Py_ssize_t> 1 << gone.depth:
         segment = gone.directory[gone.place_at] if gone.depth else gone.only
         while gone.at < segment.slots:
-            if freed == most:
+            if 0 <= most <= freed:
                 return freed
             if gone.at + AHEAD < segment.slots:
                 read_soon(segment.at[gone.at + AHEAD] & BLOCK_BITS)
             gone.at += 1
             if segment.at[gone.at - 1]:
-                freed += 1
-                free_block(block_of(segment.at[gone.at - 1]))
+                freed += free_weighed(block_of(segment.at[gone.at - 1]))
         gone.at = 0
         gone.place_at += <Py_ssize_t> 1 << (gone.depth - segment.depth)
         PyMem_RawFree(segment)
@@ -437,7 +449,9 @@ cdef bint free_some(Py_ssize_t most) noexcept:
 
 
 def free_later(Py_ssize_t most):
-    """Free so many entries, at most, of tables that are no more; answers whether there are others (store/E-9)."""
+    """Free so many entries of tables that are no more, or fewer that are as much work; answers whether there are others
+    (store/E-9).
+    """
     return free_some(most)
 
 
@@ -1005,6 +1019,7 @@ cdef class EntryTable:
         """Free everything; of many entries later, some at a time (store/E-9)."""
         cdef Gone *gone
         cdef Gone here
+        cdef Py_ssize_t most = AT_ONCE if who_free else -1
         PyMem_RawFree(self._heap)
         self._heap = NULL
         self._heaped = self._heap_room = self._ending = 0
@@ -1012,12 +1027,13 @@ cdef class EntryTable:
             return
         here.directory, here.only, here.depth = self._directory, self._only, self._depth
         here.place_at = here.at = 0
-        here.next = gone = NULL
-        if who_free and self._count > AT_ONCE:
-            gone = <Gone *> PyMem_RawMalloc(sizeof(Gone))
+        here.next = NULL
         # What is freed may run code of others: it finds an empty table.
         self._directory, self._only, self._depth, self._count = NULL, NULL, 0, 0
         self._version += 1
+        if free_entries(&here, most) < most or most < 0:
+            return
+        gone = <Gone *> PyMem_RawMalloc(sizeof(Gone))
         if gone is NULL:
             free_entries(&here, -1)
             return
