@@ -60,6 +60,8 @@ class Terms(NamedTuple):
     """Whether a map lives in a zone."""
     transactions: bool = False
     """Whether applications run transactions."""
+    compiled: bool = False
+    """Whether members use what is compiled."""
 
     def flags(self) -> str:
         """The same as options of the command; how maps are journalled is always said, for it decides the run."""
@@ -67,6 +69,7 @@ class Terms(NamedTuple):
         rules += "".join(f" --lie {lie}" for lie in sorted(self.lies))
         memory = (" --memory" if self.memory else "") + (" --zones" if self.zones else "")
         memory += " --transactions" if self.transactions else ""
+        memory += " --compiled" if self.compiled else ""
         return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}") + memory
 
 
@@ -95,6 +98,8 @@ def simulate_seed(
     record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
     """One run. The simulator is loaded here, so that no other command pays for it."""
+    from holdfast.core.replication.lane import PLAIN
+    from holdfast.runtime.data_lane import data_lane
     from holdfast.sim.run import simulate
 
     return simulate(
@@ -108,6 +113,7 @@ def simulate_seed(
         zones=terms.zones,
         transactions=terms.transactions,
         record=record,
+        ways=data_lane().ways if terms.compiled else PLAIN,
     )
 
 
@@ -151,6 +157,11 @@ def judged(seed: int, terms: Terms) -> Verdict:
 @click.option("--zones", is_flag=True, help="There is a metastore, and one of the maps lives in a zone.")
 @click.option("--transactions", is_flag=True, help="Applications run transactions, over all maps.")
 @click.option(
+    "--compiled",
+    is_flag=True,
+    help="Members use compiled code, as in production. A seed gives the same run if PYTHONHASHSEED is the same.",
+)
+@click.option(
     "--coverage",
     is_flag=True,
     help="Show what the campaign has exercised, and fail if something was not, however short it is.",
@@ -176,6 +187,7 @@ def simulate(
     memory: bool,
     zones: bool,
     transactions: bool,
+    compiled: bool,
     coverage: bool,
     rules: bool,
     record: Path | None,
@@ -208,6 +220,8 @@ def simulate(
         )
     if record is not None and seed is None:
         raise ConfigError("--record is for one --seed")
+    if compiled:
+        _see_what_is_compiled(recorded=record is not None)
     workers = workers or os.cpu_count() or 1
     terms = Terms(
         frozenset(without),
@@ -217,6 +231,7 @@ def simulate(
         frozenset(lies),
         zones,
         transactions,
+        compiled,
     )
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
@@ -227,6 +242,16 @@ def simulate(
     chosen = parse_seeds(seeds)
     whole = coverage or (len(chosen) >= ENOUGH_SEEDS and not terms.without)
     sys.exit(_campaign(chosen, terms, workers, console, quiet=quiet, as_json=as_json, coverage=whole))
+
+
+def _see_what_is_compiled(*, recorded: bool) -> None:
+    """Raises ConfigError where members cannot use it."""
+    from holdfast.runtime.data_lane import data_lane
+
+    if recorded:
+        raise ConfigError("--record is not allowed with --compiled: a record is replayed in plain Python")
+    if (lane := data_lane()).kind == "python":
+        raise ConfigError(f"--compiled is not possible: {lane.why}")
 
 
 def _one_seed(

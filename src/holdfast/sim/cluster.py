@@ -573,7 +573,7 @@ def driver_of(
     """
     recorder = process.world.recorder
     if process.disk is None:
-        driver = Driver(Member(identity, settings, services), process)
+        driver = Driver(Member(identity, settings, services, ways=process.world.ways), process)
         if recorder is not None:
             names = [service.name for service in services]
             driver.record(recorder.begin(process.name, settings, identity, names, None))
@@ -594,6 +594,7 @@ def driver_of(
         new_id=lambda: f"store-{random.getrandbits(64):016x}",
         failed=failed,
         recorder=recorder,
+        ways=process.world.ways,
     )
     return driver, journal.when_ready
 

@@ -15,6 +15,7 @@ from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.sync_request import How
+from holdfast.core.replication.lane import PLAIN, Ways
 from holdfast.engine.recording import RecordBroken, Recorder
 from holdfast.sim import tally
 from holdfast.sim.ablations.rules import RULES
@@ -106,13 +107,15 @@ def simulate(
     transactions: bool = False,
     asked: Counter[str] | None = None,
     record: Callable[[bytes], object] | None = None,
+    ways: Ways = PLAIN,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name, and members tell these `lies`; `story` is told every step
     worth telling. With `power_cuts` everybody loses power at once, at least twice; maps are journalled synchronously
     then. With `memory` members have little or no room in their memories, again and again. With `zones` one of the maps
     lives in a zone. With `transactions` applications run some. `asked` is told how often
     each rule stood before a decision, also of a run that ends with an error. `record` takes the bytes of a record of
-    the run (`engine.recording`).
+    the run (`engine.recording`). `ways`: what of the members is compiled; where tables are, the run is the same again
+    only in a process with the same secret of hashes (PYTHONHASHSEED).
     """
     asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones, transactions=transactions)
@@ -122,7 +125,7 @@ def simulate(
     }
     with telling(lies), ablated(*without, asked=asked):
         recorder = partial(Recorder, record, told=told) if record is not None else None
-        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, recorder=recorder)
+        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, recorder=recorder, ways=ways)
     for name, times in asked.items():
         marks.hit(RULE + name, times)
     verdict.figures.update(marks.figures())
@@ -136,9 +139,11 @@ def _run(
     *,
     power_cuts: bool,
     recorder: Callable[[World], Recorder] | None,
+    ways: Ways,
 ) -> tuple[Verdict, Marks]:
     """One run of this shape, and what it has exercised."""
     world = World(seed, story)
+    world.ways = ways
     if recorder is not None:
         world.recorder = recorder(world)
     if shape.clocks:

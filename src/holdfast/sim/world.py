@@ -16,6 +16,7 @@ from zlib import crc32
 from holdfast.core.machine import Note
 from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.replication.lane import PLAIN, Ways
 from holdfast.engine.driver import Driver
 from holdfast.engine.ports import Disk
 from holdfast.engine.recording import Recorder
@@ -69,6 +70,8 @@ class World:
         """Told of every packet before it leaves: sender, receiver, bytes."""
         self.recorder: Recorder | None = None
         """Who writes the run down."""
+        self.ways: Ways = PLAIN
+        """What of the members is compiled."""
         self.tap: Tap | None = None
         """For directed faults: told of every packet when it leaves."""
 
