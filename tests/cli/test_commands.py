@@ -25,7 +25,9 @@ from holdfast.config import Settings
 from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_verifier
 from holdfast.demo import nemeses
 from holdfast.errors import ConfigError
+from holdfast.runtime import data_lane as lanes
 from holdfast.runtime import process
+from holdfast.server.hazelcast.entries_cy import serve_entries
 from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.lies import LIES
 from holdfast.sim.marks import MARKS, NEVER
@@ -370,6 +372,25 @@ def test_power_cuts_are_only_for_what_survives_them() -> None:
     told = run("simulate", "--power-cuts", "--journal", "lazy")
     assert told.exit_code == 2
     assert "--power-cuts is not allowed with --journal lazy" in told.output
+
+
+@pytest.mark.usefixtures("faked")
+def test_members_are_compiled_where_that_is_wanted_and_possible(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lanes, "data_lane", lambda: lanes.DataLane("compiled", serve_entries))
+    told = run("simulate", "--seeds", "3..3", "--workers", "1", "--compiled")
+    assert "holdfast simulate --seed 3 --journal mixed --compiled\n" in told.output
+    told = run("simulate", "--seed", "3", "--compiled", "--record", str(tmp_path / "run"))
+    assert told.exit_code == 2
+    assert "--record is not allowed with --compiled" in told.output
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(
+        lanes, "data_lane", lambda: lanes.DataLane("python", serve_entries, why="no compiler")
+    )
+    told = run("simulate", "--seed", "3", "--compiled")
+    assert told.exit_code == 2
+    assert "--compiled is not possible: no compiler" in told.output
 
 
 @pytest.mark.usefixtures("faked")
