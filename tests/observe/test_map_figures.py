@@ -65,7 +65,8 @@ def test_a_map_in_a_zone_is_counted_where_it_is_led() -> None:
             )
             assert sum(counted(member)[0].all for member in members) == 0
             scraped = [values((await asked(door_of(member), "/metrics"))[1]) for member in members]
-            told = [page.get("holdfast_map_entries", {}) for page in scraped]  # Who leads nothing tells of no map.
+            # Who leads nothing tells of no map.
+            told = [page.get("holdfast_map_entries", {}) for page in scraped]
             assert sum(page.get(("orders",), 0) for page in told) == len(ROWS)
 
     run(story())
