@@ -167,11 +167,9 @@ class Wire:
         gone: cython.Py_ssize_t = 0
         if not self.unsent:
             gone = send(self.fd, data, 0, size)
-            if gone < 0:
-                if gone != LATER and gone != INTERRUPTED:
-                    self.lose(-gone)
-                    return
-                gone = 0
+            if not self.goes_on(gone):
+                return
+            gone = max(gone, 0)
         if gone < size:
             self.keep(data[gone:] if gone else data)
 
@@ -227,9 +225,7 @@ class Wire:
     def push(self) -> None:
         """There is room: send some of what is left."""
         gone: cython.Py_ssize_t = send_pieces(self.fd, self.unsent, self.sent)
-        if gone < 0:
-            if gone != LATER and gone != INTERRUPTED:
-                self.lose(-gone)
+        if not self.goes_on(gone) or gone < 0:
             return
         self._drop(gone)
         if not self.unsent:
@@ -288,6 +284,14 @@ class Wire:
         return took
 
     # -- the rest
+
+    @cython.cfunc
+    def goes_on(self, gone: cython.Py_ssize_t) -> cython.bint:
+        """Whether the connection does after the system has answered so to a `send`; else it is over."""
+        if gone < 0 and gone != LATER and gone != INTERRUPTED:
+            self.lose(-gone)
+            return False
+        return True
 
     @cython.cfunc
     def drop_value(self) -> cython.void:
@@ -758,13 +762,9 @@ class Poll:
         gone: cython.Py_ssize_t = LATER
         if not wire.unsent:
             gone = send(wire.fd, self._out, wire.begin, wire.end)
-        if gone == wire.end - wire.begin:
+        if gone == wire.end - wire.begin or not wire.goes_on(gone):
             return
-        if gone < 0:
-            if gone != LATER and gone != INTERRUPTED:
-                wire.lose(-gone)
-                return
-            gone = 0
+        gone = max(gone, 0)
         wire.keep(bytes(memoryview(self._out)[wire.begin + gone : wire.end]))
         wire.connection.recount()
 
@@ -777,13 +777,9 @@ class Poll:
         gone: cython.Py_ssize_t = LATER
         if not wire.unsent:
             gone = send_pieces(wire.fd, pieces, 0)
-        if gone == size:
+        if gone == size or not wire.goes_on(gone):
             return
-        if gone < 0:
-            if gone != LATER and gone != INTERRUPTED:
-                wire.lose(-gone)
-                return
-            gone = 0
+        gone = max(gone, 0)
         wire.keep_pieces(pieces, gone)
         wire.connection.recount()
 
