@@ -16,7 +16,9 @@ from holdfast.core.model.operations import EntryEvent, EventKind, Op, Request
 from holdfast.core.routing.pending import Parked
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import map_replica
 from holdfast.core.sync.destination import StagingReplica
+from holdfast.runtime.data_lane import data_lane
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
 
@@ -188,3 +190,16 @@ def test_a_map_that_a_cold_replica_does_not_hold_is_found() -> None:
     member.copies.held[partition].open(MAP)
     (problem,) = leftovers.judge(stage.cluster.pictures())
     assert problem.endswith(f"partition {partition}: keeps map {MAP}, which index 2 does not hold")
+
+
+@pytest.mark.skipif(data_lane().kind == "python", reason="there are no compiled tables")
+def test_what_is_over_in_a_table_is_left_over_where_its_primary_is() -> None:
+    """A backup's entry stays until the primary says that it is gone; the primary's own is to go by itself."""
+    state = map_replica(MAP, data_lane().ways.entries).state
+    state.store(b"key", b"value", 1000, 0, 0, 0)
+    for over_ns, backup, found in (
+        (0, False, []),
+        (60 * SECOND, False, ["deadlines that are over"]),
+        (60 * SECOND, True, []),
+    ):
+        assert leftovers._entries(state, over_ns, backup=backup) == found
