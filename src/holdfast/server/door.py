@@ -28,7 +28,7 @@ from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entr
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 from holdfast.server.logins import net_of
 from holdfast.server.own_session import OwnSession
-from holdfast.server.plain import Plain
+from holdfast.server.plain import KnownNames, Plain
 from holdfast.server.quota import Quota
 from holdfast.wire import doors
 
@@ -202,6 +202,7 @@ class Door:
         """Oldest first."""
         self.unwritten: list[ClientConnection] = []
         """Those with answers that leave next."""
+        known_names = KnownNames(grid.losses)
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
                 grid,
@@ -214,6 +215,7 @@ class Door:
                 serve=serve,
                 peer=peer,
                 tally=tally,
+                known_names=known_names,
             ),
             doors.OWN_CLIENT: lambda send, close, flow, let_in, peer: OwnSession(
                 grid,

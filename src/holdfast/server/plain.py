@@ -23,3 +23,21 @@ class Plain(NamedTuple):
     losses_seen: int
     collects: bool = False
     """Whether the client waits for backups itself: then the session has to know of each write."""
+
+
+class KnownNames:
+    """Names of maps that the data lane serves for whoever may do everything. The connections of a door share them: only
+    the first request of all for a map is looked at by a session.
+    """
+
+    def __init__(self, losses: LostPartitions) -> None:
+        self._losses = losses
+        self._losses_seen = losses.changes
+        self._names: dict[bytes, Served] = {}
+
+    def now(self) -> dict[bytes, Served]:
+        """Those of maps of which no partition is lost. After another loss they are others, and begin anew."""
+        changes = self._losses.changes
+        if changes != self._losses_seen:
+            self._losses_seen, self._names = changes, {}
+        return self._names

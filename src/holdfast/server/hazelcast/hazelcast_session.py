@@ -55,7 +55,7 @@ from holdfast.server.hazelcast.refusals import (
     error,
 )
 from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
-from holdfast.server.plain import Plain
+from holdfast.server.plain import KnownNames, Plain
 from holdfast.wire.hazelcast_frames import (
     FRAME,
     REQUEST,
@@ -71,7 +71,7 @@ from holdfast.wire.hazelcast_frames import (
 )
 
 _MOST_NAMES = 1000
-"""Map names of one connection that the data lane remembers."""
+"""Map names that the data lane remembers: of all connections together, then for each that uses others."""
 _TRICKLE = 4096
 """Shorter pieces of a message that has not arrived whole are put together at once: each takes more than its bytes."""
 _GATHERED_MAX = 8 * 1024
@@ -151,10 +151,11 @@ class HazelcastSession:
         serve: ServeEntries = serve_entries,
         peer: str = "",
         tally: Tally | None = None,
+        known_names: KnownNames | None = None,
     ) -> None:
         """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
         says why there is no place for a client that has authenticated. `serve`: the loop of the data lane. `peer`: the
-        client's address. `tally` is told what the lane has served.
+        client's address. `tally` is told what the lane has served. `known_names`: those that other connections know.
         """
         self._send = send
         self._grid = grid
@@ -177,7 +178,9 @@ class HazelcastSession:
             let_in=lambda: let_in(False),
             peer=peer,
         )
+        self._known_names = known_names or KnownNames(grid.losses)
         self._names: dict[bytes, Served] = {}
+        """Maps that the data lane serves: none before the client is known, then its own, or those that all know."""
         self._losses = grid.losses
         self._losses_seen = self._losses.changes
         """`_names` has no map of which partitions are lost, as of so many changes of these."""
@@ -228,6 +231,8 @@ class HazelcastSession:
         if self._held or self._skip is not None or not talk.known or talk.gone or flow.rest or flow.works:
             return None
         losses = self._losses
+        if not self._names and talk.rights.everything:
+            self._names = self._known_names.now()
         return Plain(self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects)
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
@@ -374,7 +379,7 @@ class HazelcastSession:
     def _look_at_losses(self) -> None:
         """Maps with lost partitions go the general way, which refuses by name (routing/R-12)."""
         self._losses_seen = self._losses.changes
-        self._names.clear()
+        self._names = {}
 
     def _serve_entries(self, data: bytes, at: int) -> int:
         if self._losses.changes != self._losses_seen:
@@ -621,6 +626,8 @@ class HazelcastSession:
         if reads_only is None:
             return
         if not grid.zone_of(name):
+            if len(self._names) >= _MOST_NAMES and self._names is self._known_names.now():
+                self._names = {}
             if len(self._names) < _MOST_NAMES and not self._losses.concern(name):
                 self._names[name.encode()] = (name,) if reads_only else name
         elif len(self._zone_maps) < _MOST_NAMES:
