@@ -1,10 +1,25 @@
-"""How often clients are told of changes."""
+"""How often clients are told of changes, and of what."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from types import SimpleNamespace
 
-from holdfast.server.member_grid import Sparing
+import pytest
+from tests.runtime.test_member import cluster, run
+
+from holdfast.config import Settings
+from holdfast.core.machine import ClusterChanged
+from holdfast.core.migration.master import PARTING_NS
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.partition_table import Assignment
+from holdfast.engine.callers import Callers
+from holdfast.server.hazelcast.cluster_views import members_of, owners_of
+from holdfast.server.member_grid import TELL_MOST_S, TELL_S, TOLD_AT_ONCE, MemberGrid, Sparing
 
 LONG_S, SHORT_S = 3600.0, 0.001
 
@@ -17,7 +32,7 @@ async def turn() -> None:
 
 async def soon_and_not_again() -> list[int]:
     calls: list[int] = []
-    sparing = Sparing(lambda: calls.append(1), LONG_S, asyncio.get_running_loop())
+    sparing = Sparing(lambda: calls.append(1), lambda: LONG_S, asyncio.get_running_loop())
     counts = [len(calls)]
     sparing.ask()
     sparing.ask()
@@ -45,7 +60,7 @@ def test_several_wishes_make_one_call_at_once_and_then_none_for_a_while() -> Non
 
 async def every_time() -> None:
     called = asyncio.Event()
-    sparing = Sparing(called.set, SHORT_S, asyncio.get_running_loop())
+    sparing = Sparing(called.set, lambda: SHORT_S, asyncio.get_running_loop())
     for _ in range(3):
         called.clear()
         sparing.ask()
@@ -54,3 +69,136 @@ async def every_time() -> None:
 
 def test_no_wish_is_forgotten() -> None:
     asyncio.run(every_time())
+
+
+class Clock:
+    """A loop whose time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self._number = count()
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when: float, deed: Callable[[], object]) -> Clock:
+        heapq.heappush(self._due, (when, next(self._number), deed))
+        return self
+
+    def cancel(self) -> None:
+        """What is called all the same does nothing (`Sparing.now`)."""
+
+    def until(self, when: float) -> None:
+        while self._due and self._due[0][0] <= when:
+            self.now_s, _, deed = heapq.heappop(self._due)
+            deed()
+        self.now_s = when
+
+
+class Told(MemberGrid):
+    """A grid of nobody, with clients that note when they were told."""
+
+    def __init__(self, clients: int) -> None:
+        super().__init__(Settings(), "aa")
+        self.clock = Clock()
+        self.callers = Callers(lambda event: None)
+        self.driver = self  # type: ignore[assignment]
+        self.times_s: list[list[float]] = [[] for _ in range(clients)]
+        for times_s in self.times_s:
+            self.watch(lambda times_s=times_s: times_s.append(self.clock.now_s))  # type: ignore[misc]
+
+    @property
+    def clients_loop(self) -> Clock:  # type: ignore[override]
+        return self.clock
+
+    def change(self, seconds: float, every_s: float = 0.005) -> None:
+        """Partitions move for so long."""
+        for _ in range(round(seconds / every_s)):
+            self.callers.deliver(ClusterChanged())
+            self.clock.until(self.clock.now_s + every_s)
+
+
+@pytest.mark.parametrize("clients", [1, TOLD_AT_ONCE])
+def test_a_few_clients_are_told_at_once(clients: int) -> None:
+    grid = Told(clients)
+    grid.change(0.005)
+    assert all(times_s == [100.0] for times_s in grid.times_s)
+    grid.change(1.0)
+    assert all(abs(len(times_s) - 1.0 / TELL_S) < 4 for times_s in grid.times_s)
+
+
+def test_a_thousand_clients_are_told_less_often_and_not_all_at_once() -> None:
+    """A member with a thousand clients did nothing else while partitions moved: growing took 16 s instead of 2."""
+    grid = Told(1_000)
+    grid.change(2.0)
+    told = sum(map(len, grid.times_s))
+    assert told <= 1_000 * (2.0 / TELL_MOST_S + 2)
+    at = Counter(round(when, 3) for times_s in grid.times_s for when in times_s)
+    assert max(at.values()) <= 5 * 1_000 * 0.005 / TELL_MOST_S, "no moment has many of them"
+    last = grid.clock.now_s
+    grid.callers.deliver(ClusterChanged())
+    grid.clock.until(last + TELL_MOST_S + 0.001)
+    assert all(times_s[-1] >= last for times_s in grid.times_s), "and none of them waits for long"
+
+
+def test_who_waits_already_costs_nothing_when_more_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, asked = Told(1_000), list[Sparing]()
+    ask = Sparing.ask
+    monkeypatch.setattr(Sparing, "ask", lambda self: (asked.append(self), ask(self)))
+    for _ in range(100):
+        grid.callers.deliver(ClusterChanged())
+    assert len(asked) == 1_000
+
+
+def test_who_is_gone_is_told_nothing() -> None:
+    grid, told = Told(0), list[str]()
+    ends = [grid.watch(lambda name=name: told.append(name)) for name in "abc"]  # type: ignore[misc]
+    ends[0]()
+    grid.callers.deliver(ClusterChanged())
+    ends[1]()
+    ends[1]()
+    grid.clock.until(grid.clock.now_s + 1)
+    grid.change(0.1)
+    assert set(told) == {"c"}
+
+
+def test_clients_hear_of_a_member_that_leaves_before_it_is_gone() -> None:
+    assert TELL_MOST_S * SECOND < PARTING_NS
+
+
+def test_all_clients_are_told_the_same_until_something_changes() -> None:
+    """What costs 200 us to make is made once, and not for each of thousands."""
+
+    async def story() -> None:
+        async with cluster(2) as members:
+            grid = members[0]._node
+            card = grid.cluster()
+            assert grid.cluster() is card
+            assert members_of(card) is members_of(card)
+            assert owners_of(card) is owners_of(card)
+            assert len(card.members) == 2
+            assert len(card.owners) == 2
+            await members[1].leave()
+            await members[0].wait_safe()
+            later = grid.cluster()
+            assert len(later.members) == 1
+            assert len(later.owners) == 1
+            assert later.owners_version > card.owners_version
+            assert members_of(later) != members_of(card)
+            assert owners_of(later) != owners_of(card)
+
+    run(story())
+
+
+@pytest.mark.parametrize("changed", [{"view": SimpleNamespace(number=1)}, {"table_version": 2}])
+def test_another_view_and_another_table_make_another_card(changed: dict[str, object]) -> None:
+    picture = SimpleNamespace(
+        view=SimpleNamespace(number=1), table_version=1, members=tuple, assignments=[Assignment(1, (None,))]
+    )
+    grid = Told(0)
+    grid.member = SimpleNamespace(picture=picture)  # type: ignore[assignment]
+    card = grid.cluster()
+    assert grid.cluster() is card
+    vars(picture).update(changed)
+    assert grid.cluster() is not card

@@ -44,9 +44,11 @@ class MemberCard:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ClusterCard:
-    """Members (oldest first) and owners at one moment. Versions grow with every change."""
+    """Members (oldest first) and owners at one moment. Versions grow with every change. One is given to all who ask
+    while nothing changes, so what is made of it can be kept for it.
+    """
 
     members_version: int
     members: list[MemberCard]

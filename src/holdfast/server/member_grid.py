@@ -14,6 +14,7 @@ from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
+from holdfast.core.model.views import View
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Cuts, Taken
@@ -33,28 +34,41 @@ from holdfast.server.operation_times import OperationTimes
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
 goes by an old one for so long is forwarded."""
+TOLD_AT_ONCE = 50
+"""That often so many of them; of more each one is told less often, and not all at the same moment: else a member with a
+thousand clients does little else while partitions move."""
+TELL_MOST_S = 0.2
+"""However many they are, each is told after so long: a member that leaves stays a little longer
+(`core.migration.master.PARTING_NS`), so that clients know it before."""
+SPREAD = 0.618034
+"""Multiples of it are spread evenly over the whole numbers' rests, however many there are."""
 
 
 class Sparing:
     """Calls a function soon after it is asked to, but never twice within `pause_s`; several wishes make one call."""
 
-    def __init__(self, deed: Callable[[], None], pause_s: float, loop: Loop) -> None:
+    def __init__(
+        self, deed: Callable[[], None], pause_s: Callable[[], float], loop: Loop, share: float = 0.0
+    ) -> None:
+        """`share`: which part of what the pause is longer than `TELL_S` it is at least called later."""
         self._deed = deed
         self._pause_s = pause_s
         self._loop = loop
+        self._share = share
         self._next_s = 0.0
         self._timer: Timer | None = None
 
     def ask(self) -> None:
         """The function should be called."""
         if self._timer is None:
-            self._timer = self._loop.call_at(max(self._loop.time(), self._next_s), self.now)
+            later_s = self._share * (self._pause_s() - TELL_S) if self._share else 0.0
+            self._timer = self._loop.call_at(max(self._loop.time() + later_s, self._next_s), self.now)
 
     def now(self) -> None:
         """Call it now, if that was asked for."""
         if self._timer is not None:
             self.end()
-            self._next_s = self._loop.time() + self._pause_s
+            self._next_s = self._loop.time() + self._pause_s()
             self._deed()
 
     def end(self) -> None:
@@ -85,7 +99,16 @@ class MemberGrid:
         """Of who comes over HTTP."""
         self.times = OperationTimes(self.now_ns)
         """How long requests took."""
-        self._watchers: dict[Sparing, None] = {}
+        self._card: ClusterCard | None = None
+        """What clients are told of the cluster,"""
+        self._card_of: tuple[View | None, int] = (None, -1)
+        """and of which view, and version of the table, that is."""
+        self._watchers: dict[int, Sparing] = {}
+        """Who is told of other members and owners, by a number,"""
+        self._watchers_made = 0
+        """of which so many were given;"""
+        self._calm: set[int] = set()
+        """and who of them waits for nothing now."""
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
 
@@ -104,7 +127,7 @@ class MemberGrid:
 
     def tell_watchers(self) -> None:
         """Tell them now what they wait to be told: there is no later."""
-        for watcher in list(self._watchers):
+        for watcher in list(self._watchers.values()):
             watcher.now()
 
     @property
@@ -143,6 +166,13 @@ class MemberGrid:
         self.driver.callers.ask_changes(asked, done)
 
     def cluster(self) -> ClusterCard:
+        picture = self.member.picture
+        view, version = picture.view, picture.table_version
+        if self._card is None or self._card_of[0] is not view or self._card_of[1] != version:
+            self._card, self._card_of = self._new_card(), (view, version)
+        return self._card
+
+    def _new_card(self) -> ClusterCard:
         picture = self.member.picture
         view = picture.view
         cards = [
@@ -189,17 +219,36 @@ class MemberGrid:
     def unfinished(self, partition: int) -> bool:
         return self.member.picture.unfinished(partition)
 
+    def _tell_pause_s(self) -> float:
+        """How often each client is told of changes of members and owners, at most."""
+        return min(TELL_MOST_S, TELL_S * max(1.0, len(self._watchers) / TOLD_AT_ONCE))
+
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        watcher = Sparing(changed, TELL_S, self.clients_loop)
-        self._watchers[watcher] = None
-        unwatch = self.driver.callers.watch(watcher.ask)
+        if not self._watchers_made:
+            self.driver.callers.watch(self._ask_watchers)
+        number = self._watchers_made = self._watchers_made + 1
+
+        def tell() -> None:
+            self._calm.add(number)
+            changed()
+
+        self._watchers[number] = Sparing(tell, self._tell_pause_s, self.clients_loop, number * SPREAD % 1)
+        self._calm.add(number)
 
         def end() -> None:
-            unwatch()
-            watcher.end()
-            self._watchers.pop(watcher, None)
+            self._calm.discard(number)
+            if (watcher := self._watchers.pop(number, None)) is not None:
+                watcher.end()
 
         return end
+
+    def _ask_watchers(self) -> None:
+        """Members or owners have changed. Only who waits for nothing is asked: thousands of clients, of which each step
+        of a migration had each one looked at, would cost more than what they are told.
+        """
+        calm, self._calm = sorted(self._calm), set()
+        for number in calm:
+            self._watchers[number].ask()
 
     def listen(
         self,
@@ -218,7 +267,7 @@ class MemberGrid:
         self.driver.callers.destroyed(name)
 
     def gather(self, tell: Callable[[], None]) -> Gathered:
-        return Sparing(tell, 0.0, self.clients_loop)
+        return Sparing(tell, lambda: 0.0, self.clients_loop)
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
         return self.driver.callers.collect(client, heard)

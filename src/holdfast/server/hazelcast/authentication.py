@@ -6,7 +6,7 @@ from hashlib import blake2b
 from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
-from holdfast.server.hazelcast.cluster_views import address, member_list, owner_lists
+from holdfast.server.hazelcast.cluster_views import address, members_of, owner_lists, owners_of
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.refusals import AGAIN
@@ -102,8 +102,8 @@ def _welcome(talk: Conversation, call: Call, card: ClusterCard, me: MemberCard) 
             text(SPOKEN_VERSION),
             NULL,  # ports of thread-per-core servers
             NULL,  # and their token
-            *member_list(card.members),
-            *owner_lists(card.owners),
+            *members_of(card),
+            *owners_of(card),
             BEGIN,  # further properties
             END,
         ]

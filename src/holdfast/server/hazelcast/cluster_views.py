@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
@@ -28,6 +29,8 @@ MEMBER_DOOR = 0
 CLIENT_DOOR = 1
 """The kinds of endpoint that a member is listed with. Java clients refuse a member whose list lacks the first."""
 
+CARDS_KEPT = 8
+"""Of so many cards is kept what clients are told: of the newest of each member in this process, and one before."""
 _MEMBER = Struct("<17s?")
 _VERSION = frame(bytes((5, 6, 0)))
 """The member version that clients are shown; see `authentication.SPOKEN_VERSION`."""
@@ -66,6 +69,23 @@ def owner_lists(owners: dict[str, list[int]]) -> list[bytes]:
     return [BEGIN, *lists, END, frame(b"".join(uuid(owner) for owner in owners))]
 
 
+@lru_cache(maxsize=CARDS_KEPT)
+def members_of(card: ClusterCard) -> list[bytes]:
+    """The members of the card, as frames that may follow others. All clients are told the same."""
+    return _joined(member_list(card.members))
+
+
+@lru_cache(maxsize=CARDS_KEPT)
+def owners_of(card: ClusterCard) -> list[bytes]:
+    """And the partitions of each owner."""
+    return _joined(owner_lists(card.owners))
+
+
+def _joined(frames: list[bytes]) -> list[bytes]:
+    """The same in two pieces: a message says of its last frame that it is that."""
+    return [b"".join(frames[:-1]), frames[-1]]
+
+
 class ViewListener:
     """Pushes what has changed since it last did."""
 
@@ -91,7 +111,7 @@ class ViewListener:
             self._members_version = card.members_version
             self._told = {member.uuid for member in card.members}
             first = event(MEMBERS_VIEW, self._correlation, INT.pack(card.members_version))
-            self._talk.say(message([first, *member_list(card.members)]))
+            self._talk.say(message([first, *members_of(card)]))
         if not owners_first:
             self._push_owners(card)
 
@@ -99,7 +119,7 @@ class ViewListener:
         if card.owners and card.owners_version > self._owners_version:
             self._owners_version = card.owners_version
             first = event(PARTITIONS_VIEW, self._correlation, INT.pack(card.owners_version))
-            self._talk.say(message([first, *owner_lists(card.owners)]))
+            self._talk.say(message([first, *owners_of(card)]))
 
 
 def _add_cluster_view_listener(talk: Conversation, call: Call) -> None:
