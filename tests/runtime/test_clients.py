@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+from tests.server.hazelcast.one_member import OneMemberGrid
+
 from holdfast.config import LimitSettings
 from holdfast.runtime.doors.clients import Connection, Door
 
@@ -76,7 +78,7 @@ def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[s
     happened: list[str] = []
 
     async def whole() -> None:
-        door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None, ours)
+        door = Door(cast("Any", OneMemberGrid()), LimitSettings(), lambda: None, lambda: None, ours)
         door.sessions = {b"ECH": lambda send, close, flow, let_in, peer: Echo(happened, send, close)}
         await story(happened, door)
 
