@@ -18,7 +18,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -667,6 +667,29 @@ def test_a_paused_connection_is_not_looked_at_again_and_again(polled: Polled) ->
         assert watched.poll(0) != []
     polled.turn()
     assert received(polled.client) != b""
+
+
+@pytest.mark.rule("server/D-3")
+def test_work_that_was_left_over_has_an_end_in_each_turn_too() -> None:
+    """Who had no slice in this turn is the first in the next one."""
+    desk, went = Desk(), list[str]()
+
+    class Working:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def go_on(self) -> None:
+            went.append(self.name)
+            desk.clock_ns += 20 * MILLISECOND
+            desk.door.queue(cast("ClientConnection", self))
+
+    for name in "abcde":
+        desk.door.queue(cast("ClientConnection", Working(name)))
+    for turns in range(1, 4):
+        deeds, desk.loop.deeds = desk.loop.deeds, []
+        for deed in deeds:
+            deed()
+        assert "".join(went) == "abcdeab"[: 2 * turns]
 
 
 @pytest.mark.rule("server/D-3")
