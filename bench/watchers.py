@@ -69,7 +69,7 @@ async def measure(cluster: LocalCluster, clients: int) -> None:
         listeners.bytes = 0
         before_s, began_s = process_cpu_seconds(first.pid), time.monotonic()
         await asyncio.to_thread(cluster.start_member)
-        await asyncio.to_thread(cluster.wait_safe, 300)
+        await asyncio.to_thread(cluster.wait_settled, 300)
         took_s = time.monotonic() - began_s
         await asyncio.sleep(QUIET_S)
         spent_s = process_cpu_seconds(first.pid) - before_s

@@ -41,28 +41,32 @@ TELL_MOST_S = 0.2
 """However many they are, each is told after so long: a member that leaves stays a little longer
 (`core.migration.master.PARTING_NS`), so that clients know it before."""
 SPREAD = 0.618034
-"""Multiples of it are spread evenly over the whole numbers' rests, however many there are."""
+"""The golden ratio: the fractions of its multiples are spread evenly, however many they are."""
 
 
 class Sparing:
     """Calls a function soon after it is asked to, but never twice within `pause_s`; several wishes make one call."""
 
     def __init__(
-        self, deed: Callable[[], None], pause_s: Callable[[], float], loop: Loop, share: float = 0.0
+        self,
+        deed: Callable[[], None],
+        pause_s: Callable[[], float],
+        loop: Loop,
+        delay_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`share`: which part of what the pause is longer than `TELL_S` it is at least called later."""
+        """`delay_s`: how long after a wish it is called at the earliest."""
         self._deed = deed
         self._pause_s = pause_s
         self._loop = loop
-        self._share = share
+        self._delay_s = delay_s
         self._next_s = 0.0
         self._timer: Timer | None = None
 
     def ask(self) -> None:
         """The function should be called."""
         if self._timer is None:
-            later_s = self._share * (self._pause_s() - TELL_S) if self._share else 0.0
-            self._timer = self._loop.call_at(max(self._loop.time() + later_s, self._next_s), self.now)
+            earliest_s = self._loop.time() + self._delay_s()
+            self._timer = self._loop.call_at(max(earliest_s, self._next_s), self.now)
 
     def now(self) -> None:
         """Call it now, if that was asked for."""
@@ -107,7 +111,7 @@ class MemberGrid:
         """Who is told of other members and owners, by a number,"""
         self._watchers_made = 0
         """of which so many were given;"""
-        self._calm: set[int] = set()
+        self._idle: set[int] = set()
         """and who of them waits for nothing now."""
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
@@ -229,14 +233,17 @@ class MemberGrid:
         number = self._watchers_made = self._watchers_made + 1
 
         def tell() -> None:
-            self._calm.add(number)
+            self._idle.add(number)
             changed()
 
-        self._watchers[number] = Sparing(tell, self._tell_pause_s, self.clients_loop, number * SPREAD % 1)
-        self._calm.add(number)
+        def delay_s() -> float:
+            return number * SPREAD % 1 * (self._tell_pause_s() - TELL_S)
+
+        self._watchers[number] = Sparing(tell, self._tell_pause_s, self.clients_loop, delay_s)
+        self._idle.add(number)
 
         def end() -> None:
-            self._calm.discard(number)
+            self._idle.discard(number)
             if (watcher := self._watchers.pop(number, None)) is not None:
                 watcher.end()
 
@@ -246,8 +253,8 @@ class MemberGrid:
         """Members or owners have changed. Only who waits for nothing is asked: thousands of clients, of which each step
         of a migration had each one looked at, would cost more than what they are told.
         """
-        calm, self._calm = sorted(self._calm), set()
-        for number in calm:
+        idle, self._idle = sorted(self._idle), set()
+        for number in idle:
             self._watchers[number].ask()
 
     def listen(

@@ -30,7 +30,7 @@ CLIENT_DOOR = 1
 """The kinds of endpoint that a member is listed with. Java clients refuse a member whose list lacks the first."""
 
 CARDS_KEPT = 8
-"""Of so many cards is kept what clients are told: of the newest of each member in this process, and one before."""
+"""What clients are told is kept for so many cards, the last that were asked for: a process may run several members."""
 _MEMBER = Struct("<17s?")
 _VERSION = frame(bytes((5, 6, 0)))
 """The member version that clients are shown; see `authentication.SPOKEN_VERSION`."""
@@ -70,20 +70,20 @@ def owner_lists(owners: dict[str, list[int]]) -> list[bytes]:
 
 
 @lru_cache(maxsize=CARDS_KEPT)
-def members_of(card: ClusterCard) -> list[bytes]:
+def members_of(card: ClusterCard) -> tuple[bytes, bytes]:
     """The members of the card, as frames that may follow others. All clients are told the same."""
     return _joined(member_list(card.members))
 
 
 @lru_cache(maxsize=CARDS_KEPT)
-def owners_of(card: ClusterCard) -> list[bytes]:
+def owners_of(card: ClusterCard) -> tuple[bytes, bytes]:
     """And the partitions of each owner."""
     return _joined(owner_lists(card.owners))
 
 
-def _joined(frames: list[bytes]) -> list[bytes]:
+def _joined(frames: list[bytes]) -> tuple[bytes, bytes]:
     """The same in two pieces: a message says of its last frame that it is that."""
-    return [b"".join(frames[:-1]), frames[-1]]
+    return b"".join(frames[:-1]), frames[-1]
 
 
 class ViewListener:
