@@ -11,7 +11,7 @@ import pytest
 from tests.core.zones.small_metastore import SmallMetastore
 
 from holdfast.config import Settings
-from holdfast.core.agreed.zone_orders import STATES_NS, TRIES, ZoneOrders
+from holdfast.core.agreed.zone_orders import MEMBERS_NS, STATES_NS, TRIES, ZoneOrders
 from holdfast.core.agreed.zone_view import ZoneView
 from holdfast.core.machine import Complete, Outbox, Reply, Send
 from holdfast.core.messages import ZoneStates, ZoneStatesAsked
@@ -88,7 +88,10 @@ class Stage:
             uuid: MemberInfo(uuid, 1, "h", 5701, "h", 5702, f"m{number}")
             for number, uuid in enumerate((A, B, C))
         }
-        standing: Any = SimpleNamespace(members=lambda: list(self.members.values()), member=self.members.get)
+        self.installed = SimpleNamespace(number=3)
+        standing: Any = SimpleNamespace(
+            members=lambda: list(self.members.values()), member=self.members.get, view=self.installed
+        )
         self.leaders: dict[int, tuple[int, MemberId]] = {}
         routing: Any = SimpleNamespace(leader=self.leaders.get)
         groups: Any = SimpleNamespace(hosted={})
@@ -159,6 +162,42 @@ def test_what_cannot_be_is_refused_before_anything_is_written(stage: Stage) -> N
     ):
         assert stage.ask(order).failed == "Refused"
     assert stage.store.revision == revision
+
+
+@pytest.mark.rule("agreed/Z-6")
+def test_a_zone_waits_until_its_metastore_knows_who_is_here(stage: Stage) -> None:
+    """A cluster that has just formed: operators see members that the metastore does not know yet."""
+    stage.ask(CreateZone("x"))
+    stage.installed.number = 4
+    for order in (CreateZone("z", [("filter", "rack=9")]), AlterZone("x", [("filter", "rack=9")])):
+        stage.give(order)
+        stage.store.answer()
+        assert (stage.answers(), stage.store.asked) == ([], [])
+        stage.orders.sweep()
+        stage.store.answer()
+    assert stage.orders.leftovers == {"orders about zones": 2}
+    racks = (*(DataMember(uuid) for uuid in (A, B)), DataMember(C, attributes={"rack": "9"}))
+    stage.store.put(TOPOLOGY_KEY, ClusterTopology(4, racks))
+    stage.orders.sweep()
+    while stage.store.asked:
+        stage.store.answer()
+    assert {answer.done for answer in stage.answers()} == {
+        "zone z is created: 271 partitions, 1 replicas",
+        "zone x is altered",
+    }
+
+
+@pytest.mark.rule("agreed/Z-6")
+def test_a_zone_does_not_wait_for_ever_for_who_is_here(stage: Stage) -> None:
+    stage.installed.number = 4
+    stage.give(CreateZone("z"))
+    stage.store.answer()
+    stage.out.now_ns += MEMBERS_NS
+    stage.orders.sweep()
+    [answer] = stage.answers()
+    assert (answer.failed, answer.done) == ("NotReady", "")
+    assert "nothing was done" in answer.why
+    assert stage.orders.leftovers == {"orders about zones": 0}
 
 
 def test_a_zone_has_as_many_partitions_as_the_cluster_unless_told(stage: Stage) -> None:

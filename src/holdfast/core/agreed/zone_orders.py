@@ -2,6 +2,8 @@
 
 - agreed/Z-5: An order is decided by what the metastore's leader knew after it was given, and carried out only if all of
   that is still so. It is carried out once, or refused in words.
+- agreed/Z-6: Which members a zone may have is not decided before the metastore knows the members that are here: when a
+  cluster has just formed, or a member has just joined, it does not yet.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ TRIES: Final = 8
 """How often an order begins again because somebody else has written meanwhile."""
 STATES_NS: Final = 1500 * MILLISECOND
 """So long members are waited for that are to say how their replicas are."""
+MEMBERS_NS: Final = 10_000 * MILLISECOND
+"""So long an order waits until the metastore knows who is here."""
 PARTITIONS_MOST: Final = 6000
 """Of a zone: more could not be dropped by one invoke."""
 
@@ -72,6 +76,7 @@ PARTITIONS_MOST: Final = 6000
 class _Given:
     order: AgreedOrder
     reply: Reply
+    since_ns: int
     tries: int = 0
     answer: ZoneAnswer = field(default_factory=ZoneAnswer)
     """What is answered when the invoke that is under way was carried out."""
@@ -101,11 +106,13 @@ class ZoneOrders:
         self._metastore = metastore
         self._view = view
         self._given: dict[Ticket, _Given] = {}
+        self._early: list[_Given] = []
+        """Orders that wait until the metastore knows who is here (agreed/Z-6)."""
         self._showing: list[_Showing] = []
 
     def take(self, order: AgreedOrder, reply: Reply) -> None:
         """Carry this out and answer with a `ZoneAnswer`, later."""
-        self._look(_Given(order, reply))
+        self._look(_Given(order, reply, self._out.now_ns))
 
     def _look(self, given: _Given) -> None:
         """When this is answered, what is here is as new as anything that was told to anybody before."""
@@ -123,6 +130,8 @@ class ZoneOrders:
                     given.reply(ZoneAnswer(zones=zones, members=self._view.names()))
                 case ShowZone(name):
                     self._show(found_zone(self._read(name), name), given.reply)
+                case CreateZone() | AlterZone() if not self._knows_members():
+                    self._early.append(given)
                 case order:
                     branch, given.answer = self._made(order)
                     self._given[self._metastore.invoke(branch, self)] = given
@@ -149,6 +158,11 @@ class ZoneOrders:
         self._given.pop(ticket).reply(ZoneAnswer(failed=type(error).__name__, why=str(error)))
 
     # -- orders
+
+    def _knows_members(self) -> bool:
+        """Whether the metastore has heard of the view that this member has (agreed/Z-6)."""
+        known = self._read().value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        return self._standing.view is None or known.view >= self._standing.view.number
 
     def _read(self, *names: str) -> KeysRead:
         """What is here of the zones with these names, and of what every order may look at."""
@@ -235,15 +249,22 @@ class ZoneOrders:
         showing.reply(msgspec.structs.replace(showing.answer, partitions=partitions))
 
     def sweep(self) -> None:
-        """Who has not answered by now is not waited for."""
+        """Who has not answered by now is not waited for, and orders that were early are looked at again."""
         for showing in list(self._showing):
             if self._out.now_ns - showing.since_ns >= STATES_NS:
                 self._shown(showing)
+        early, self._early = self._early, []
+        for given in early:
+            if self._out.now_ns - given.since_ns < MEMBERS_NS:
+                self._look(given)
+            else:
+                why = "the metastore does not know yet who is in the cluster; nothing was done: ask again"
+                given.reply(ZoneAnswer(failed="NotReady", why=why))
 
     @property
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
-        return {"orders about zones": len(self._given) + len(self._showing)}
+        return {"orders about zones": len(self._given) + len(self._early) + len(self._showing)}
 
 
 def _add(replicas: dict[int, list[ReplicaTold]], node: NodeId, message: ZoneStates) -> None:
