@@ -88,6 +88,25 @@ def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.Monk
     assert CHUNK < watched.most_of_one <= bound
 
 
+@pytest.mark.rule("sync/S-5")
+def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, flight_bytes=FREE)
+    for process in watched.stage.processes:
+        process.driver.member.source.pace(CHUNK // 2)
+        process.driver.member.source.pace(2 * CHUNK)
+    watched.grow()
+    assert CHUNK // 2 < watched.largest_chunk <= CHUNK, "chunks are as large again as they may be"
+    assert CHUNK < watched.most_of_one <= 2 * CHUNK
+
+
+def test_chunks_are_not_larger_than_what_may_be_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, flight_bytes=FREE)
+    for process in watched.stage.processes:
+        process.driver.member.source.pace(CHUNK // 2)
+    watched.grow()
+    assert watched.most_of_one == watched.largest_chunk <= CHUNK // 2
+
+
 def test_without_a_bound_one_member_has_more_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, flight_bytes=FREE)
     watched.grow()

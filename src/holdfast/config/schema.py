@@ -241,7 +241,8 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             ge=1024,
             le=2**40,
             description="Bytes that one member may have sent to others to fill them, and that are not acknowledged; "
-            "one piece may always go.",
+            "one piece may always go. With less, partitions move more slowly, and requests wait less meanwhile.",
+            extra=LIVE,
         ),
     ] = 16_777_216
     flight_bytes_total: Annotated[

@@ -124,3 +124,18 @@ def test_what_was_sent_is_counted_by_what_it_was() -> None:
     flow = it.flow
     assert (flow.bytes_history, flow.bytes_ranges, flow.bytes_full) == (1, 2, 4)
     assert (flow.bytes_sent, flow.chunks_sent, flow.flight) == (7, 3, 0)
+
+
+@pytest.mark.rule("sync/S-5")
+def test_nothing_goes_while_more_is_on_its_way_than_may_be_now() -> None:
+    it = Flow(40)
+    gone = [it.hold(to) for to in (ANN, ANN, BEN, BEN)]
+    assert it.go() == gone
+    it.flow.most = 10
+    later = [it.hold(ANN), it.hold(BEN)]
+    for supply in gone:
+        assert it.go() == []
+        it.flow.lands(supply)
+    assert it.go() == later[:1]
+    it.flow.most = 40
+    assert it.go() == later[1:]

@@ -100,15 +100,20 @@ class Source:
         self._activation = activation
         self.selection = Selection(out, copies, journal=journal)
         """What each receiver is sent."""
-        flight_bytes = settings.partitions.flight_bytes
-        self.flow = SupplyFlow(rows, flight_bytes)
+        self._chunk_bytes_most = self._chunk_bytes = settings.partitions.chunk_bytes
+        self.flow = SupplyFlow(rows, settings.partitions.flight_bytes)
         """What is on its way of all this."""
-        self._chunk_bytes = min(settings.partitions.chunk_bytes, flight_bytes)
+        self.pace(settings.partitions.flight_bytes)
         self._parallel = settings.partitions.parallel_migrations
         self._tickets = 0
         self._running: dict[tuple[int, MemberId], Supply] = {}
         self._queue: deque[Supply] = deque()
         self._early: list[tuple[MemberId, MigrationRequest]] = []
+
+    def pace(self, flight_bytes: int) -> None:
+        """Let no more than this be on its way from now on: what is lower is slower, and clients wait less meanwhile."""
+        self.flow.most = flight_bytes
+        self._chunk_bytes = min(self._chunk_bytes_most, flight_bytes)
 
     # -- what asks for a supply
 

@@ -22,7 +22,7 @@ class SupplyFlow:
     def __init__(self, rows: list[Assignment], most: int) -> None:
         """`rows`: the member's table. `most`: bytes of all supplies together; one chunk goes in any case."""
         self._rows = rows
-        self._most = most
+        self.most = most
         self._held_up: deque[Supply] = deque()
         """Supplies with a chunk that is ready."""
         self.flight = 0
@@ -49,14 +49,14 @@ class SupplyFlow:
             supply = self._held_up[0]
             chunk = supply.ready
             if chunk is not None and supply.version == self._rows[supply.partition].version:
-                if self.flight and self.flight + chunk.size > self._most:
+                if self.flight and self.flight + chunk.size > self.most:
                     break
                 before = self._to.get(supply.to, 0)
                 if before and before + chunk.size > TO_ONE_BYTES:
                     later.append(supply)
                 else:
                     supply.ready = None
-                    assert not self.flight or self.flight + chunk.size <= self._most, (
+                    assert not self.flight or self.flight + chunk.size <= self.most, (
                         "there is room (sync/S-5)"
                     )
                     found = supply, chunk
