@@ -92,8 +92,8 @@ def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.Monk
 def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, flight_bytes=FREE)
     for process in watched.stage.processes:
-        process.driver.member.source.pace(CHUNK // 2)
-        process.driver.member.source.pace(2 * CHUNK)
+        process.driver.bound_flight(CHUNK // 2)
+        process.driver.bound_flight(2 * CHUNK)
     watched.grow()
     assert CHUNK // 2 < watched.largest_chunk <= CHUNK, "chunks are as large again as they may be"
     assert CHUNK < watched.most_of_one <= 2 * CHUNK
@@ -102,7 +102,7 @@ def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) 
 def test_chunks_are_not_larger_than_what_may_be_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, flight_bytes=FREE)
     for process in watched.stage.processes:
-        process.driver.member.source.pace(CHUNK // 2)
+        process.driver.bound_flight(CHUNK // 2)
     watched.grow()
     assert watched.most_of_one == watched.largest_chunk <= CHUNK // 2
 

@@ -267,6 +267,13 @@ class LossAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class FlightBounded:
+    """The operator lets this member have so many bytes on their way to those whom it fills, and no more."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LostReset:
     """The operator lets these maps use what there is of these partitions, which are lost."""
 
@@ -533,6 +540,7 @@ Event = (
     | DeadDeclared
     | SuspicionOrdered
     | LossAccepted
+    | FlightBounded
     | LostReset
     | BaselineOrdered
     | LevelOrdered

@@ -37,6 +37,7 @@ from holdfast.core.machine import (
     Durable,
     Effect,
     Event,
+    FlightBounded,
     Heard,
     HistoryRead,
     LaneUsed,
@@ -604,6 +605,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     DeadDeclared: lambda member, event: member.membership.declare_dead(set(event.members)),
     SuspicionOrdered: lambda member, event: member.membership.suspect(set(event.members)),
     LossAccepted: lambda member, event: member.on_loss_accepted(),
+    FlightBounded: lambda member, event: member.source.bound_flight(event.bytes),
     LostReset: Member.on_lost_reset,
     BaselineOrdered: lambda member, event: member.membership.order_baseline(
         event.after, event.members, event.adjust_ms

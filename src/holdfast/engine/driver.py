@@ -25,6 +25,7 @@ from holdfast.core.machine import (
     Effect,
     EndTurn,
     Event,
+    FlightBounded,
     Heard,
     LaneUsed,
     LeaveRequested,
@@ -236,6 +237,10 @@ class Driver:
     def accept_loss(self) -> None:
         """The operator does not want to wait for members, or parts of files, that are missing."""
         self.handle(LossAccepted())
+
+    def bound_flight(self, flight_bytes: int) -> None:
+        """The operator lets this member have so many bytes on their way to those whom it fills, and no more."""
+        self.handle(FlightBounded(flight_bytes))
 
     def reset_lost(self, partitions: Iterable[int], maps: Iterable[str]) -> None:
         """The operator lets these maps use what there is of these partitions, which are lost."""

@@ -19,6 +19,7 @@ from holdfast.core.machine import (
     DiskRoom,
     Effect,
     Event,
+    FlightBounded,
     Heard,
     LeaveRequested,
     LevelOrdered,
@@ -260,6 +261,8 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [f"the operator has seen that these have ended: {ended}"]
         case LossAccepted():
             return ["the operator does not wait for what is missing"]
+        case FlightBounded(most):
+            return [f"the operator lets {most} bytes be on their way to members that are filled"]
         case BaselineOrdered(after, members, adjust_ms):
             then = f" after {after}" if after else ""
             alone = "" if adjust_ms < 0 else f", adjusted after {adjust_ms} ms"

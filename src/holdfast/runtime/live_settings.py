@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.config import LimitSettings, Settings
 from holdfast.config.loading import changed
-from holdfast.core.member import Member
+from holdfast.engine.driver import Driver
 from holdfast.runtime.logs.limited_lines import quoted
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.open_files import room_for_sockets
@@ -28,7 +28,10 @@ class Changeable(Protocol):
 
     settings: Settings
     gauge: Gauge
-    member: Member
+    driver: Driver
+
+    def guard(self, step: Callable[[], None]) -> None:
+        """Take a step; an error in it stops the member."""
 
 
 class LiveSettings:
@@ -59,9 +62,10 @@ class LiveSettings:
         """Let the limit of memory count. How often it is measured stays as it was."""
         self._member.gauge.limit = limit_of(self._member.settings.limits.memory_bytes)
 
-    def pace(self) -> None:
+    def bound_flight(self) -> None:
         """Let the bytes count that may be on their way to members that are filled."""
-        self._member.member.source.pace(self._member.settings.partitions.flight_bytes)
+        flight_bytes = self._member.settings.partitions.flight_bytes
+        self._member.guard(lambda: self._member.driver.bound_flight(flight_bytes))
 
     def set_log_level(self) -> None:
         """Let the level of the log count."""
@@ -81,7 +85,7 @@ APPLIERS: dict[str, Callable[[LiveSettings], None]] = {
         LiveSettings.allow,
     ),
     "limits.memory_bytes": LiveSettings.allow_memory,
-    "partitions.flight_bytes": LiveSettings.pace,
+    "partitions.flight_bytes": LiveSettings.bound_flight,
     "log.level": LiveSettings.set_log_level,
 }
 """By key: what lets a new value count. The schema marks these keys as live (`config.schema.LIVE`), and no others."""

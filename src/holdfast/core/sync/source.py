@@ -103,14 +103,14 @@ class Source:
         self._chunk_bytes_most = self._chunk_bytes = settings.partitions.chunk_bytes
         self.flow = SupplyFlow(rows, settings.partitions.flight_bytes)
         """What is on its way of all this."""
-        self.pace(settings.partitions.flight_bytes)
+        self.bound_flight(settings.partitions.flight_bytes)
         self._parallel = settings.partitions.parallel_migrations
         self._tickets = 0
         self._running: dict[tuple[int, MemberId], Supply] = {}
         self._queue: deque[Supply] = deque()
         self._early: list[tuple[MemberId, MigrationRequest]] = []
 
-    def pace(self, flight_bytes: int) -> None:
+    def bound_flight(self, flight_bytes: int) -> None:
         """Let no more than this be on its way from now on: what is lower is slower, and clients wait less meanwhile."""
         self.flow.most = flight_bytes
         self._chunk_bytes = min(self._chunk_bytes_most, flight_bytes)
