@@ -409,12 +409,16 @@ def test_some_of_five_die_and_what_is_told_fits_what_was_lost(dying: int) -> Non
             heard = [hear(member)[1] for member in crew.members[: 5 - dying]]
             await crew.crash(*victims)
             lost = sorted(partition for partition, row in enumerate(before) if row[0] in gone)
-            await until(lambda: all(told_of(losses) == lost for losses in heard))
+            await until(lambda: all({loss.partition for loss in losses} >= set(lost) for losses in heard))
             await asyncio.sleep(0.3)
-            assert [told_of(losses) for losses in heard] == [lost] * len(heard), "told twice"
-            for loss in heard[0]:
-                row = before[loss.partition]
+            assert len({tuple(told_of(losses)) for losses in heard}) == 1, "all tell the same"
+            told = {loss.partition: loss for loss in heard[0]}
+            assert sorted(told) == lost
+            for partition, loss in told.items():
+                row = before[partition]
                 survivor = next((index for index, member in enumerate(row) if member not in gone), len(row))
+                # Their ends may be seen one after the other: then who took over from the first may be the second.
+                assert told_of(heard[0]).count(partition) <= dying, "told twice"
                 # The third replica has `other` alone: with it, nothing of `default` is left, and the partition waits.
                 assert loss.all_lost == (survivor >= 2)
                 assert loss.maps == []

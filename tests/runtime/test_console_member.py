@@ -21,11 +21,17 @@ def test_what_happens_is_written_down_and_every_member_is_asked() -> None:
             before = json.loads((await asked(door, "/console/api/history"))[1])
             assert len(before["base"]) == 31
             running: dict[int, dict[str, object]] = {}
-            async with member(first.member_address, **OPEN) as third:
-                safe = asyncio.ensure_future(asyncio.gather(first.wait_safe(), third.wait_safe()))
-                while not safe.done():
+
+            async def watch() -> None:
+                while True:
                     running.update({one["partition"]: one for one in node.running_migrations()})  # type: ignore[misc]
                     await asyncio.sleep(0)
+
+            # From before it joins: all may be over when it is there.
+            watching = asyncio.ensure_future(watch())
+            async with member(first.member_address, **OPEN) as third:
+                await asyncio.gather(first.wait_safe(), third.wait_safe())
+                watching.cancel()
                 assert {one["destination"] for one in running.values()} >= {third.uuid}
                 survey = json.loads((await asked(door, "/console/api/cluster"))[1])
                 assert [one["error"] for one in survey["members"]] == ["", "", ""]
