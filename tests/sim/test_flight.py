@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from tests.sim.stage import Stage, settings
@@ -36,10 +37,9 @@ class Watched:
                 size = sum(len(one) for part in message.maps for one in (*part.keys, *part.values))
                 self.flying[driver.member.me, message.ticket] = size
                 self.largest_chunk = max(self.largest_chunk, size)
-                of_each: Counter[MemberId] = Counter()
-                for (source, _), flying in self.flying.items():
-                    of_each[source] += flying
-                self.most_of_one = max(self.most_of_one, *of_each.values())
+                me = driver.member.me
+                its = sum(flying for (source, _), flying in self.flying.items() if source == me)
+                self.most_of_one = max(self.most_of_one, its)
             send(driver, to, message)
 
         def watch_received(member: Member, sender: MemberId, message: Message) -> None:
@@ -59,12 +59,13 @@ class Watched:
         assert all(len(found) == 1 for found in answers)
         self.largest_chunk = self.most_of_one = 0
 
-    def grow(self) -> None:
-        """A third member joins; look at the master after every single event."""
+    def grow(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """A third member joins; look at the master after every single event, and do something then."""
         stage = self.stage
         migrations = stage.processes[0].driver.member.migrations
 
         def settled() -> bool:
+            meanwhile()
             running = migrations.running.values()
             self.most_at_once = max(self.most_at_once, len(running))
             ends = Counter(end for one in running for end in (one.owner, one.migration.destination))
@@ -97,6 +98,23 @@ def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) 
     watched.grow()
     assert CHUNK // 2 < watched.largest_chunk <= CHUNK, "chunks are as large again as they may be"
     assert CHUNK < watched.most_of_one <= 2 * CHUNK
+
+
+@pytest.mark.rule("sync/S-5")
+def test_a_bound_counts_in_the_middle_of_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, flight_bytes=FREE)
+    before: list[int] = []
+
+    def lower() -> None:
+        if not before and watched.most_of_one > 3 * CHUNK:
+            before.append(watched.most_of_one)
+            watched.most_of_one = 0
+            for process in watched.stage.processes:
+                process.driver.bound_flight(CHUNK // 2)
+
+    watched.grow(lower)
+    assert before, "it was lowered while much was on its way"
+    assert 0 < watched.most_of_one <= CHUNK, "chunks that were ready go one at a time"
 
 
 def test_chunks_are_not_larger_than_what_may_be_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.sim.stage import Stage, settings
 from tests.sim.zone_stage import ZoneStage
 
+from holdfast.core.agreed.zoned import Zoned
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.metastore_questions import (
@@ -31,6 +32,7 @@ from holdfast.core.model.zone_questions import (
     ZoneOrder,
 )
 from holdfast.core.zones.descriptors import ZoneSettings
+from holdfast.sim import cluster
 from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
 
@@ -144,6 +146,28 @@ def test_of_orders_at_the_same_time_each_is_carried_out_once_or_refused(stage: Z
     zones = order(stage, stage.processes[0], ListZones()).zones
     assert sorted(zone.name for zone in zones) == ["own0", "own1", "own2", "own3", "same", "z"]
     assert sorted(zone.id for zone in zones) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.rule("agreed/Z-6")
+def test_a_zone_counts_on_a_member_that_has_just_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader of the metastore is slow to write who is in the cluster."""
+    stage = ZoneStage(4, spare=1)
+    answers: list[ZoneAnswer] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Zoned, "on_members", lambda zoned: None)
+        patch.setattr(cluster, "PARITIES", ("new", "new"))
+        patch.setattr(cluster.Cluster, "has_groups", True)
+        stage.processes.append(stage.cluster.start(4))
+        stage.wait(2)
+        asked = stage.processes[1]
+        wanted = CreateZone("y", [("filter", f"{cluster.PARITY}=new")])
+        asked.step(partial(asked.driver.callers.order_zone, wanted, answers.append))
+        stage.wait(2)
+        assert answers == []
+    for process in stage.processes:
+        process.step(process.driver.member.agreed.zoned.on_members)
+    stage.wait(2)
+    assert [(answer.why, answer.failed) for answer in answers] == [("", "")]
 
 
 def test_an_operator_gives_up_a_lost_majority(stage: ZoneStage) -> None:
