@@ -148,7 +148,6 @@ def test_official_python_client(grid: LocalCluster, keys: Keys, mutual: bool) ->
     client = HazelcastClient(
         cluster_members=grid.client_addresses(),
         ssl_enabled=True,
-        ssl_protocol="TLSv1_3",  # It speaks exactly one, and 1.2 if it is not told which.
         cluster_connect_timeout=5,
         ssl_cafile=keys.ours.file,
         ssl_check_hostname=True,
@@ -196,17 +195,50 @@ def test_a_certificate_that_is_shown_is_good(grid: LocalCluster, keys: Keys) -> 
         Client(grid.client_addresses(), timeout_s=5, tls=wrong).status()
 
 
-def test_old_versions_are_refused(grid: LocalCluster, keys: Keys) -> None:
+def tls_1_2(keys: Keys, ciphers: str = "DEFAULT") -> ssl.SSLContext:
+    """A client that offers TLS 1.2 alone, as the Python client does by default."""
     context = ssl.create_default_context(cafile=keys.ours.file)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    for address in (grid.alive[0].client_address, grid.alive[0].member_address):
-        with connect(address) as plain, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-            context.wrap_socket(plain, server_hostname=HOST)
+    context.set_ciphers(ciphers)
+    return context
 
 
-def test_older_ones_by_option_and_required_certificates(keys: Keys) -> None:
+def handshake(address: str, context: ssl.SSLContext) -> str | None:
+    with connect(address) as plain, context.wrap_socket(plain, server_hostname=HOST) as secured:
+        return secured.version()
+
+
+def test_clients_may_use_tls_1_2_by_default(grid: LocalCluster, keys: Keys) -> None:
+    assert handshake(grid.alive[0].client_address, tls_1_2(keys)) == "TLSv1.2"
+
+
+@pytest.mark.parametrize("ciphers", ["AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA"])
+def test_ciphers_without_forward_secrecy_or_authentication_are_refused(
+    grid: LocalCluster, keys: Keys, ciphers: str
+) -> None:
+    with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+        handshake(grid.alive[0].client_address, tls_1_2(keys, ciphers))
+
+
+def test_members_refuse_tls_1_2(grid: LocalCluster, keys: Keys) -> None:
+    with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        handshake(grid.alive[0].member_address, tls_1_2(keys))
+
+
+def test_clients_are_refused_tls_1_2_by_setting(keys: Keys) -> None:
+    chosen = settings(keys, minimum_version="1.3")
+
     async def story() -> None:
-        chosen = settings(keys, minimum_version="1.2", client_certificates="required")
+        async with member(**chosen) as only:
+            with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+                await asyncio.to_thread(handshake, only.client_address, tls_1_2(keys))
+
+    run(story())
+
+
+def test_tls_1_2_with_required_certificates(keys: Keys) -> None:
+    async def story() -> None:
+        chosen = settings(keys, client_certificates="required")
         async with cluster(2, **chosen) as (first, _):
             context = ssl.create_default_context(cafile=keys.ours.file)
             context.maximum_version = ssl.TLSVersion.TLSv1_2

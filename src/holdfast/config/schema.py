@@ -617,8 +617,12 @@ class TlsSettings(SecretiveSection, frozen=True, kw_only=True):
         ),
     ] = "none"
     minimum_version: Annotated[
-        Literal["1.3", "1.2"], Meta(description="The oldest version of TLS that is spoken.")
-    ] = "1.3"
+        Literal["1.3", "1.2"],
+        Meta(
+            description="The oldest TLS version that clients and HTTP requests may use. With 1.2 only ciphers with "
+            "forward secrecy and authenticated encryption are accepted. Members always use 1.3 between each other."
+        ),
+    ] = "1.2"
     verify_host: Annotated[
         bool,
         Meta(

@@ -99,7 +99,6 @@ def parse(xml: Any) -> dict[str, Any]:
     settings["tls.certificate"] = pem_of(properties["keyStore"], properties["keyStorePassword"])
     settings["tls.member_certificate"] = settings["tls.ca"] = members_own()
     settings["tls.verify_host"] = False
-    settings["tls.minimum_version"] = "1.2"
     wanted = properties.get("javax.net.ssl.mutualAuthentication", "")
     if wanted:
         settings["tls.client_certificates"] = wanted.lower()

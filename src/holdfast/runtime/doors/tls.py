@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config import TlsSettings
-from holdfast.config.client_tls import VERSIONS, show, trust, why_no_handshake
+from holdfast.config.client_tls import VERSIONS, TlsVersion, show, trust, why_no_handshake
 from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast")
 
 ROUNDS_MAX = 8
 """Messages each way of a handshake in memory; it takes three."""
+CIPHERS_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Cipher suites accepted with TLS 1.2: forward secrecy and authenticated encryption, as RFC 9325 recommends. The suites
+of TLS 1.3 are all of this kind and are not affected."""
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -107,16 +110,17 @@ def _stamp_of(file: str) -> tuple[int, int, int] | None:
 
 def _made(settings: TlsSettings) -> Contexts:
     """Contexts of the files as they are. Raises ConfigError."""
-    clients = _server(settings)
+    clients = _server(settings.minimum_version)
     show(clients, settings.certificate, settings.key, settings.key_password, "tls.certificate")
     clients.verify_mode = _VERIFY[settings.client_certificates]
     if settings.client_certificates != "none":
         own = bool(settings.client_ca)
         trust(clients, settings.client_ca or settings.ca, "tls.client_ca" if own else "tls.ca")
-    members = _server(settings)
+    # Every member supports 1.3, so a 1.2 handshake at this port can only be a downgrade or a stranger.
+    members = _server("1.3")
     members.verify_mode = ssl.CERT_REQUIRED
     outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    outgoing.minimum_version = VERSIONS[settings.minimum_version]
+    outgoing.minimum_version = VERSIONS["1.3"]
     outgoing.check_hostname = settings.verify_host
     for context in (members, outgoing):
         trust(context, settings.ca, "tls.ca")
@@ -128,10 +132,12 @@ def _made(settings: TlsSettings) -> Contexts:
     return Contexts(clients, members, outgoing, _tried(members, outgoing, name, file))
 
 
-def _server(settings: TlsSettings) -> ssl.SSLContext:
+def _server(minimum_version: TlsVersion) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = VERSIONS[settings.minimum_version]
-    # A session that goes on would rest on a certificate that may not be trusted any more.
+    context.minimum_version = VERSIONS[minimum_version]
+    context.set_ciphers(CIPHERS_1_2)
+    # A resumed session relies on a certificate that may no longer be trusted. The ssl module cannot switch off the
+    # session ids of TLS 1.2; those sessions end when a file is renewed, since the context is rebuilt then.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     return context
