@@ -22,19 +22,26 @@ from holdfast.server.audit_events import AuditKind
 from holdfast.server.http.browser_rules import is_own_name
 from holdfast.server.http.http_messages import (
     COMMENT,
+    ONCE,
     BadRequest,
     HttpRequest,
     Responder,
     Stream,
     event,
+    headers_of,
     json_answer,
     text_answer,
 )
 from holdfast.server.http.http_session import (
     BODY_BYTES,
+    CHUNKS_MAX,
+    DRAIN_NS,
+    DRAINED_BYTES,
     EARLY_BYTES,
+    EVENTS_PER_TURN,
     HEAD_BYTES,
     IDLE_NS,
+    LINES_MAX,
     UNREAD_NS,
     WHOLE_NS,
     HttpSession,
@@ -272,6 +279,9 @@ def test_an_order_is_taken_told_and_answered() -> None:
         (b'{"want": "leave", "force": true}', b"no order"),
         (b'{"want": "refill", "partition": 99, "member": "x"}', b"partitions are 0 to"),
         (b"[" * 100_000, b"no JSON"),
+        (b'{"want": "\xff"}', b"no JSON"),
+        (b'{"want": "\\ud800"}', b"no JSON"),
+        (b"9" * 100_000, b"no JSON"),
     ],
 )
 def test_what_is_no_order(body: bytes, why: bytes) -> None:
@@ -502,9 +512,190 @@ def test_a_head_and_a_body_have_an_end() -> None:
     desk.session.receive(
         b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES + 1)
     )
-    desk.session.receive(b" " * (BODY_BYTES + 1))
-    assert desk.sent.startswith(b"HTTP/1.1 413")
+    assert desk.sent.startswith(b"HTTP/1.1 413"), "its head says enough"
+    desk.session.receive(b" " * DRAINED_BYTES)
+    assert not desk.why, "so that the client reads the refusal"
+    desk.session.receive(b" ")
     assert desk.why
+
+
+@pytest.mark.rule("server/H-1")
+@pytest.mark.parametrize("pad", [HEAD_BYTES - 60, HEAD_BYTES, 60_000])
+def test_the_limit_of_a_head_holds_for_one_that_comes_whole(pad: int) -> None:
+    desk = Desk()
+    desk.session.receive(b"GET /health/live HTTP/1.1\r\nhost: a\r\nx: " + b"y" * pad + b"\r\n\r\n")
+    assert desk.sent.startswith(b"HTTP/1.1 200" if pad < HEAD_BYTES else b"HTTP/1.1 431")
+
+
+@pytest.mark.rule("server/H-1")
+def test_a_head_has_few_lines() -> None:
+    for lines, status in ((LINES_MAX - 3, b"200"), (LINES_MAX - 2, b"431"), (4000, b"431")):
+        desk = Desk()
+        desk.session.receive(b"GET /health/live HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * lines + b"\r\n")
+        assert desk.sent.startswith(b"HTTP/1.1 " + status), lines
+
+
+CHUNKED = (
+    b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    b"transfer-encoding: chunked\r\n%b\r\n"
+)
+
+
+def events_of(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events h11 makes in each turn, from now on."""
+    events = [0]
+    real = h11.Connection.next_event
+
+    def counted(connection: h11.Connection) -> object:
+        events[-1] += 1
+        return real(connection)
+
+    monkeypatch.setattr(h11.Connection, "next_event", counted)
+    turn = desk.member.turn
+
+    def turned() -> None:
+        events.append(0)
+        turn()
+
+    monkeypatch.setattr(desk.member, "turn", turned)
+    return events
+
+
+@pytest.mark.rule("server/H-4")
+def test_a_turn_parses_so_much_of_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    events = events_of(desk, monkeypatch)
+    body = b'{"want": "leave"}' + b" " * (CHUNKS_MAX - 17)
+    wire = b"".join(b"1\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
+    desk.session.receive(CHUNKED % b"" + wire)
+    while desk.member.turns:
+        desk.member.turn()
+    assert len(desk.member.grid.orders) == 1, "so many chunks are all right"
+    assert max(events) <= EVENTS_PER_TURN + 2
+    assert len(events) > CHUNKS_MAX // EVENTS_PER_TURN
+
+
+@pytest.mark.rule("server/H-1")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_chunks_cost_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch, *, at_once: bool) -> None:
+    desk = Desk()
+    events = events_of(desk, monkeypatch)
+    wire = b"1\r\nx\r\n" * 260_000
+    desk.session.receive(CHUNKED % b"")
+    for begin in range(0, len(wire), len(wire) if at_once else 65_536):
+        desk.session.receive(wire[begin : begin + (len(wire) if at_once else 65_536)])
+        while not at_once and desk.member.turns:
+            desk.member.turn()
+    assert desk.sent.startswith(b"HTTP/1.1 413")
+    assert max(events) <= EVENTS_PER_TURN + 2
+    assert sum(events) < 3 * CHUNKS_MAX
+
+
+@pytest.mark.rule("server/H-1")
+def test_a_body_is_as_long_as_it_is_on_the_wire() -> None:
+    desk = Desk()
+    desk.session.receive(CHUNKED % b"")
+    chunk = b"%x;%b\r\n%b\r\n" % (100, b"e" * 1000, b" " * 100)
+    for _ in range(BODY_BYTES // len(chunk) + 10):
+        desk.session.receive(chunk)
+        desk.member.turn()
+    assert desk.sent.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.rule("server/H-4")
+@pytest.mark.parametrize(
+    ("path", "more", "status"),
+    [
+        (b"/nothing", b"", b"404"),
+        (b"/status", b"", b"405"),
+        (b"/orders", b"origin: http://evil.example\r\n", b"403"),
+        (b"/orders", b"authorization: Bearer wrong\r\n", b"401"),
+        (b"/orders", b"", b"401"),
+    ],
+)
+@pytest.mark.parametrize("length", [b"transfer-encoding: chunked\r\n", b"content-length: 6000\r\n"])
+def test_what_its_head_refuses_is_not_parsed(
+    path: bytes, more: bytes, status: bytes, length: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    desk.member.grid.user = (None, None, b"right")
+    events = events_of(desk, monkeypatch)
+    head = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n%b%b\r\n"
+    desk.session.receive(head % (path, more, length) + b"1\r\nx\r\n" * 1000)
+    assert desk.sent.startswith(b"HTTP/1.1 " + status)
+    assert sum(events) == 1
+    desk.sent.clear()
+    desk.session.receive(b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+    if b"chunked" in length:
+        assert not desk.sent, "where the next request begins is not known"
+        desk.member.grid.now += DRAIN_NS + 1
+        assert desk.session.why_over()
+    else:
+        assert desk.answer()[0] == 200, "a body of a known length is stepped over"
+
+
+@pytest.mark.rule("server/H-4")
+def test_a_body_waits_for_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    desk.member.grid.proving = []
+    events = events_of(desk, monkeypatch)
+    body = b'{"want": "leave"}'
+    desk.ask("POST", "/orders", body + b" " * (BODY_BYTES - len(body)), authorization="Bearer t")
+    desk.session.receive(b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert sum(events) == 1
+    desk.member.grid.proving.pop()(LoginAnswer(Rights()))
+    while desk.member.turns:
+        desk.member.turn()
+    desk.member.grid.orders.pop()[1](own.Fate.DONE, "")
+    assert desk.answer()[0] == 200
+    desk.member.turn()
+    assert desk.answer()[2] == b"it lives\n"
+
+
+@pytest.mark.parametrize("name", sorted(ONCE))
+def test_a_header_that_is_there_once_is_not_doubled(name: str) -> None:
+    values = {"host": "127.0.0.1", "content-length": "0", "transfer-encoding": "chunked"}
+    line = f"{name}: {values.get(name, 'x')}\r\n".encode()
+    host = b"" if name == "host" else b"host: 127.0.0.1\r\n"
+    for twice in (line + line, line + line.swapcase()):
+        desk = Desk()
+        desk.session.receive(b"GET /health/live HTTP/1.1\r\n" + host + twice + b"\r\n")
+        # h11 refuses some of them before this door looks.
+        assert desk.sent.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
+        assert desk.why
+    desk = Desk()
+    desk.session.receive(b"GET /health/live HTTP/1.1\r\n" + host + b"accept: a\r\naccept: b\r\n\r\n")
+    assert desk.answer()[0] == (400 if name == "host" else 200)
+
+
+def test_a_list_in_two_headers_is_one_list() -> None:
+    pairs = [(b"accept", b"a"), (b"host", b"x"), (b"accept", b"b\xff")]
+    assert headers_of(pairs, b"GET / HTTP/1.1\r\n") == {"accept": "a, b\xff", "host": "x"}
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        b"Basic \xff\xfe",
+        b"Basic =",
+        b"Basic YQ",
+        b"Basic /w==",
+        b"Basic YQ==",
+        b"Basic",
+        b"\xff",
+        b"Basic \xb2",
+    ],
+)
+def test_credentials_that_are_none_are_refused(credentials: bytes) -> None:
+    desk = Desk()
+    desk.member.asks_credentials = True
+    desk.session.receive(
+        b"GET /status HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: " + credentials + b"\r\n\r\n"
+    )
+    assert desk.answer()[0] == 401
+    assert desk.member.grid.faults == []
 
 
 @pytest.mark.parametrize("method", [b"HEAD", b"GET"])
@@ -596,7 +787,7 @@ def test_who_ends_his_side_is_answered_first() -> None:
         b"GET / HTTP/1.1\r\n\r\n",  # no host
         b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
         b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        CHUNKED % b"" + b"zz\r\n",
         b"GET /\x7f\xff HTTP/1.1\r\nhost: a\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET / HTTP/0.9\r\nhost: a\r\n\r\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -18,6 +18,15 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream; charset=utf-8"
 TOKEN_USER: Final = "token"  # noqa: S105  (the name of a user)
 """Under this name a browser, which can only give a name and a password, gives a token."""
+
+
+ONCE: Final = frozenset(
+    {
+        *("authorization", "content-length", "content-type", "expect", "host", "last-event-id", "origin"),
+        *("sec-fetch-mode", "sec-fetch-site", "transfer-encoding"),
+    }
+)
+"""Headers that a request has once. If two differ, what stands before this member may have gone by the other one."""
 
 
 class BadRequest(Exception):
@@ -34,7 +43,7 @@ class HttpRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     """Decoded; of a name that is there twice the last value."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By their names in lower case."""
+    """By their names in lower case; of those of `ONCE` there is one."""
     body: bytes = b""
     peer: str = ""
     """The address that it comes from."""
@@ -45,7 +54,7 @@ class HttpRequest:
         """The body as JSON. Raises BadRequest."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"the body is no JSON: {error}") from None
 
 
@@ -59,6 +68,20 @@ class HttpAnswer:
     """Its content type."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Further headers, and those that are to be other than usual (`browser_rules.HEADERS`); names in lower case."""
+
+
+def headers_of(pairs: Iterable[tuple[bytes, bytes]], head: bytes) -> dict[str, str]:
+    """The headers of a request, by their names in lower case; a list that comes in several is put together. `head`: the
+    head as it came, in which equal headers are still two. Raises BadRequest.
+    """
+    names = [line.partition(b":")[0].strip().lower().decode("latin-1") for line in head.split(b"\n")[1:]]
+    for name in ONCE:
+        if names.count(name) > 1:
+            raise BadRequest(f"the header {name} is there more than once: send it once")
+    headers: dict[str, str] = {}
+    for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs):
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
 
 
 def text_answer(status: int, text: str, **headers: str) -> HttpAnswer:
@@ -132,7 +155,8 @@ def login_of(header: str, peer: str) -> Login | None:
             return Login(token=rest.encode(), address=peer)
         case "basic":
             try:
-                name, colon, password = b64decode(rest, validate=True).decode().partition(":")
+                # As bytes: `b64decode` raises a plain ValueError for a text that is not ASCII.
+                name, colon, password = b64decode(rest.encode(), validate=True).decode().partition(":")
             except (binascii.Error, UnicodeDecodeError):
                 return None
             if not colon:

@@ -3,16 +3,24 @@
 Requests of a connection are served one after the other, each in a turn of the loop of its own: who sends hundreds at
 once keeps nobody else waiting. Whatever is wrong with what comes ends this connection alone.
 
-- server/H-1: A request's head is at most `HEAD_BYTES`, its body `BODY_BYTES`, and what comes before it is answered
-  `EARLY_BYTES`; more, and the connection ends.
+A request is decided by its head: route, size, origin and credentials. Only then its body is parsed. The body of a
+request that its head has refused is stepped over unparsed; if its length is not known, the connection ends.
+
+- server/H-1: A request's head is at most `HEAD_BYTES` in `LINES_MAX` lines, its body `BODY_BYTES` as they come over the
+  wire, in `CHUNKS_MAX` chunks, and what comes before it is answered `EARLY_BYTES`; more, and the connection ends.
 - server/H-2: A request comes whole within `WHOLE_NS` of its first byte. Who sends nothing for `IDLE_NS`, or does not
   read for `UNREAD_NS` what he was answered, is closed.
 - server/H-3: Nothing but open routes is served to somebody who has not shown who he is, where that is asked for.
+- server/H-4: No body is parsed before the head of its request was accepted, and one turn of the loop takes at most
+  `EVENTS_PER_TURN` pieces of it. For example, 260,000 chunks of one byte (1.6 MB) from a client without a login took
+  one turn of 5 s.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
@@ -30,6 +38,7 @@ from holdfast.server.http.http_messages import (
     HttpAnswer,
     HttpRequest,
     Stream,
+    headers_of,
     login_of,
     text_answer,
 )
@@ -38,14 +47,25 @@ from holdfast.server.logins import LoginAnswer
 from holdfast.server.rights import EVERYTHING, Rights
 
 HEAD_BYTES: Final = 16 * 1024
+LINES_MAX: Final = 128
 BODY_BYTES: Final = 256 * 1024
+CHUNKS_MAX: Final = 1024
 EARLY_BYTES: Final = 64 * 1024
+EVENTS_PER_TURN: Final = 256
+"""Chunks, or pieces of a body without chunks, that one turn parses: some ms."""
+PIECE_BYTES: Final = 4096
+"""So much of a body is given to h11 at a time."""
+DRAINED_BYTES: Final = 1024 * 1024
+"""So much is read of what a client still sends after its request was refused, so that it can read why."""
 VERSIONS: Final = (b"1.0", b"1.1")
 WHOLE_NS: Final = 10 * SECOND
 IDLE_NS: Final = 120 * SECOND
 UNREAD_NS: Final = 30 * SECOND
+DRAIN_NS: Final = 2 * SECOND
+"""How long a client may go on sending that was refused."""
 NOBODY: Final = Rights()
 """Whose rights the requests to open routes have: these ask nothing of them."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 
 class HttpSession:
@@ -73,11 +93,23 @@ class HttpSession:
         self._peer = peer
         self._hosts = hosts
         self._secure = secure
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
-        self._head: h11.Request | None = None
+        self._http = _connection()
+        self._raw = bytearray()
+        """What has come and was not parsed."""
+        self._searched = 0
+        """How much of it has no end of a head in it."""
+        self._length = 0
+        """Bytes of the body that were not parsed; below 0: it comes in chunks, and nobody knows how many."""
+        self._accepted: tuple[Route, HttpRequest] | None = None
+        """The request whose body is being read, because its head was accepted."""
         self._body: list[bytes] = []
-        self._size = 0
-        """Bytes of the body so far."""
+        self._fed = 0
+        """Bytes of the body that were parsed, as they came over the wire."""
+        self._chunks = 0
+        self._skip = 0
+        """Bytes still to come of the body of a request that was refused."""
+        self._drained = -1
+        """After a request was refused whose end is not known: how much has come since. The connection is ending."""
         self._exchange: Exchange | None = None
         """The request that is being served."""
         self._over = self._ended = self._queued = False
@@ -96,88 +128,110 @@ class HttpSession:
         """Some bytes; none: the other side sends no more."""
         if self._over:
             return
+        if not data:
+            self._ended = True
+        if self._drained >= 0:
+            self._drain(len(data))
+            return
         if data and not self._partial and self._exchange is None:
             self._partial, self._since_ns = True, self._grid.now_ns()
-        try:
-            self._http.receive_data(data)
-        except h11.RemoteProtocolError:
-            self._end("it went on after it had ended")
-            return
-        self._ended = self._ended or not data
-        if self._exchange is None and not self._queued:
+        self._raw += data
+        reads = self._exchange is None or self._accepted is not None
+        if reads and not self._queued:
             self._look()
-        elif len(self._http.trailing_data[0]) > EARLY_BYTES:
+        self._bound_early()
+
+    def _bound_early(self) -> None:
+        """End what sends more than can be looked at now."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if self._length and self._fed + len(self._raw) > BODY_BYTES + EARLY_BYTES:
+            exchange.answer(self._too_large())
+        elif not self._length and len(self._raw) > EARLY_BYTES:
             self._end("it sends more than it is answered")
-        elif self._ended and self._exchange is not None and self._exchange.streams:
+        elif self._ended and exchange.streams:
             self._end("it has gone")
 
     def go_on(self) -> None:
-        """Serve what had come before the last answer."""
+        """Serve what had come before the last answer, or parse more of a body."""
         self._queued = False
-        if not self._over and self._exchange is None:
+        if not self._over and (self._exchange is None or self._accepted is not None):
             self._look()
 
     def _look(self) -> None:
         """See what has come, up to one whole request."""
         try:
-            while True:
-                event = self._http.next_event()
-                match event:
-                    case h11.Request():
-                        if event.http_version not in VERSIONS:
-                            self._refuse(505, "this door speaks HTTP/1.1")
-                            return
-                        self._begins(event)
-                    case h11.Data():
-                        self._size += len(event.data)
-                        if self._size > BODY_BYTES:
-                            self._refuse(413, f"the body has more than {BODY_BYTES} bytes")
-                            return
-                        self._body.append(bytes(event.data))
-                    case h11.EndOfMessage():
-                        self._whole()
-                        return
-                    case h11.ConnectionClosed():
-                        self._end("it has gone")
-                        return
-                    case _:
-                        return
+            self._step_over()
+            if self._accepted is None and not self._skip:
+                self._take_head()
+            self._take_body()
+            if self._ended and not self._queued and (self._exchange is None or self._accepted is not None):
+                self._end("it has gone")
         except h11.RemoteProtocolError as error:
             self._grid.knocked(
                 "HTTP connections that made no sense", "HTTP of %s made no sense: %s", self._peer, error
             )
             self._refuse(error.error_status_hint, "this is no HTTP/1.1 that is understood here")
 
-    def _begins(self, head: h11.Request) -> None:
-        self._head, self._body, self._size = head, [], 0
-        if self._http.they_are_waiting_for_100_continue:
-            self._put(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+    def _take_head(self) -> None:
+        """If the head of a request is here, decide by it."""
+        raw = self._raw
+        if not raw:
+            return
+        found = _HEAD_END.search(raw, max(0, self._searched - 2), HEAD_BYTES)
+        if found is None:
+            self._searched = len(raw)
+            if len(raw) >= HEAD_BYTES:
+                self._refuse(431, f"the head of a request has at most {HEAD_BYTES} bytes")
+                return
+            if raw[0] > ord(" "):
+                return
+        head = bytes(raw[: found.end() if found else len(raw)])
+        del raw[: len(head)]
+        self._searched = 0
+        if head.count(b"\n") > LINES_MAX:
+            self._refuse(431, f"the head of a request has at most {LINES_MAX} lines")
+            return
+        self._http.receive_data(head)
+        event = self._http.next_event()
+        if isinstance(event, h11.Request):
+            self._decide(event, head)
 
-    def _whole(self) -> None:
-        """A request is whole: whose is it, and may he?"""
-        assert self._head is not None, "it begins with its head"
-        head, self._head = self._head, None
-        self._partial = False
-        self._since_ns = self._grid.now_ns()
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        target = head.target.decode("latin-1")
+    def _decide(self, event: h11.Request, head: bytes) -> None:
+        """Whose is this request, and may he?"""
+        if event.http_version not in VERSIONS:
+            self._refuse(505, "this door speaks HTTP/1.1")
+            return
+        try:
+            headers = headers_of(event.headers, head)
+        except BadRequest as error:
+            self._refuse(400, str(error))
+            return
+        self._length = -1 if "transfer-encoding" in headers else int(headers.get("content-length", "0"))
+        self._fed = self._chunks = 0
+        if not self._length:
+            ends = self._http.next_event()
+            assert isinstance(ends, h11.EndOfMessage), "it has no body"
+        target = event.target.decode("latin-1")
         path, _, query = target.partition("?")
         request = HttpRequest(
-            head.method.decode("latin-1"),
+            event.method.decode("latin-1"),
             unquote(path),
             dict(parse_qsl(query, keep_blank_values=True, max_num_fields=100)) if _countable(query) else {},
             headers,
-            b"".join(self._body),
+            b"",
             self._peer,
             NOBODY,
         )
-        self._body = []
-        self._exchange = exchange = Exchange(self, head.method == b"HEAD")
+        self._exchange = exchange = Exchange(self, event.method == b"HEAD")
         route = self._routes.find(request.method, request.path)
         if route is None:
             exchange.answer(self._not_found(request.path))
+        elif self._length > BODY_BYTES:
+            exchange.answer(self._too_large())
         elif access.is_open(route.name):
-            self._serve(route, request, exchange)
+            self._accept(route, request, exchange)
         elif why := self._why_strange(request):
             self._grid.knocked(
                 "HTTP requests from strange pages", "HTTP request of %s refused: %s", self._peer, why
@@ -185,6 +239,74 @@ class HttpSession:
             exchange.answer(text_answer(403, why))
         else:
             self._identify(route, request, exchange)
+
+    def _accept(self, route: Route, request: HttpRequest, exchange: Exchange) -> None:
+        """The head is all right: serve the request, when its body has come."""
+        if not self._length:
+            self._whole()
+            self._serve(route, request, exchange)
+            return
+        self._accepted, self._since_ns = (route, request), self._grid.now_ns()
+        if self._http.they_are_waiting_for_100_continue:
+            self._put(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+
+    def _take_body(self) -> None:
+        """Parse what is here of the body, as far as one turn may; serve its request when it is whole."""
+        exchange = self._exchange
+        if self._accepted is None or exchange is None:
+            return
+        for _ in range(EVENTS_PER_TURN):
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                piece = bytes(self._raw[:PIECE_BYTES])
+                if not piece:
+                    return
+                del self._raw[:PIECE_BYTES]
+                self._fed += len(piece)
+                self._http.receive_data(piece)
+            elif isinstance(event, h11.Data):
+                self._body.append(bytes(event.data))
+                self._chunks += event.chunk_start
+                if self._fed > BODY_BYTES + PIECE_BYTES or self._chunks > CHUNKS_MAX:
+                    exchange.answer(self._too_large())
+                    return
+            else:
+                self._body_ends(exchange)
+                return
+        self._queue()
+
+    def _body_ends(self, exchange: Exchange) -> None:
+        behind = self._http.trailing_data[0]
+        self._raw[:0] = behind
+        self._fed -= len(behind)
+        if self._fed > BODY_BYTES:
+            exchange.answer(self._too_large())
+            return
+        assert self._accepted is not None, "a body is read of what was accepted"
+        (route, request), self._accepted = self._accepted, None
+        body = b"".join(self._body)
+        self._whole()
+        self._serve(route, replace(request, body=body), exchange)
+
+    def _whole(self) -> None:
+        """Nothing more comes of the request."""
+        self._length, self._partial, self._body = 0, False, []
+        self._since_ns = self._grid.now_ns()
+
+    def _too_large(self) -> HttpAnswer:
+        return text_answer(413, f"a body has at most {BODY_BYTES} bytes, in at most {CHUNKS_MAX} chunks")
+
+    def _step_over(self) -> None:
+        """Step over the body of a request that was refused, as far as it is here."""
+        gone = min(self._skip, len(self._raw))
+        del self._raw[:gone]
+        self._skip -= gone
+
+    def _drain(self, size: int) -> None:
+        """A client that was refused still sends: read some of it, so that the client can read the refusal."""
+        self._drained += size
+        if self._ended or self._drained > DRAINED_BYTES:
+            self._end("its request was refused")
 
     def _not_found(self, path: str) -> HttpAnswer:
         methods = self._routes.methods(path)
@@ -223,6 +345,8 @@ class HttpSession:
             if told.rights is not None:
                 self._known = (header, told.rights)
                 self._permit(route, request, exchange, told.rights)
+                if self._accepted is not None and self._raw:
+                    self._queue()
             elif told.again:
                 exchange.answer(text_answer(429, told.again, **{"retry-after": "2"}))
             else:
@@ -239,10 +363,7 @@ class HttpSession:
             self._grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, self._peer, route.name, why))
             exchange.answer(text_answer(403, why))
             return
-        whose = HttpRequest(
-            request.method, request.path, request.query, request.headers, request.body, request.peer, rights
-        )
-        self._serve(route, whose, exchange)
+        self._accept(route, replace(request, rights=rights), exchange)
 
     def _serve(self, route: Route, request: HttpRequest, exchange: Exchange) -> None:
         if not (self._member.started or access.is_open(route.name)):
@@ -266,6 +387,8 @@ class HttpSession:
             return
         headers = {**HEADERS, "content-type": answer.kind, **answer.headers}
         headers["content-length"] = str(len(answer.body))
+        if self._ends_with_answer:
+            headers["connection"] = "close"
         data = self._http.send(_head(answer.status, headers))
         if not exchange.head_only:
             data = (data or b"") + (self._http.send(h11.Data(data=answer.body)) or b"")
@@ -314,15 +437,27 @@ class HttpSession:
 
     def _next(self) -> None:
         """An answer has left: the next request, in another turn."""
-        self._exchange = None
+        self._exchange = self._accepted = None
         self._since_ns = self._grid.now_ns()
-        if self._http.our_state is h11.MUST_CLOSE or (self._ended and not self._http.trailing_data[0]):
+        if self._ends_with_answer:
+            self._partial, self._drained = True, 0
+            self._raw.clear()
+            self._body = []
+            return
+        if self._http.our_state is h11.MUST_CLOSE or (self._ended and not self._raw):
             self._end("it wanted no more")
             return
-        self._http.start_next_cycle()
-        self._partial = bool(self._http.trailing_data[0])
+        self._skip, self._length = self._length, 0
+        self._step_over()
+        self._http = _connection()
+        self._partial = bool(self._raw)
         if self._partial and not self.paused:
             self._queue()
+
+    @property
+    def _ends_with_answer(self) -> bool:
+        """Whether the body of the request was not read, and where it ends is not known, or too far away."""
+        return self._length < 0 or self._length > BODY_BYTES or (self._length > 0 and self._fed > 0)
 
     def _queue(self) -> None:
         if not self._queued:
@@ -348,7 +483,9 @@ class HttpSession:
         waited_ns = self._grid.now_ns() - self._since_ns
         if self.paused and waited_ns > UNREAD_NS:
             return "it does not read what it was answered"
-        if self._exchange is not None:
+        if self._drained >= 0 and waited_ns > DRAIN_NS:
+            return "its request was refused, and it still sends"
+        if self._exchange is not None and self._accepted is None:
             return ""
         if self._partial and waited_ns > WHOLE_NS:
             return "a request did not come whole in time"
@@ -362,10 +499,16 @@ class HttpSession:
     def closed(self) -> None:
         """The connection is gone."""
         self._over = True
-        exchange, self._exchange = self._exchange, None
+        exchange, self._exchange, self._accepted = self._exchange, None, None
         self._body = []
+        self._raw.clear()
         if exchange is not None:
             exchange.lose()
+
+
+def _connection() -> h11.Connection:
+    """For one request and its answer."""
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
 
 
 def _head(status: int, headers: Mapping[str, str]) -> h11.Response:
