@@ -253,6 +253,12 @@ def test_an_open_address_with_tls_and_credentials_is_allowed(credentials: dict[s
     assert load(overrides={**OPEN, **TLS, **credentials, **SECRET}).tls.enabled
 
 
+def test_a_cluster_name_has_at_most_512_characters() -> None:
+    assert load(overrides={"cluster.name": "c" * 512}).cluster.name == "c" * 512
+    with pytest.raises(ConfigError, match="cluster.name"):
+        load(overrides={"cluster.name": "c" * 513})
+
+
 @pytest.mark.parametrize(
     ("given_keys", "why"),
     [

@@ -277,8 +277,8 @@ def test_a_failed_put_says_how_far_it_got(cluster: MemoryCluster) -> None:
 
 
 def test_a_refused_put_is_not_tried_again(cluster: MemoryCluster, client: Client) -> None:
-    with pytest.raises(errors.ProtocolError, match="256 characters"):
-        client.put_columns("m" * 300, KEYS, VALUES)
+    with pytest.raises(errors.ProtocolError, match="1024 characters"):
+        client.put_columns("m" * 1025, KEYS, VALUES)
 
 
 def test_a_scan_follows_a_move(cluster: MemoryCluster, client: Client) -> None:

@@ -62,6 +62,7 @@ Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in 
 * Listeners end with their map: after `destroy()` on any client nobody hears of the map of the same name that is made
   anew, and nobody is told that the first one was cleared. Near caches go on being fed.
 * An iterator of the Java client tells once of each entry that is there from its beginning to its end.
+* A map name has at most 1,024 characters. The map with the empty name is the map `(unnamed)`: that is how it is listed.
 * Requests may come in fragments. All of a connection that are not whole yet take no more than `limits.frame_bytes`.
 * A client with several clusters to go to (`ClientFailoverConfig`) is let in by each.
 * Maps that live in a zone have no near caches: see [zones.md](zones.md).

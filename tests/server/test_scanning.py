@@ -239,8 +239,8 @@ DAY_MS = 24 * 3600 * 1000
         ([f"m{number}" for number in range(own.CUT_MARKS_MAX // 4)], [0] * 5, 1000, "maps times partitions"),
         (["m"], [0] * (own.CUT_MARKS_MAX + 1), 1000, "256 partitions at most"),
         ([], [0], 1000, "1 to 1024 maps"),
-        (["m", ""], [0], 1000, "1 to 256 characters"),
-        (["m", "n" * 257], [0], 1000, "1 to 256 characters"),
+        (["m", ""], [0], 1000, "1 to 1024 characters"),
+        (["m", "n" * 1025], [0], 1000, "1 to 1024 characters"),
         (["m"], [0], DAY_MS + 1, "lease"),
     ],
 )

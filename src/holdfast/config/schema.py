@@ -52,7 +52,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(
             min_length=1,
-            max_length=64,
+            max_length=512,
             description="Members and clients with another cluster name are refused.",
         ),
     ] = "dev"

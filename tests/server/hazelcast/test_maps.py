@@ -234,6 +234,27 @@ def test_maps_of_the_members_are_out_of_reach(wire: Wire, grid: OneMemberGrid, n
     assert grid.requests == []
 
 
+@pytest.mark.parametrize("name", ["m" * 257, "\N{CAT FACE}" * 1024])
+def test_long_map_names_are_accepted(wire: Wire, name: str) -> None:
+    for _ in range(2):  # the second request is served by the data lane
+        wire.ask(map_set_codec, name, data(KEY), data(ONE), THREAD, -1, partition=1)
+        assert wire.ask(map_get_codec, name, data(KEY), THREAD, partition=1) == data(ONE)
+
+
+def test_a_map_name_over_the_limit_is_rejected(wire: Wire) -> None:
+    with pytest.raises(AnsweredError, match="1 to 1024 characters"):
+        wire.ask(map_set_codec, "m" * 1025, data(KEY), data(ONE), THREAD, -1, partition=1)
+
+
+def test_the_empty_map_name_is_the_map_unnamed(wire: Wire, grid: OneMemberGrid) -> None:
+    for _ in range(2):
+        wire.ask(map_set_codec, "", data(KEY), data(ONE), THREAD, -1, partition=1)
+        assert wire.ask(map_get_codec, "", data(KEY), THREAD, partition=1) == data(ONE)
+        assert wire.ask(map_get_codec, "(unnamed)", data(KEY), THREAD, partition=1) == data(ONE)
+    wire.ask(map_clear_codec, "")
+    assert wire.ask(map_size_codec, "(unnamed)") == 0
+
+
 @pytest.mark.parametrize("bad", [b"", b"\0\0\0\0\0\0\0", b"\0" * 8, b"\0" * 12])
 def test_null_and_broken_data_is_an_illegal_argument(wire: Wire, grid: OneMemberGrid, bad: bytes) -> None:
     wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=1)

@@ -117,8 +117,10 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     send it again. Only of operations on one partition that change something."""
 
 
-MAP_NAME_MAX = 256
-"""Characters of a map's name that clients may use; it has one at least."""
+MAP_NAME_MAX = 1024
+"""Longest map name in characters. The empty name has a meaning of its own in records (the request's map) and in the
+journal (all maps of the partition), so a map has at least one; `server/hazelcast/layouts.py` renames the empty one.
+"""
 REQUEST_ID_BYTES_MAX = 64
 LIFETIME_MS_MAX = 2**53
 

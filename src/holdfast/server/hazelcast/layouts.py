@@ -107,8 +107,16 @@ them.
 """
 
 
+UNNAMED = "(unnamed)"
+"""The name of the map that clients call "". They may open it under either name; it is listed under this one."""
+
+
 def _text(frames: FrameReader, _: Call) -> str:
     return _needed_text(frames)
+
+
+def _object_name(frames: FrameReader, _: Call) -> str:
+    return _needed_text(frames) or UNNAMED
 
 
 def _needed_text(frames: FrameReader) -> str:
@@ -181,12 +189,12 @@ def _entries(frames: FrameReader, call: Call) -> Sliced:
     return flat
 
 
-def _names(frames: FrameReader, _: Call) -> Sliced:
+def _names(frames: FrameReader, call: Call) -> Sliced:
     found: list[str] = []
     for _element in frames.elements():
         if not len(found) % SLICE_ITEMS:
             yield
-        found.append(_needed_text(frames))
+        found.append(_object_name(frames, call))
     return found
 
 
@@ -195,7 +203,7 @@ def _proxies(frames: FrameReader, call: Call) -> Sliced:
     for _ in frames.elements():
         if not len(found) % SLICE_ITEMS:
             yield
-        found.append((_text(frames, call), _text(frames, call)))
+        found.append((_object_name(frames, call), _text(frames, call)))
     return found
 
 
@@ -243,7 +251,7 @@ def _all_schemas(frames: FrameReader, _: Call) -> Sliced:
 
 
 VARIABLE: dict[str, tuple[str, Reader]] = {
-    "name": ("name", _text),
+    "name": ("name", _object_name),
     "key": ("key", _key),
     "value": ("value", _data),
     "expected": ("expected", _data),

@@ -22,7 +22,7 @@ from holdfast.client.blocking import Client, PutCount
 from holdfast.client.holdings import Holding, read_holdings
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.reserved import why_no_schema
@@ -58,7 +58,6 @@ MODES: tuple[Mode, ...] = ("error", "append", "overwrite")
 Verdict = Literal["equal", "undecided", "differs"]
 """`undecided`: somebody else may have written, entries have ended meanwhile, or there were others before."""
 
-MAP_NAME_MAX = 256
 PARTITIONS_ASKED = 4096
 """What so many partitions hold the driver asks for itself; of more, the tasks."""
 
