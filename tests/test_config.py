@@ -255,7 +255,7 @@ def test_an_open_address_with_tls_and_credentials_is_allowed(credentials: dict[s
 
 def test_a_cluster_name_has_at_most_512_characters() -> None:
     assert load(overrides={"cluster.name": "c" * 512}).cluster.name == "c" * 512
-    with pytest.raises(ConfigError, match="cluster.name"):
+    with pytest.raises(ConfigError, match=r"cluster\.name"):
         load(overrides={"cluster.name": "c" * 513})
 
 

@@ -57,7 +57,8 @@ Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in 
 ## Details
 
 * The statistics of an entry view that are -1 (hits, and the times of creation, access, store and update) are not kept.
-  Its `version` grows with each change of the map in this partition.
+  Its `version` changes when the value of the entry changes, and only then: it is derived from the value and is no
+  count.
 * Loading without a map store loads nothing, and is no error.
 * Listeners end with their map: after `destroy()` on any client nobody hears of the map of the same name that is made
   anew, and nobody is told that the first one was cleared. Near caches go on being fed.

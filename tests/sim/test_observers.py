@@ -38,7 +38,7 @@ def test_observers_see_something_and_are_content() -> None:
         ("listener-misses", "was not heard"),
         ("listener-hears-twice", "heard before"),
         ("cut-later", "by cut"),
-        ("view-version-stays", "the version has stayed"),
+        ("view-version-stays", "the version did not change"),
     ],
 )
 def test_observers_notice_what_is_told_wrong_to_them(lie: str, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from holdfast.check.heard_events import REMOVING, STORING
 from holdfast.check.linearizability import FOREVER, Call, Outcome, changed_nothing
@@ -21,7 +22,7 @@ class Read:
     start: int
     end: int
     version: int = 0
-    """Of an entry view at the primary: that of the entry; 0: none was asked for, or nothing was there."""
+    """The version in an entry view; 0: the read was of the value alone, or found nothing."""
 
     def __str__(self) -> str:
         version = f", version {self.version}" if self.version else ""
@@ -77,20 +78,19 @@ def _older(write: Call | None, history: list[Call], floor: int, answered: int) -
     )
 
 
-def judge_versions(reads: Sequence[Read], settled: Callable[[Read, Read], bool]) -> list[str]:
-    """Versions of entries that went back, or stayed though the entry had changed. Compared are two views of a key, one
-    after the other, for which `settled` says so: through confirmed reads, or while the partition kept its primary.
+def judge_versions(reads: Sequence[Read]) -> list[str]:
+    """Pairs of entry views of one key in which the version does not tell whether the value is the same, whichever
+    members answered: two values with one version, or two versions of one value.
     """
     problems: list[str] = []
     for key, views in _grouped((read for read in reads if read.version), lambda read: (read.key,)):
-        for at, later in enumerate(views):
-            for before in views[max(0, at - 8) : at]:
-                if before.end > later.start or not settled(before, later):
-                    continue
-                if later.version < before.version:
-                    problems.append(f"key {key}: {later}, and before that {before}")
-                elif later.version == before.version and later.value != before.value:
-                    problems.append(f"key {key}: the version has stayed: {before}, then {later}")
+        for before, later in pairwise(views):
+            if later.version == before.version and later.value != before.value:
+                problems.append(
+                    f"key {key}: the version did not change with the value: {before}, then {later}"
+                )
+            elif later.version != before.version and later.value == before.value:
+                problems.append(f"key {key}: the version changed without the value: {before}, then {later}")
     return problems
 
 

@@ -13,7 +13,6 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.sim.calls import name_of, wire_key
 from holdfast.sim.cluster import Cluster
-from holdfast.sim.steady import Offices
 from holdfast.sim.world import Process, World
 
 AT_A_TIME = 4
@@ -33,13 +32,11 @@ class Reading:
         cluster: Cluster,
         keys: Sequence[str],
         map_of: Callable[[str], str],
-        offices: Offices,
     ) -> None:
         self.world = world
         self.cluster = cluster
         self.keys = keys
         self.map_of = map_of
-        self.offices = offices
         self.random = random.Random(f"{world.seed}/reading")
         self.running = True
         self.reads: list[Read] = []
@@ -67,16 +64,13 @@ class Reading:
 
     def _ask(self, process: Process, key: str, op: Op) -> None:
         start_ns, partition, name = self.world.now_ns, self._partition(key), self.map_of(key)
-        # A backup tells its own counter, which may be behind.
-        primary = not self.cluster.settings.map(name).read_backups
 
         def told(outcome: Outcome) -> None:
             if outcome.status is not Status.OK or process.dead:
                 return
             view, version = outcome.value, 0
-            if primary and isinstance(view, list) and isinstance(view[-1], int):
+            if isinstance(view, list) and isinstance(view[-1], int):
                 version = view[-1]
-                self.offices.look()
             self.reads.append(Read(process.name, key, name_of(view), start_ns, self.world.now_ns, version))
 
         process.driver.execute(Request(op, name, [partition], wire_key(key)), told)
@@ -84,9 +78,4 @@ class Reading:
     def problems(self, calls: Sequence[Call], lost: Container[int] = ()) -> list[str]:
         """What is wrong with the answers, in words, but for partitions that were lost."""
         reads = [read for read in self.reads if self._partition(read.key) not in lost]
-        return judge(calls, reads) + judge_versions(reads, self._settled)
-
-    def _settled(self, before: Read, later: Read) -> bool:
-        if self.cluster.settings.map(self.map_of(later.key)).reads == "confirmed":
-            return True
-        return self.offices.unchanged(self._partition(later.key), before.start, later.end)
+        return judge(calls, reads) + judge_versions(reads)

@@ -413,7 +413,7 @@ def _view_version_stays(liar: Liar) -> None:
     def view(original: Method) -> Method:
         def views(*args: Any, **named: Any) -> Any:
             *found, counter = original(*args, **named)
-            return [*found, counter - counter % 8 + 1]
+            return [*found, counter % 8 + 1]
 
         return views
 
@@ -542,7 +542,7 @@ LIES: dict[str, Lie] = {
         "A read from a backup answers a value that was overwritten before.", _backup_goes_back
     ),
     "view-version-stays": Lie(
-        "The version of an entry stays though the entry has changed.", _view_version_stays
+        "The version of an entry often stays when its value changes.", _view_version_stays
     ),
     "ttl-quarter": Lie("A time to live ends after a quarter.", _ttl_quarter),
     "ttl-endless": Lie("A time to live never ends.", _ttl_endless),

@@ -49,7 +49,7 @@ class Observers:
         self.listeners = Listeners(world, cluster, listened, self.offices)
         self.reader = Reader(world, cluster, MAP)
         read = [*keys.hot[:READ_KEYS], *keys.timed[:2]]
-        self.reading = Reading(world, cluster, read, of_map, self.offices)
+        self.reading = Reading(world, cluster, read, of_map)
         maps = [MAP, SWEPT, *([DEEP] if DEEP in settings.maps else [])]
         self.cutter = Cutter(world, cluster, maps, knowledge.calls.append)
         others = [wire for wire in keys.hot if of_map(wire) == MAP] or keys.hot

@@ -60,8 +60,6 @@ class Offices:
         self.cluster = cluster
         self.running = True
         self._of: list[Spans[Office]] = [Spans() for _ in range(cluster.settings.partitions.count)]
-        self._versions: list[Spans[int]] = [Spans() for _ in self._of]
-        """Of the newest row that anybody knows: nobody takes office without a newer one."""
 
     def start(self) -> None:
         """Begin to look."""
@@ -75,12 +73,7 @@ class Offices:
         """
         found: list[Office | None] = [None] * len(self._of)
         rivals: list[int] = []
-        versions = [0] * len(self._of)
         for member in self.cluster.members():
-            versions = [
-                max(*pair)
-                for pair in zip(versions, (row.version for row in member.picture.assignments), strict=True)
-            ]
             for partition, copy in enumerate(member.picture.leading):
                 if copy is not None:
                     if found[partition] is not None:
@@ -90,19 +83,10 @@ class Offices:
             found[partition] = None
         for spans, office in zip(self._of, found, strict=True):
             spans.note(self.world.now_ns, office)
-        for known, version in zip(self._versions, versions, strict=True):
-            known.note(self.world.now_ns, version)
 
     def over(self, partition: int, start_ns: int, end_ns: int) -> Office | None:
         """Who alone served the partition all the time, if anybody did."""
         return self._of[partition].over(start_ns, end_ns)
-
-    def unchanged(self, partition: int, start_ns: int, end_ns: int) -> bool:
-        """Whether one and the same alone could serve the partition all the time, also between two looks."""
-        return (
-            self.over(partition, start_ns, end_ns) is not None
-            and self._versions[partition].over(start_ns, end_ns) is not None
-        )
 
     def begun(self, partition: int, member: str) -> list[int]:
         """Since when at the earliest a member served the partition, for each of its offices."""

@@ -37,6 +37,7 @@ from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.zone_routing import ZoneEntries
+from holdfast.core.services.map_operations import version_of
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.server.audit_events import AuditEvent
@@ -509,9 +510,9 @@ class OneMemberGrid:
             case Op.ENTRY_VIEW:
                 expiry = held.state.expiries.get(key)
                 if old is None or expiry is None:
-                    return None if old is None else [old, 0, 0, -1, held.counter]
+                    return None if old is None else [old, 0, 0, -1, version_of(old)]
                 left_ms = (expiry.deadline_ns() - self.now) // MILLISECOND
-                return [old, expiry.ttl_ms, expiry.max_idle_ms, left_ms, held.counter]
+                return [old, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version_of(old)]
             case Op.PUT | Op.SET | Op.TRY_PUT:
                 put()
                 return {Op.PUT: old, Op.SET: None, Op.TRY_PUT: True}[request.op]

@@ -226,10 +226,10 @@ class ZoneState:
         return self._decide(self.maps.get(request.map), request, self.now_ns(wall_ms)).answer
 
     def _decide(self, held: MapReplica | None, request: Request, now_ns: int) -> Decision:
-        state, version = (held.state, held.updates.lwm) if held is not None else (None, 0)
+        state = held.state if held is not None else None
         if request.op in WHOLE:
             return decide_whole(state, request, now_ns)
-        return decide(state, request, now_ns, version)
+        return decide(state, request, now_ns)
 
     def _apply(self, held: MapReplica, update: Update, heard: Hearer | None) -> None:
         state, key = held.state, update.key

@@ -218,8 +218,8 @@ class PrimaryCopy:
             if waits is not None:
                 return waits
         held = copy.maps.get(name)
-        state, version = (held.state, held.updates.lwm) if held is not None else (None, 0)
-        return decide(state, request, self._out.now_ns, version, self._lane.lifetimes(name))
+        state = held.state if held is not None else None
+        return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
 
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
         """Apply what was decided; answers what the caller is to hear."""

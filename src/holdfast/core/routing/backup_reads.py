@@ -87,12 +87,12 @@ class BackupReads:
         position = position_of(copy, request.map, self._settings)
         if not self.positions.allow(partition, request.map, position):
             return None
-        state, version = (held.state, held.counter) if held is not None else (None, 0)
+        state = held.state if held is not None else None
         if not can_read(state, request):
             return None
         self.positions.see(partition, request.map, position)
         now_ns = self._out.now_ns
-        found = attempt(self._out, request, lambda: read_backup(state, request, now_ns, version))
+        found = attempt(self._out, request, lambda: read_backup(state, request, now_ns))
         return found if isinstance(found, Outcome) else Outcome(Status.OK, found, position=position)
 
     def step_down(self, partition: int, copy: PartitionCopy) -> None:

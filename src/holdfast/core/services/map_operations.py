@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mmh3 import hash64
+
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import DEFAULT_TTL, EventKind, Op, Request, Value
@@ -79,12 +81,9 @@ def decide(
     state: MapState | None,
     request: Request,
     now_ns: int,
-    version: int = 0,
     lifetimes: Lifetimes = ENDLESS,
 ) -> Decision:
-    """Decide a keyed operation. `state`: None when nothing was ever written there. `version`: how often this map has
-    changed in this partition. `lifetimes`: the map's own.
-    """
+    """Decide a keyed operation. `state`: None when nothing was ever written there. `lifetimes`: the map's own."""
     op, key = request.op, request.key
     if op in _COMMON and (state is None or key not in state.expiries):
         # The same as below, without a look: nothing can have ended, and nothing counts as used.
@@ -101,7 +100,7 @@ def decide(
     if op is Op.CONTAINS_KEY:
         return look.decision(look.read(key) is not None)
     if op is Op.ENTRY_VIEW:
-        return look.decision(_entry_view(look, request, now_ns, version))
+        return look.decision(_entry_view(look, request, now_ns))
     if op is Op.GET_ALL:
         return look.decision(_get_all(look, request))
     if op is Op.PUT_ALL:
@@ -152,28 +151,33 @@ def _change_present(look: _Look, request: Request) -> Value:
     return present if op is Op.REMOVE else True
 
 
-def _entry_view(look: _Look, request: Request, now_ns: int, version: int) -> Value:
-    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never), and its version.
-
-    The version is the update counter of the map in this partition, which costs no entry a byte: it has grown when this
-    entry has changed, and also when another one there has. Equal ones mean that nothing has changed in between.
-    """
+def _entry_view(look: _Look, request: Request, now_ns: int) -> Value:
+    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never), and its version: see `version_of`."""
     value = look.read(request.key)
     if value is None or look.state is None:
         return None
     # Reading it counts as a use: so it has its whole idle time before it.
-    return _view(look.state, request.key, value, now_ns, version, used=True)
+    return _view(look.state, request.key, value, now_ns, used=True)
 
 
-def _view(state: MapState, key: bytes, value: bytes, now_ns: int, version: int, *, used: bool) -> Value:
+def _view(state: MapState, key: bytes, value: bytes, now_ns: int, *, used: bool) -> Value:
     expiry = state.expiries.get(key)
     if expiry is None:
-        return [value, 0, 0, NEVER, version]
+        return [value, 0, 0, NEVER, version_of(value)]
     if used:
         expiry = expiry.copy()
         expiry.accessed_ns = now_ns
     left_ms = max(0, expiry.deadline_ns() - now_ns) // MILLISECOND
-    return [value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version]
+    return [value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version_of(value)]
+
+
+def version_of(value: bytes) -> int:
+    """A number from 0 to 2^63 - 1 that changes when the value of an entry changes.
+
+    It is derived from the value, so it takes no memory and is the same at all replicas. It is no count: a value that is
+    stored again keeps its version, and an earlier value has its earlier version, as with `replace(key, old, new)`.
+    """
+    return hash64(value, signed=False)[0] >> 1
 
 
 def _get_all(look: _Look, request: Request) -> Value:
@@ -199,7 +203,7 @@ def can_read(state: MapState | None, request: Request) -> bool:
     return not any((expiry := state.expiries.get(key)) is not None and expiry.max_idle_ms for key in keys)
 
 
-def read_backup(state: MapState | None, request: Request, now_ns: int, version: int) -> Value:
+def read_backup(state: MapState | None, request: Request, now_ns: int) -> Value:
     """Answer one of `FROM_BACKUPS`. What has ended is not shown, though it is still there."""
     op, key = request.op, request.key
     if op is Op.GET_ALL:
@@ -209,7 +213,7 @@ def read_backup(state: MapState | None, request: Request, now_ns: int, version: 
     if op is Op.CONTAINS_KEY:
         return value is not None
     if op is Op.ENTRY_VIEW and state is not None and value is not None:
-        return _view(state, key, value, now_ns, version, used=False)
+        return _view(state, key, value, now_ns, used=False)
     return value
 
 
