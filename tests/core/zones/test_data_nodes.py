@@ -9,7 +9,6 @@ from tests.core.zones.small_metastore import SmallMetastore
 
 from holdfast.core.zones.data_nodes import (
     DataNodes,
-    compacted,
     data_nodes_changes,
     data_nodes_of,
     filter_altered,
@@ -94,14 +93,6 @@ def test_other_waits_count_from_when_the_timers_began() -> None:
     assert waits_altered(data, ZoneSettings("z", scale_down_s=5), 3_000).next_ms == 6_000
     assert shown(waits_altered(data, ZoneSettings("z", scale_down_s=1), 3_000)) == [(0, "ABC"), (2_000, "AB")]
     assert waits_altered(data, ZoneSettings("z", scale_down_s=NEVER), 10**12).next_ms is None
-
-
-def test_old_entries_go_but_the_one_that_was_in_force() -> None:
-    data = DataNodes(tuple(DataNodesEntry(at, ("A", f"B{at}")) for at in (0, 10, 20)))
-    assert [entry.at_ms for entry in compacted(data, 15).history] == [10, 20]
-    assert [entry.at_ms for entry in compacted(data, 99).history] == [20]
-    assert data.at(15) == {"A", "B10"}
-    assert data.at(-1) == frozenset()
 
 
 @given(

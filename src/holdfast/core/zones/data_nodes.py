@@ -10,6 +10,7 @@ then. Times are milliseconds of the metastore. None of them changes anything whe
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,9 @@ from holdfast.core.metastore.invoke import PutKey, RemoveKey
 from holdfast.core.zones.assignments import Node
 from holdfast.core.zones.descriptors import NEVER, DataNodesEntry, ZoneSettings
 from holdfast.core.zones.zone_keys import KeysRead, encoded, zone_key
+
+HISTORY_MOST: Final = 32
+"""Older entries are dropped: only the last one decides, the others tell operators what happened."""
 
 
 class NodesTimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +45,7 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """What the metastore says of the data nodes of a zone."""
 
     history: tuple[DataNodesEntry, ...] = ()
-    """Oldest first."""
+    """Oldest first, `HISTORY_MOST` at most."""
     up: NodesTimer | None = None
     down: NodesTimer | None = None
 
@@ -49,11 +53,6 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     def latest(self) -> frozenset[Node]:
         """Who may hold replicas now."""
         return frozenset(self.history[-1].nodes) if self.history else frozenset()
-
-    def at(self, ts_ms: int) -> frozenset[Node]:
-        """Who might hold replicas at a time."""
-        found = [entry for entry in self.history if entry.at_ms <= ts_ms]
-        return frozenset(found[-1].nodes) if found else frozenset()
 
     @property
     def next_ms(self) -> int | None:
@@ -107,7 +106,7 @@ def _with(
     if history and frozenset(history[-1].nodes) == nodes:
         return history
     at_ms = max(at_ms, history[-1].at_ms) if history else at_ms
-    return (*history, DataNodesEntry(at_ms, tuple(sorted(nodes))))
+    return (*history, DataNodesEntry(at_ms, tuple(sorted(nodes))))[-HISTORY_MOST:]
 
 
 def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
@@ -118,7 +117,7 @@ def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> Data
 def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> DataNodes:
     """Members want to leave: they hold nothing any more as soon as others do, unless there is nobody else."""
     left = data.latest - frozenset(leaving)
-    if not left or left == data.latest:
+    if not left:
         return data
     return msgspec.structs.replace(data, history=_with(data.history, left, at_ms))
 
@@ -131,16 +130,6 @@ def waits_altered(data: DataNodes, settings: ZoneSettings, at_ms: int) -> DataNo
     if down is not None:
         down = msgspec.structs.replace(down, wait_s=settings.scale_down_s)
     return timers_run_out(DataNodes(data.history, up, down), at_ms)
-
-
-def compacted(data: DataNodes, before_ms: int) -> DataNodes:
-    """Without what nobody asks for any more: entries that were replaced before a time."""
-    kept = [
-        entry
-        for entry, following in zip(data.history, [*data.history[1:], None], strict=True)
-        if following is None or following.at_ms >= before_ms
-    ]
-    return msgspec.structs.replace(data, history=tuple(kept))
 
 
 # -- in the metastore
