@@ -50,7 +50,7 @@ def wanted_voters(
     """Who is to vote (metastore/V-2): of those who stay, oldest first; `kept`: voters that have gone, so far. Most of
     them stay: a seat that is kept for somebody must not cost the group its majority.
     """
-    absent = sorted(set(kept) - set(staying))[: max(0, len(staying) - 1)]
+    absent = sorted(set(kept) - set(staying))[: len(staying)]
     count = odd(min(most, len(staying) + len(absent)))
     chosen = absent[: count // 2]
     chosen += [node for node in staying if node in now.voters][: count - len(chosen)]

@@ -70,7 +70,7 @@ def without_doubted(keys: PartitionKeys, configuration: Configuration) -> Partit
         left = reduce.restricted(reduce.nodes - anew)
         return msgspec.structs.replace(keys, switch_reduce=left if left.nodes else None)
     target = head.restricted(head.nodes - reduce.nodes)
-    if keys.lock is None and target != head and target.peers:
+    if keys.lock is None and target.peers:
         return msgspec.structs.replace(keys, pending=(target,))
     return keys
 
@@ -168,7 +168,7 @@ def _under_force(me: Node, head: Assignments, copy: LocalCopy | None, revision: 
     """zones/A-15. Who is not in it keeps what it has until the assignments after it are stable."""
     if me not in head.nodes:
         return ReplicaDuty.NONE if copy is None else ReplicaDuty.STOP
-    done = copy is not None and copy.running
-    if copy is not None and done:
-        done = max(copy.generation, copy.configuration.token) >= revision
+    if copy is None or not copy.running:
+        return ReplicaDuty.RESET
+    done = max(copy.generation, copy.configuration.token) >= revision
     return ReplicaDuty.RUN if done else ReplicaDuty.RESET

@@ -47,14 +47,6 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
             learners=tuple(node for node in self.learners if node in nodes),
         )
 
-    def without(self, other: Assignments) -> Assignments:
-        """Those of these replicas that are not in the other, in the same role."""
-        return msgspec.structs.replace(
-            self,
-            peers=tuple(node for node in self.peers if node not in other.peers),
-            learners=tuple(node for node in self.learners if node not in other.learners),
-        )
-
     def with_(self, other: Assignments) -> Assignments:
         """These replicas and those of the other: who is in both stays as here."""
         return msgspec.structs.replace(

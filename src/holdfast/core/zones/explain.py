@@ -44,7 +44,7 @@ class UpdatePending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         )
 
 
-class ConfApplied(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConfApplied(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A group reports its configuration."""
 
     applied: Assignments
@@ -59,7 +59,7 @@ class ConfApplied(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         )
 
 
-class ReduceChanged(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ReduceChanged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Replicas have lost their data."""
 
     switch_reduce: Assignments

@@ -60,16 +60,12 @@ def even_layout(
     group_of = {member.node: member.group for member in topology.members}
     rows: list[tuple[Node | None, ...]] = [(None,) * settings.replicas] * settings.partitions
     if before is not None:
-        rows = [_wide(row, settings.replicas) for row in before.rows]
+        rows = [row[: settings.replicas] for row in before.rows]
     found = arrange(
         rows, [Candidate(node, group_of.get(node, "")) for node in sorted(nodes)], settings.replicas
     )
     kept = tuple(tuple(node for node in row if node is not None) for row in found)
     return EvenLayout(tuple(sorted(nodes)), settings.replicas, kept)
-
-
-def _wide(row: tuple[Node, ...], replicas: int) -> tuple[Node | None, ...]:
-    return (*row[:replicas], *[None] * (replicas - len(row)))
 
 
 def preference(nodes: Collection[Node], partition: int, layout: EvenLayout | None) -> list[Node]:

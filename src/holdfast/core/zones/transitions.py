@@ -229,8 +229,7 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
         if node in request.alive and replica.state in (LocalState.HEALTHY, LocalState.CATCHING_UP)
     }
     kept = (keys.stable or Assignments()).restricted(holding)
-    nothing_kept = not kept.nodes and not request.manual
-    if len(kept.peers) >= request.quorum or nothing_kept:
+    if len(kept.peers) >= request.quorum:
         return Result.ASSIGNMENT_NOT_UPDATED, keys
     newer = not request.manual and bool(keys.pending) and request.pending_newer
     if newer and all(one.nodes <= request.alive for one in keys.pending):
@@ -261,11 +260,9 @@ def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
     """Who is to hold replicas after it, in the roles that the placement gives them."""
     chosen = set(kept.nodes)
     if request.manual:
-        for node in request.placement_order:
-            if len(chosen) >= request.replicas:
-                break
-            if node in request.alive_data_nodes and node in request.alive:
-                chosen.add(node)
+        usable = (request.alive_data_nodes & request.alive) - chosen
+        spare = [node for node in request.placement_order if node in usable]
+        chosen.update(spare[: max(0, request.replicas - len(chosen))])
     order = [node for node in request.placement_order if node in chosen]
     order += sorted(chosen - set(order))
     return Assignments(tuple(order[: request.consensus]), tuple(order[request.consensus :]))

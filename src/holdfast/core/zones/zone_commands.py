@@ -95,11 +95,7 @@ def altered(
     if unknown:
         raise ZoneRefused(f"zone {name}: there is no {unknown[0]}")
     settings = msgspec.structs.replace(zone.settings, **dict(changes))
-    if (
-        "replicas" in changes
-        and "quorum" not in changes
-        and settings.voters_needed not in quorums(settings.replicas)
-    ):
+    if "quorum" not in changes and settings.voters_needed not in quorums(settings.replicas):
         settings = msgspec.structs.replace(settings, quorum=None)
     checked(settings)
     if (settings.consistency is Consistency.HIGH_AVAILABILITY) != (
@@ -128,7 +124,7 @@ def renamed(read: KeysRead, name: str, wanted: str) -> tuple[ZoneDescriptor, If]
     zone = found_zone(read, name)
     settings = msgspec.structs.replace(zone.settings, name=wanted)
     checked(settings)
-    if wanted == name or read.entry(name_key(wanted)).exists:
+    if read.entry(name_key(wanted)).exists:
         raise ZoneRefused(f"there is a zone {wanted} already")
     after = ZoneDescriptor(zone.id, settings)
     changes: list[PutKey | RemoveKey] = [

@@ -43,7 +43,7 @@ class UnknownFormat(ValueError):
     """A value of the metastore cannot be read: it is damaged, or was written by a newer version."""
 
 
-class _Versioned(msgspec.Struct, frozen=True):
+class _Versioned(msgspec.Struct):
     of: msgspec.Raw
     v: int
 
