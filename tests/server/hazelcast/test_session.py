@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 from hazelcast.protocol.codec import (
+    client_authentication_codec,
     client_authentication_custom_codec,
     client_fetch_schema_codec,
     client_get_distributed_objects_codec,
@@ -54,14 +55,35 @@ def test_an_admitted_client_learns_the_cluster(grid: OneMemberGrid) -> None:
     assert not wire.closed
 
 
-def test_a_member_that_has_not_joined_sends_its_clients_away(grid: OneMemberGrid) -> None:
-    grid.cluster_id = ""
-    grid.card = ClusterCard(0, [], 0, {})
+def test_a_client_that_comes_before_its_member_has_joined_waits(grid: OneMemberGrid) -> None:
+    joined, grid.card = grid.card, ClusterCard(0, [], 0, {})
     wire = Wire(grid)
-    with pytest.raises(AnsweredError, match="not joined its cluster yet") as refused:
-        wire.login()
-    assert refused.value.code == 46
-    assert wire.closed
+    login = client_authentication_codec.encode_request(
+        "dev", None, None, CLIENT, "PYH", 1, "5.7.0", "c1", ["x"]
+    )
+    wire.tell(login)
+    wire.tell(client_ping_codec.encode_request())
+    grid.change(ClusterCard(1, [], 0, {}))
+    wire.go_on()
+    assert wire.take() == []
+    assert not wire.session.admitted
+    grid.change(joined)
+    wire.go_on()
+    assert [answer.get_correlation_id() for answer in wire.take()] == [1, 2]
+    assert (wire.closed, grid.watchers) == ([], [])
+
+
+def test_a_client_that_leaves_while_it_waits_for_the_join_is_forgotten(grid: OneMemberGrid) -> None:
+    joined, grid.card = grid.card, ClusterCard(0, [], 0, {})
+    wire = Wire(grid)
+    wire.tell(
+        client_authentication_codec.encode_request("dev", None, None, CLIENT, "PYH", 1, "5.7.0", "c1", [])
+    )
+    assert len(grid.watchers) == 1
+    wire.session.closed()
+    assert grid.watchers == []
+    grid.change(joined)
+    assert wire.take() == []
 
 
 def test_a_token_opens_the_door(grid: OneMemberGrid) -> None:

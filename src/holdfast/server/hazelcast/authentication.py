@@ -70,9 +70,9 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
         talk.client = call.client if rights.everything else _bound(call.client, rights.user)
         talk.say(_welcome(talk, call, card, me))
     elif status == ADMITTED:
-        # Clients hear of a new member from the others, perhaps before it knows its own cluster.
-        talk.refuse(call.correlation, AGAIN, "this member has not joined its cluster yet")
-        talk.hang_up("a client came before this member has joined its cluster")
+        # The other members announce a new member to their clients, perhaps before it knows the view that admits it. A
+        # client that were refused here would back off, so it waits; limits.greeting_timeout_ms bounds that.
+        talk.wait_for_join(lambda: _conclude(talk, call, status, rights))
     else:
         talk.say(_refusal(call, status))
         talk.hang_up(f"client not admitted: {_REASONS[status]}")

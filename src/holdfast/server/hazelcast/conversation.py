@@ -28,6 +28,10 @@ from holdfast.server.logins import Login, LoginAnswer, LoginDone
 from holdfast.server.rights import EVERYTHING
 from holdfast.wire.hazelcast_frames import UUID
 
+JOIN = b"join"
+"""What waits for this member to join its cluster, among what ends with the connection; ids of registrations and
+transactions are longer.
+"""
 LISTENERS_MAX = 1000
 """Registrations of one connection at the same time."""
 
@@ -194,6 +198,25 @@ class Conversation:
         at_once = False
         if self.proving:
             self.known = False
+
+    def wait_for_join(self, done: Callable[[], None]) -> None:
+        """Read nothing more of this client until this member is in its cluster; `done` runs in a turn of this
+        connection then.
+        """
+        self.proving, self.known = True, False
+
+        def changed() -> None:
+            grid = self.grid
+            if any(member.uuid == grid.member_uuid for member in grid.cluster().members):
+                self.unregister(JOIN)
+                self.flow.begin(joined())
+
+        def joined() -> Work:
+            yield
+            self.proving = False
+            done()
+
+        self.at_end(JOIN, self.grid.watch(self.telling("that the member has joined", changed)))
 
     # -- listeners
 
