@@ -163,6 +163,13 @@ class MemberSettings(Section, frozen=True, kw_only=True):
             description="Further facts about this member: filters of zones go by them, and clients are shown them.",
         ),
     ] = {}
+    batch_invalidations: Annotated[
+        bool,
+        Meta(
+            description="Whether the near-cache invalidations of one turn of the event loop leave in one event. false: "
+            "one event for each key, for clients that want them so."
+        ),
+    ] = True
     lane: Annotated[
         LaneChoice,
         Meta(

@@ -83,6 +83,8 @@ class Grid(Protocol):
     member_uuid: str
     cluster_name: str
     partition_count: int
+    batch_invalidations: bool
+    """Whether near caches are sent several keys in one event."""
 
     @property
     def cluster_id(self) -> str:

@@ -95,6 +95,7 @@ class MemberGrid:
         self.settings = settings
         self.member_uuid = member_uuid
         self.cluster_name = settings.cluster.name
+        self.batch_invalidations = settings.member.batch_invalidations
         self.partition_count = settings.partitions.count
         self.logins = Logins(
             settings, self.now_ns, lambda: self.prover, lambda: self.clients_loop, member_uuid.encode()

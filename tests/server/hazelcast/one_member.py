@@ -41,7 +41,7 @@ from holdfast.core.services.map_operations import version_of
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.server.audit_events import AuditEvent
-from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.server.grid import ClusterCard, Gathered, MemberCard
 from holdfast.server.logins import Login, LoginAnswer, LoginDone
 from holdfast.server.rights import EVERYTHING
 from holdfast.wire import own
@@ -165,6 +165,25 @@ class Rows:
         return self._row(partition)
 
 
+class _Turn:
+    """What is done once at the end of a turn."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self.tell = tell
+        self.asked = False
+
+    def ask(self) -> None:
+        self.asked = True
+
+    def end(self) -> None:
+        self.asked = False
+
+    def run(self) -> None:
+        if self.asked:
+            self.asked = False
+            self.tell()
+
+
 class OneMemberGrid:
     """See the module."""
 
@@ -174,6 +193,8 @@ class OneMemberGrid:
         self.member_uuid = ME
         self.cluster_id = CLUSTER
         self.cluster_name = cluster_name
+        self.batch_invalidations = True
+        self.turns: list[_Turn] = []
         self.partition_count = partition_count
         self.copies = [PartitionCopy(partition, 0) for partition in range(partition_count)]
         self.now = 0
@@ -299,11 +320,27 @@ class OneMemberGrid:
         return lambda: self.watchers.remove(changed)
 
     def listen(
-        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+        self,
+        name: str,
+        *,
+        key: bytes | None,
+        local_only: bool,
+        heard: Callable[[EntryEvent], None],
+        invalidations: bool = False,
     ) -> Callable[[], None]:
         entry = (name, key, heard)
         self.listeners.append(entry)
         return lambda: entry in self.listeners and self.listeners.remove(entry)
+
+    def gather(self, tell: Callable[[], None]) -> Gathered:
+        gathered = _Turn(tell)
+        self.turns.append(gathered)
+        return gathered
+
+    def end_turn(self) -> None:
+        """Do what was gathered."""
+        for gathered in self.turns:
+            gathered.run()
 
     def end_listeners(self, name: str) -> None:
         self.listeners = [entry for entry in self.listeners if entry[0] != name]

@@ -20,6 +20,7 @@ from hazelcast.protocol.codec import (
     map_add_entry_listener_codec,
     map_add_entry_listener_to_key_codec,
     map_add_entry_listener_with_predicate_codec,
+    map_add_near_cache_invalidation_listener_codec,
     map_clear_codec,
     map_put_codec,
     map_remove_codec,
@@ -32,7 +33,7 @@ from tests.server.hazelcast.test_maps import SQL_PREDICATE, TRUE_PREDICATE
 from tests.server.hazelcast.wire import AnsweredError, Wire, data, stored
 
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import Op, Outcome, Status
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Status
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast import conversation
 
@@ -101,6 +102,28 @@ def test_the_end_of_a_connection_ends_its_listeners(wire: Wire, grid: OneMemberG
     assert (len(grid.watchers), len(grid.listeners)) == (1, 2)
     wire.session.closed()
     assert (grid.watchers, grid.listeners) == ([], [])
+
+
+# -- near caches
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_invalidations_come_in_batches_unless_the_setting_says_otherwise(
+    wire: Wire, grid: OneMemberGrid, batch: bool
+) -> None:
+    grid.batch_invalidations = batch
+    wire.ask(map_add_near_cache_invalidation_listener_codec, "m", 16, False)
+    for key in "abc":
+        for _, _, heard in grid.listeners:
+            heard(EntryEvent(EventKind.UPDATED, "m", ME, text_data(key), sequence=1, term=1))
+    grid.end_turn()
+    alone: list[Any] = []
+    together: list[Any] = []
+    for message in wire.take():
+        map_add_near_cache_invalidation_listener_codec.handle(
+            message, lambda key, *_: alone.append(key), lambda keys, *_: together.append(keys)
+        )
+    assert (len(alone), [len(keys) for keys in together]) == ((0, [3]) if batch else (3, []))
 
 
 # -- entries

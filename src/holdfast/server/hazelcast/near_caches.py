@@ -96,8 +96,9 @@ class Invalidations:
         self._keys = []
         if whole:
             talk.say(self._one(None))
-        if len(keys) == 1:
-            talk.say(self._one(keys[0]))
+        if len(keys) == 1 or not talk.grid.batch_invalidations:
+            for change in keys:
+                talk.say(self._one(change))
         else:
             for begin in range(0, len(keys), BATCH_MAX):
                 talk.say(self._batch(keys[begin : begin + BATCH_MAX]))
