@@ -27,10 +27,10 @@ from holdfast.config.schema import (
     SecuritySettings,
     ServiceSettings,
     Settings,
-    TlsSettings,
     TransactionSettings,
 )
 from holdfast.config.sharing import disagreement
+from holdfast.config.tls_settings import TlsSettings
 
 __all__ = [
     "BACKUPS_MAX",
