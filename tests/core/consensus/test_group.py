@@ -116,6 +116,31 @@ def test_nothing_that_rests_on_a_term_or_vote_leaves_before_they_are_durable() -
     assert [message.refused for message in other] == [True], "one vote a term"
 
 
+@pytest.mark.rule("consensus/E-1")
+@pytest.mark.parametrize("voters", ["abc", "bcd"])
+def test_a_candidate_leads_only_when_its_own_vote_is_durable(voters: str) -> None:
+    """Whatever the others say: after a crash it would lead in this term once more, with other entries."""
+    candidate = group(voters="abc")
+    others = [voter for voter in voters if voter != "a"]
+    if "a" not in voters:  # It was removed, and does not know that to be committed.
+        removal = RaftEntry(1, 2, configuration=Configuration(frozenset(voters)))
+        append = RaftMessage(
+            kind=RaftKind.APPEND, to="a", sender="b", term=1, index=1, log_term=1, entries=(removal,)
+        )
+        candidate.step(append)
+        done(candidate)
+    candidate.campaign()
+    ready = candidate.ready()
+    for voter in others:
+        candidate.step(RaftMessage(kind=RaftKind.VOTED, to="a", sender=voter, term=2))
+    assert candidate.role is RaftRole.CANDIDATE
+    assert ready.hard == HardState(2, "a", 1)
+    (mine,) = ready.after
+    assert (mine.kind, mine.to) == (RaftKind.VOTED, "a")
+    candidate.step(mine)
+    assert candidate.role is RaftRole.LEADER
+
+
 @pytest.mark.rule("consensus/E-2")
 def test_who_asks_for_a_vote_must_not_be_behind_by_term_first_and_then_by_length() -> None:
     for index, term, granted in ((3, 2, True), (4, 2, True), (2, 2, False), (9, 1, False), (2, 3, True)):

@@ -3,7 +3,8 @@
 It knows no clock: `tick` is called once in a while. What it wants to be done it says in `ready`: what to write down,
 what to send now, what to send when that is durable, what to apply. `written` and `applied` tell it when that is done.
 
-- consensus/E-1: A term and a vote are durable before anybody hears of them.
+- consensus/E-1: A term and a vote are durable before anybody hears of them. A candidate leads only when its own vote is
+  durable: no replica leads twice in one term with different logs.
 - consensus/E-2: One vote a term, and only for a log that is not behind; a learner votes, too, for it may be a voter by
   now and not know it.
 - consensus/E-3: Before an election it is asked who would vote; who hears of a leader would not, unless that one hands
@@ -238,9 +239,10 @@ class Group:
 
     def _request(self, kind: RaftKind, term: int, context: bytes) -> None:
         sets, log = self.configuration.sets, self.log
-        for node in sorted(sets[0] | sets[1]):
+        for node in sorted(sets[0] | sets[1] | {self.me}):
             if node == self.me:
-                # It counts when the vote is durable (consensus/E-1).
+                # It arrives when term and vote are durable (consensus/E-1). A removed voter (consensus/E-4) waits for
+                # it, too, though it does not count.
                 answer = RaftKind.VOTED if kind is RaftKind.VOTE else RaftKind.PRE_VOTED
                 self._seat.send(answer, node, term=term)
             else:
@@ -272,7 +274,10 @@ class Group:
         elif result is Election.WON and self.role is RaftRole.PRE_CANDIDATE:
             self._run()
             self._request(RaftKind.VOTE, self._seat.term, b"")
-        elif result is Election.WON:
+        elif result is Election.WON and self.me in self._votes:
+            # Not before its own vote is durable, even if the others are a majority. Otherwise: a leads in term 2 with
+            # the votes of b and c, b stores entry 2/9, a loses power and comes back in term 1. It campaigns in term 2
+            # again, c grants it the same vote again, and another entry 2/9 is committed.
             self._lead()
             assert self.leading is not None
             self.leading.broadcast()
