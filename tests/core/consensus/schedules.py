@@ -7,9 +7,11 @@ written down, or keeps a part of it; configurations change, logs are compacted, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+
+from tests.core.consensus.paper_judge import Broken, PaperJudge, compare
 
 from holdfast.core.consensus.configuration import Configuration, ConfigurationRefused, enter_joint, steps_to
 from holdfast.core.consensus.group import Group, RaftReady
@@ -21,12 +23,8 @@ from holdfast.core.consensus.seat import GroupNotice, HardState, RaftSettings
 SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, message_bytes=200, window=4, catch_up_ticks=20)
 
 
-class Broken(AssertionError):
-    """Something that must never happen has."""
-
-
 class Disk:
-    """What one replica has written down, and what is on its way there."""
+    """What one replica has written down, and what is on its way there: a member's journal, as core/groups uses it."""
 
     def __init__(self, snapshot: RaftSnapshot) -> None:
         self.snapshot = snapshot
@@ -42,8 +40,8 @@ class Disk:
         if ready.entries:
             begin = ready.entries[0].index
             self.entries = [entry for entry in self.entries if entry.index < begin] + list(ready.entries)
-        if ready.hard is not None:
-            self.hard = ready.hard
+        if ready.hard is not None and (ready.must_sync or ready.entries):
+            self.hard = ready.hard  # Of what is only committed nothing is written.
 
     def compact(self, snapshot: RaftSnapshot) -> None:
         if snapshot.index > self.snapshot.index:
@@ -58,10 +56,12 @@ class Replica:
         self.name = name
         self.settings = settings
         self.disk = Disk(snapshot)
+        self.life = 0
         self.start()
 
     def start(self) -> None:
         disk = self.disk
+        self.life += 1
         log = RaftLog(disk.snapshot, disk.entries, committed=disk.hard.commit)
         self.group: Group | None = Group(self.name, b"g", log, disk.hard, self.settings)
         self.applying: deque[Sequence[RaftEntry]] = deque()
@@ -87,10 +87,8 @@ class Schedule:
         self.cut: set[str] = set()
         """Whose messages do not arrive, and who gets none."""
         self.notices: list[GroupNotice] = []
-        self.leaders: dict[int, str] = {}
-        """Who led in each term."""
-        self.committed: dict[int, RaftEntry] = {}
-        """What was ever committed, by index."""
+        self.judges: dict[int, PaperJudge] = {}
+        """By generation."""
         self.answered: dict[bytes, int] = {}
         """Commands whose callers were told that they are done, and where they are."""
         self.reads: dict[bytes, int] = {}
@@ -100,10 +98,23 @@ class Schedule:
         self._commands = 0
         self._token = 0
 
+    def judge_of(self, generation: int) -> PaperJudge:
+        if generation not in self.judges:
+            disks = {name: replica.disk for name, replica in self.replicas.items()}
+            self.judges[generation] = PaperJudge(disks, begun=generation > 0)
+        return self.judges[generation]
+
     # -- what happens
 
     def run(self, steps: int) -> None:
-        weights = {
+        weights = self.weights()
+        deeds, shares = list(weights), list(weights.values())
+        for deed in self.random.choices(deeds, shares, k=steps):
+            deed()
+
+    def weights(self) -> dict[Callable[[], None], float]:
+        """How often everything happens."""
+        weights: dict[Callable[[], None], float] = {
             self._tick: 30,
             self._deliver: 60,
             self._disk: 30,
@@ -119,10 +130,7 @@ class Schedule:
         }
         if self.stormy:
             weights |= {self._tick: 45, self._disk: 15, self._crash: 6, self._change: 2, self._compact: 1}
-        deeds, shares = list(weights), list(weights.values())
-        for deed in self.random.choices(deeds, shares, k=steps):
-            deed()
-            self.judge()
+        return weights
 
     def settle(self, rounds: int = 160) -> None:
         """Nothing bad happens any more: whoever is down comes back, and everything arrives."""
@@ -149,7 +157,6 @@ class Schedule:
             sent, self.sent = self.sent, []
             for message in sent:
                 self._arrive(message)
-            self.judge()
 
     def _alive(self) -> list[Replica]:
         return [replica for replica in self.replicas.values() if replica.group is not None]
@@ -189,11 +196,14 @@ class Schedule:
     def _ready(self, replica: Replica) -> None:
         group = replica.group
         assert group is not None
+        self.judge_of(group.generation).on_step(group, replica.life)
         while group.has_ready:
             ready = group.ready()
+            self.judge_of(group.generation).on_entries(group, ready.entries)
             self.sent += ready.messages
             replica.disk.waiting.append(ready)
             if ready.committed:
+                self.judge_of(group.generation).on_applied(group, replica.life, ready.committed)
                 replica.applying.append(ready.committed)
             for read in ready.reads:
                 if read.upto < self.reads.pop(read.context, 0):
@@ -213,6 +223,7 @@ class Schedule:
         if ready.written is not None:
             group.written(ready.written)
         for message in ready.after:
+            self.judge_of(message.generation).on_left(replica.name, message)
             if message.to == replica.name:
                 group.step(message)
             else:
@@ -227,9 +238,6 @@ class Schedule:
     def _applied(self, replica: Replica, group: Group) -> None:
         entries = replica.applying.popleft()
         for entry in entries:
-            known = self.committed.setdefault(entry.index, entry)
-            if known != entry:
-                raise Broken(f"{entry} was applied where {known} was")
             if group.leading is not None and entry.data:
                 self.answered[entry.data] = entry.index
         group.applied(entries)
@@ -241,11 +249,15 @@ class Schedule:
             self.random.choice(down).start()
             return
         if some := self._some():
-            replica = some[0]
-            for ready in list(replica.disk.waiting)[: self.random.randrange(len(replica.disk.waiting) + 1)]:
-                replica.disk.write(ready)  # It was written, and nobody has heard of it.
-            replica.disk.waiting.clear()
-            replica.group = None
+            self._fall(some[0])
+
+    def _fall(self, replica: Replica) -> None:
+        """It loses power: a part of what was to be written is there, and nobody has heard of it."""
+        waiting = replica.disk.waiting
+        for ready in list(waiting)[: self.random.randrange(len(waiting) + 1)]:
+            replica.disk.write(ready)
+        waiting.clear()
+        replica.group = None
 
     def _propose(self) -> None:
         if some := self._some():
@@ -298,35 +310,114 @@ class Schedule:
             some[1].transfer(self.random.choice(sorted(self.replicas)))
             self._ready(some[0])
 
-    # -- what must hold
-
-    def judge(self) -> None:
-        groups = {replica: replica.group for replica in self._alive() if replica.group is not None}
-        newest = max((group.generation for group in groups.values()), default=0)
-        for replica, group in groups.items():
-            if group.leading is not None and group.generation == newest:
-                first = self.leaders.setdefault(group.term, replica.name)
-                if first != replica.name:
-                    raise Broken(f"two leaders in term {group.term}: {first} and {replica.name}")
-                for index, entry in self.committed.items():
-                    if index >= group.log.first and not group.log.matches(index, entry.term):
-                        raise Broken(f"leader {replica.name} does not have {entry}")
-
     def compare(self) -> None:
-        """Log matching: where two logs agree in index and term, they agree in all before."""
-        alive = [replica.group for replica in self._alive() if replica.group is not None]
-        for one in alive:
-            for other in alive:
-                low = max(one.log.first, other.log.first)
-                for index in range(min(one.log.last, other.log.last), low - 1, -1):
-                    if one.log.term(index) == other.log.term(index):
-                        ours = one.log.entries_from(low, 0, index)
-                        if ours != other.log.entries_from(low, 0, index):
-                            raise Broken(f"{one.me} and {other.me} differ before {index}")
-                        break
+        """See `paper_judge.compare`."""
+        compare(replica.group for replica in self._alive() if replica.group is not None)
 
     @property
     def leader(self) -> Group | None:
         """Who leads in the highest term."""
         leading = [r.group for r in self._alive() if r.group is not None and r.group.leading is not None]
         return max(leading, key=lambda group: (group.generation, group.term), default=None)
+
+
+class Rivals(Schedule):
+    """Leaders that are deposed with entries which nobody else has, and disks of very different speed.
+
+    Whoever leads is cut off, goes on taking entries, and comes back; two replicas campaign at a time while their voters
+    lose power; disks stand still for long; appends are small, so that what is in conflict is replaced in many parts;
+    messages and answers come twice, late and out of order. The voters stay the same: so a majority of disks is known.
+    """
+
+    def __init__(self, seed: int) -> None:
+        voters = "abc" if seed % 3 else "abcde"
+        super().__init__(seed, voters)
+        calm = self.random.random() < 0.3
+        for name in set(self.replicas) - set(voters):
+            del self.replicas[name]
+        for replica in self.replicas.values():
+            replica.settings = replace(
+                replica.settings,
+                election_ticks=self.random.choice([3, 6]),
+                message_bytes=self.random.choice([1, 60, 200]),
+                window=3,
+                pre_vote=calm,
+                check_quorum=calm,
+            )
+            replica.start()
+        self.slow = {name: self.random.choice([1.0, 1.0, 0.3, 0.1]) for name in self.replicas}
+        """The chance that a disk does something when it has its turn."""
+
+    def weights(self) -> dict[Callable[[], None], float]:
+        return {
+            self._tick: 12,
+            self._deliver: 60,
+            self._disk: 30,
+            self._apply: 8,
+            self._propose: 2,
+            self._burst: 2,
+            self._read: 3,
+            self._compact: 0.3,
+            self._lose: 1,
+            self._double: 3,
+            self._delay: 4,
+            self._crash: 0.3,
+            self._bounce: 0.6,
+            self._depose: 0.8,
+            self._campaign: 0.5,
+            self._stand_still: 0.3,
+        }
+
+    def _deliver(self) -> None:
+        for _ in range(2 if len(self.sent) > 20 else 1):
+            super()._deliver()
+
+    def _disk(self) -> None:
+        some = self._some()
+        if some and self.random.random() < self.slow[some[0].name]:
+            for _ in range(self.random.choice([1, 1, 2, 20])):
+                if some[0].disk.waiting:
+                    self._written(*some)
+
+    def _stand_still(self) -> None:
+        self.slow[self.random.choice(sorted(self.slow))] = self.random.choice([0.0, 0.1, 1.0, 1.0, 1.0])
+
+    def _burst(self) -> None:
+        """Whoever leads, or believes so, takes several entries at a time."""
+        for replica in self._alive():
+            if replica.group is not None and replica.group.leading is not None:
+                self._commands += 1
+                commands = [b"%d/%d" % (self._commands, at) for at in range(self.random.randint(2, 6))]
+                replica.group.propose(commands)
+                self._ready(replica)
+
+    def _delay(self) -> None:
+        if self.sent:
+            self.sent.append(self.sent.pop(self.random.randrange(len(self.sent))))
+
+    def _depose(self) -> None:
+        """Cut off who leads; or nobody."""
+        leading = [replica.name for replica in self._alive() if replica.group and replica.group.leading]
+        self.cut = {self.random.choice(leading)} if leading and not self.cut else set()
+
+    def _campaign(self) -> None:
+        """Two at a time."""
+        for replica in self.random.sample(self._alive(), min(2, len(self._alive()))):
+            assert replica.group is not None
+            if replica.group.leading is None:
+                replica.group.campaign(handed_over=self.random.random() < 0.3)
+                self._ready(replica)
+
+    def _bounce(self) -> None:
+        """One loses power and is back at once: between two candidates of one term, perhaps."""
+        if some := self._some():
+            self._fall(some[0])
+            some[0].start()
+
+    def settle(self, rounds: int = 160) -> None:
+        self.cut = set()
+        for replica in self.replicas.values():
+            replica.settings = SETTINGS
+            self._fall(replica)
+            replica.start()
+        super().settle(rounds)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import dropwhile
 
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftSnapshot
@@ -107,12 +108,10 @@ class RaftLog:
 
     def term(self, index: int) -> int:
         """The term of the entry at an index. Raises Compacted before the log, IndexError behind it."""
-        if index == self.base:
-            return self.base_term
         if index < self.base:
             raise Compacted(index)
-        if index > self.last:
-            raise IndexError(index)
+        if index == self.base:
+            return self.base_term
         return self._entries[index - self.first].term
 
     def matches(self, index: int, term: int) -> bool:
@@ -130,21 +129,17 @@ class RaftLog:
         """Entries from an index on, of so many bytes, but one at least (0: all). Raises Compacted."""
         if index < self.first:
             raise Compacted(index)
-        end = self.last if upto is None else min(upto, self.last)
-        found = self._entries[index - self.first : end - self.base] if index <= end else []
-        return limited(found, bytes_most)
+        end = len(self._entries) if upto is None else max(0, upto - self.base)
+        return limited(self._entries[index - self.first : end], bytes_most)
 
     def conflict_hint(self, index: int, term: int) -> tuple[int, int]:
         """The last index up to `index` whose term is not above `term`, and its term (0: not known here)."""
-        while index > 0:
-            try:
-                found = self.term(index)
-            except LookupError:
-                return index, 0
-            if found <= term:
-                return index, found
-            index -= 1
-        return 0, 0
+        try:
+            while (found := self.term(index)) > term:
+                index -= 1
+        except LookupError:
+            return index, 0
+        return index, found
 
     # -- what comes in
 
@@ -160,13 +155,12 @@ class RaftLog:
         if not self.matches(before, before_term):
             return None
         last = before + len(entries)
-        for at, entry in enumerate(entries):
-            if not self.matches(entry.index, entry.term):
-                # consensus/L-1: from here on it is another log, or goes on.
-                assert entry.index > self.committed, "what is committed is never replaced (consensus/L-2)"
-                self._cut_from(entry.index)
-                self._extend(entries[at:])
-                break
+        new = list(dropwhile(lambda entry: self.matches(entry.index, entry.term), entries))
+        if new:
+            # consensus/L-1: from here on it is another log, or goes on.
+            assert new[0].index > self.committed, "what is committed is never replaced (consensus/L-2)"
+            self._cut_from(new[0].index)
+            self._extend(new)
         self.commit_to(min(commit, last))
         return last
 
@@ -185,9 +179,8 @@ class RaftLog:
 
     def commit_to(self, index: int) -> None:
         """Everything up to this index is committed."""
-        if index > self.committed:
-            assert index <= self.last, "what is not here is not committed here"
-            self.committed = index
+        assert index <= self.last, "what is not here is not committed here"
+        self.committed = max(self.committed, index)
 
     def restore(self, snapshot: RaftSnapshot) -> None:
         """Begin anew after this snapshot, which is to be installed."""
@@ -217,9 +210,9 @@ class RaftLog:
 
     def written(self, index: int, term: int) -> None:
         """What was handed over up to this place is durable; of what was replaced since then nothing is known."""
-        if index > self.stable and self.matches(index, term):
+        if self.matches(index, term):
             assert index <= self._handed, "what is durable was handed over"
-            self.stable = index
+            self.stable = max(self.stable, index)
 
     def installed(self, index: int) -> None:
         """The snapshot with this index is installed."""
@@ -235,8 +228,6 @@ class RaftLog:
         if self._paused or self.snapshot is not None:
             return ()
         end = self.committed if unstable else min(self.committed, self.stable)
-        if end <= self.applying:
-            return ()
         room = self._applying_most - self._applying_bytes if self._applying_most else 0
         return self.entries_from(self.applying + 1, room, end)
 
@@ -247,13 +238,13 @@ class RaftLog:
         behind = self.committed if unstable else min(self.committed, self.stable)
         # Full, or what comes next did not fit any more.
         full = bool(self._applying_most) and self._applying_bytes >= self._applying_most
-        self._paused = full or (bool(self._applying_most) and self.applying < behind)
+        self._paused = full or self.applying < behind
 
-    def has_applied(self, index: int, size: int = 0) -> None:
+    def has_applied(self, index: int, size: int) -> None:
         """Everything up to this index is applied, unless a snapshot was faster; `size`: bytes that were handed over."""
         assert index <= self.applying, "what is applied was handed over, or is in a snapshot"
         self.applied = max(self.applied, index)
-        self._applying_bytes = max(0, self._applying_bytes - size)
+        self._applying_bytes -= size
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 
     def abandon(self) -> None:
@@ -267,9 +258,7 @@ class RaftLog:
 
     def compact(self, index: int) -> None:
         """Forget the entries up to this index, which is applied."""
-        if index <= self.base:
-            return
-        assert index <= self.applied, "what is not applied is needed"
+        assert self.base <= index <= self.applied, "what is not applied is needed"
         term, configuration = self.term(index), self.configuration_at(index)
         del self._entries[: index - self.base]
         self.base, self.base_term, self.base_configuration = index, term, configuration
