@@ -778,3 +778,14 @@ def test_ci_runs_the_suite() -> None:
     assert script.stat().st_mode & 0o111
     assert "make test" in script.read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", script], check=True)
+
+
+def test_addresses_are_formatted_in_one_place() -> None:
+    """`f"{host}:{port}"` makes `::1:5701` of an IPv6 address, which nothing can read again."""
+    by_hand = re.compile(r"host(['\"]\])?\}:\{|host \+ \":\"")
+    found = {
+        named(path)
+        for path in MODULES
+        if by_hand.search(path.read_text(encoding="utf-8")) and path.name != "addresses.py"
+    }
+    assert found == set()

@@ -161,8 +161,8 @@ def test_a_stranger_is_told_what_to_check(cluster: LocalCluster) -> None:
 
     with pytest.raises(Denied, match="cluster_name"):
         asyncio.run(enter(cluster_name="other"))
-    with pytest.raises(ConfigError, match="host:port"):
-        Client(["nowhere"])
+    with pytest.raises(ConfigError, match=r"addresses = '::1:5701' is not allowed: put .* in brackets"):
+        Client(["::1:5701"])
     guard = '[security]\nusername = "ada"\npassword = "a long enough secret"\n'
     with LocalCluster(members=1, config=guard) as guarded:
 
@@ -303,5 +303,52 @@ def test_a_broken_stored_value_is_told(cluster: LocalCluster) -> None:
             await client.map("broken").set("k", Serialized(struct.pack(">iH", -7, 1)))
             with pytest.raises(ProtocolError, match="broken"):
                 await client.map("broken").get("k")
+
+    asyncio.run(run())
+
+
+def test_a_client_that_is_not_connected_says_so() -> None:
+    async def run() -> None:
+        flights = Client("127.0.0.1:5701").map("flights")
+        for call in (flights.get("a"), flights.set("a", 1), flights.size(), flights.get_all(["a", "b"])):
+            with pytest.raises(ConfigError, match="async with Client"):
+                await call
+
+    asyncio.run(run())
+
+
+def test_another_port_than_the_client_port_is_named_at_once(cluster: LocalCluster) -> None:
+    async def run() -> None:
+        async with Client(cluster.alive[0].member_address, connect_timeout_s=200):
+            pass
+
+    with pytest.raises(ConfigError, match=r"the port for .*; give the port for clients"):
+        asyncio.run(run())
+
+
+def test_wrong_arguments_are_named(cluster: LocalCluster) -> None:
+    endless: list[Any] = []
+    endless.append({"again": endless})
+
+    async def run() -> None:
+        async with Client(cluster.client_addresses()[0]) as client:
+            for name in (5, "", None, "m" * 1025):
+                with pytest.raises(ConfigError, match="a map's name"):
+                    client.map(name)  # type: ignore[arg-type]
+            flights = client.map("wrong arguments")
+            for call, message in (
+                (lambda: flights.put("a", 1, ttl_s="5"), "ttl_s is a number of seconds, not str"),  # type: ignore[arg-type]
+                (lambda: flights.put(None, 1), "None cannot be a key"),
+                (lambda: flights.put("a", None), "None cannot be a value"),
+                (lambda: flights.put("a", endless), "contains itself"),
+                (lambda: flights.put("a", object()), "object cannot be stored: use .*Decimal.*Codec"),
+                (lambda: flights.get_many(["a"]), "a pyarrow array is needed, not list"),  # type: ignore[arg-type]
+                (lambda: flights.put_many(["a"], [1]), "a pyarrow array is needed, not list"),  # type: ignore[arg-type]
+            ):
+                with pytest.raises(TypeError, match=message):
+                    await call()
+            with pytest.raises(ValueError, match=r"0 \(for ever\) or more"):
+                await flights.put("a", 1, ttl_s=float("nan"))
+            assert await flights.size() == 0
 
     asyncio.run(run())

@@ -362,7 +362,7 @@ def test_a_byte_order_mark_does_no_harm() -> None:
         (["--group", "x"], "--group needs --join"),
         (["table.json", "--live", "127.0.0.1:1"], "both table.json and --live are given"),
         (["--live", "127.0.0.1:1", "--join", "0"], "--join"),
-        (["--live", "nonsense:x"], "is no address of a member"),
+        (["--live", "nonsense:x"], "must be HOST:PORT"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], message: str) -> None:

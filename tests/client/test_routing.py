@@ -26,16 +26,19 @@ from holdfast.wire import own
         (["a:1,b:2", "c:3"], [Address("a", 1), Address("b", 2), Address("c", 3)]),
         ("[::1]:99", [Address("::1", 99)]),
         ("[::1]", [Address("::1", 5701)]),
-        ("::1", [Address("::1", 5701)]),
     ],
 )
 def test_addresses_are_read(given_: str | list[str], found: list[Address]) -> None:
     assert parse_addresses(given_) == found
 
 
-@pytest.mark.parametrize("wrong", ["", " , ", "a:", ":1", "a:0", "a:65536", "a:b"])
+@pytest.mark.parametrize(
+    "wrong", ["", " , ", "a:", ":1", "a:0", "a:65536", "a:b", "::1", "::1:5701", "[::1", "[::1]5701", "[]:1"]
+)
 def test_an_address_that_is_none_is_named(wrong: str) -> None:
-    with pytest.raises(errors.ConfigError, match="give HOST:PORT"):
+    with pytest.raises(
+        errors.ConfigError, match=r"^address (=|is empty).*(HOST:PORT|\[::1\]:5701|1 to 65535)"
+    ):
         parse_addresses(wrong)
 
 

@@ -41,6 +41,7 @@ def test_an_example_prints_what_it_says(number: int) -> None:
 
 WRONG = """
 import holdfast
+import holdfast.aio
 
 
 async def main(member: holdfast.Member) -> None:
@@ -54,16 +55,24 @@ async def main(member: holdfast.Member) -> None:
     flights.listen(lambda change: print(change.member, change.nothing))
     holdfast.Member(client_port="5701")
     holdfast.Serializers(integers="wide")
+
+
+async def outside(client: holdfast.aio.Client) -> None:
+    seats: holdfast.aio.Map[str, int] = client.map("seats")
+    await seats.put("a", "text")
+    reveal_type(await seats.get("a"))
 """
 TOLD = [
-    (7, 'Argument 2 to "put" of "Map" has incompatible type "str"'),
-    (8, 'Unexpected keyword argument "ttl" for "put" of "Map"'),
-    (10, 'Revealed type is "tuple[str, int]"'),
-    (11, 'Revealed type is "dict[str, int]"'),
-    (12, 'Revealed type is "int | None"'),
-    (13, '"EntryChange" has no attribute "nothing"'),
-    (14, 'Argument "client_port" to "Member" has incompatible type "str"'),
-    (15, 'Argument "integers" to "Serializers" has incompatible type'),
+    (8, 'Argument 2 to "put" of "Map" has incompatible type "str"'),
+    (9, 'Unexpected keyword argument "ttl" for "put" of "Map"'),
+    (11, 'Revealed type is "tuple[str, int]"'),
+    (12, 'Revealed type is "dict[str, int]"'),
+    (13, 'Revealed type is "int | None"'),
+    (14, '"EntryChange" has no attribute "nothing"'),
+    (15, 'Argument "client_port" to "Member" has incompatible type "str"'),
+    (16, 'Argument "integers" to "Serializers" has incompatible type'),
+    (21, 'Argument 2 to "put" of "Map" has incompatible type "str"'),
+    (22, 'Revealed type is "int | None"'),
 ]
 
 

@@ -51,7 +51,7 @@ class HoldfastCache(BaseCache):
             WeakKeyDictionary()
         )
 
-    async def _entries(self) -> Map:
+    async def _entries(self) -> Map[Any, Any]:
         """The map, by the client of this event loop. Raises ConfigError, Denied, NotReady."""
         loop = asyncio.get_running_loop()
         connecting = self._clients.get(loop)

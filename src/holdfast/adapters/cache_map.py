@@ -26,7 +26,7 @@ class CacheMap:
         self.client: ProcessClient = process_client(addresses, {"serializers": CACHE_SERIALIZERS, **options})
 
     @property
-    def entries(self) -> BlockingMap:
+    def entries(self) -> BlockingMap[Any, Any]:
         """The map itself. Raises ConfigError, Denied, NotReady when no member can be reached."""
         return self.client.map(self.name)
 

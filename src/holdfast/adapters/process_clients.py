@@ -42,10 +42,10 @@ class ProcessClient:
         self._addresses = addresses
         self._options = {"patience_s": PATIENCE_S, **options}
         self._made: BlockingClient | None = None
-        self._maps: dict[str, BlockingMap] = {}
+        self._maps: dict[str, BlockingMap[Any, Any]] = {}
         self._making = threading.Lock()
 
-    def map(self, name: str) -> BlockingMap:
+    def map(self, name: str) -> BlockingMap[Any, Any]:
         """The map of this name. Connects when nobody did yet. Raises ConfigError, Denied, NotReady."""
         found = self._maps.get(name)
         if found is not None:

@@ -52,14 +52,19 @@ async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]
     """Store these entries, each by itself. Raises Refused if certainly none was stored, and Unknown if some may be and
     others not: to put them all again makes it whole. Raises TypeError, ValueError before anything is sent.
     """
-    if len(keys) != len(values):
-        raise ValueError(f"{len(keys)} keys and {len(values)} values")
-    stored = to_stored_many(keys, of.serializers)
-    await of.put_stored(zip(stored, to_stored_many(values, of.serializers), strict=True))
+    stored, content = to_stored_many(keys, of.serializers), to_stored_many(values, of.serializers)
+    if len(stored) != len(content):
+        raise ValueError(f"{len(stored)} keys and {len(content)} values")
+    await of.put_stored(zip(stored, content, strict=True))
 
 
 def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
     """The stored form of each element. Raises ValueError for a null, TypeError for what cannot be stored."""
+    if not hasattr(array, "null_count"):
+        kind = type(array).__name__
+        raise TypeError(
+            f"a pyarrow array is needed, not {kind}: pass pyarrow.array(...), or use get_all and put_all"
+        )
     if isinstance(array, pa.ChunkedArray):
         return list(chain.from_iterable(to_stored_many(chunk, serializers) for chunk in array.chunks))
     if array.null_count:

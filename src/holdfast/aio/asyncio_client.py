@@ -17,7 +17,7 @@ from typing import Any, Self
 from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.handshake import Introduction, no_tls
-from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine
+from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine, WrongPort
 from holdfast.aio.member_views import (
     NotAnswered,
     Welcome,
@@ -30,11 +30,13 @@ from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.aio.verdicts import in_words, pause_s, why_again
+from holdfast.config.addresses import format_address, parse_addresses
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
 from holdfast.serialization.serializers import Serializers
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
+DEFAULT_PORT = 5701
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
 BEAT_S = 1.0
 PING_AFTER_S = 5.0
@@ -50,7 +52,7 @@ class Client:
 
     def __init__(
         self,
-        addresses: Sequence[str] = ("127.0.0.1:5701",),
+        addresses: str | Sequence[str] = ("127.0.0.1:5701",),
         *,
         cluster_name: str = "dev",
         username: str | None = None,
@@ -62,15 +64,13 @@ class Client:
         serializers: Serializers | None = None,
         tls: ClientTls | ssl.SSLContext | None = None,
     ) -> None:
-        """`addresses`: doors for clients, as `host:port`; one that answers is enough. `connect_timeout_s`: for how long
-        `connect` tries. `patience_s`: for how long a request that was not applied is sent again. `message_bytes`: the
-        longest answer that is taken. `near_caches`: maps of which the client remembers entries, by name. `serializers`:
-        how values are written, if not as by default. `tls`: how TLS is spoken, with members that do; the files of a
-        `ClientTls` are read again for each connection. Raises ConfigError.
+        """`addresses`: client ports as `host:port` or `[ipv6]:port`; one that answers is enough. `connect_timeout_s`:
+        for how long `connect` tries. `patience_s`: for how long a request that was not applied is sent again.
+        `message_bytes`: the longest answer that is accepted. `near_caches`: maps of which the client remembers entries,
+        by name. `serializers`: how values are written, if not as by default. `tls`: how TLS is spoken, with members
+        that do; the files of a `ClientTls` are read again for each connection. Raises ConfigError.
         """
-        self._seeds = [_parse(address) for address in addresses]
-        if not self._seeds:
-            raise ConfigError("addresses: name at least one member, as host:port")
+        self._seeds = parse_addresses(addresses, "addresses", DEFAULT_PORT)
         self.introduction = Introduction.new(cluster_name, username, password)
         self.serializers = serializers or Serializers()
         self.subscriptions = Subscriptions()
@@ -105,7 +105,9 @@ class Client:
     # -- beginning and end
 
     async def connect(self) -> Self:
-        """Connect to the cluster. Raises Denied when name or credentials are refused, NotReady when nobody answers."""
+        """Connect to the cluster. Raises Denied when name or credentials are refused, ConfigError when an
+        address is not a client port, NotReady when no member answers.
+        """
         if self._closed or self._keeper is not None:
             raise ConfigError("a client is connected once; make another one")
         loop = asyncio.get_running_loop()
@@ -117,8 +119,8 @@ class Client:
                 if self._lines and loop.time() < deadline:
                     await self._wait_changed(0.1)
                     continue
-                if denied := next((error for error in told if isinstance(error, Denied)), None):
-                    raise denied
+                if final := next((error for error in told if isinstance(error, Denied | WrongPort)), None):
+                    raise ConfigError(str(final)) if isinstance(final, WrongPort) else final
                 if loop.time() > deadline:
                     raise NotReady("no member could be reached: " + "; ".join(map(str, told)))
                 await asyncio.sleep(pause_s(tries))
@@ -159,10 +161,12 @@ class Client:
     @property
     def connected(self) -> list[str]:
         """The members that there is a connection to, as `host:port`."""
-        return sorted(f"{line.address[0]}:{line.address[1]}" for line in self.lines())
+        return sorted(format_address(*line.address) for line in self.lines())
 
-    def map(self, name: str) -> Map:
-        """The map of this name; it comes into being when it is first written to."""
+    def map(self, name: str) -> Map[Any, Any]:
+        """The map of this name; it comes into being when it is first written to. For type checkers say what is in it:
+        `flights: Map[str, int] = client.map("flights")`.
+        """
         feed = self._feeds.get(name)
         return Map(self, name, feed.cache if feed is not None else None)
 
@@ -197,13 +201,18 @@ class Client:
                         line.pending.pop(correlation, None)
                 except ProtocolError as broken:
                     line.end(
-                        f"{line.address[0]}:{line.address[1]} sent what is no answer of this protocol: {broken}"
+                        f"{format_address(*line.address)} sent what is no answer of this protocol: {broken}"
                     )
                     why = why_again(form, LineBroken(line.ended))
                 except HoldfastError as failed:
                     why = why_again(form, failed)
             if self._closed:
                 raise NotReady("the client is closed")
+            if self._keeper is None:
+                raise ConfigError(
+                    "the client is not connected: use it inside `async with Client(...) as client:`, or call "
+                    "`await client.connect()` first"
+                )
             now = asyncio.get_running_loop().time()
             deadline = deadline or now + self._patience_s
             if now >= deadline:
@@ -243,7 +252,7 @@ class Client:
                 await self._repair([line])
         except TimeoutError as late:
             line.end("no answer in time")
-            raise NotReady(f"{address[0]}:{address[1]} does not answer") from late
+            raise NotReady(f"{format_address(*address)} does not answer") from late
         except ssl.SSLError as failed:
             line.end(str(failed))
             raise no_tls(failed, address) from failed
@@ -365,7 +374,7 @@ class Client:
             for line in list(self._lines.values()):
                 now = line.loop.time()
                 if now - line.heard_s > SILENCE_S:
-                    line.end(f"{line.address[0]}:{line.address[1]} was silent for {SILENCE_S:g} s")
+                    line.end(f"{format_address(*line.address)} was silent for {SILENCE_S:g} s")
                 elif now - line.said_s > PING_AFTER_S or now - line.heard_s > PING_AFTER_S:
                     _, future = line.begin(_PING, -1, b"")
                     future.add_done_callback(_heed)
@@ -391,10 +400,3 @@ def _heed(pinged: asyncio.Future[object]) -> None:
     """Nobody waits for the answer to a ping; that it never came is told by the end of the connection."""
     if not pinged.cancelled():
         pinged.exception()
-
-
-def _parse(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{address!r} is no address: write host:port, as 127.0.0.1:5701")
-    return host, int(port)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mmh3 import mmh3_32_sintdigest as murmur3
 
@@ -22,6 +22,7 @@ from holdfast.aio.near_cache import ABSENT, NearCache
 from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.core.model.keys import LOWEST_INT32, SEED, partition_of, partitions_of
+from holdfast.core.model.operations import LIFETIME_MS_MAX, MAP_NAME_MAX
 from holdfast.errors import ConfigError, ProtocolError, raise_worst
 from holdfast.serialization.entry_changes import EntryChange
 from holdfast.serialization.serializers import Serializers
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 LOAD = b"\x01"
 """Of put_all: entries are loaded from a map store, where there is one."""
 TEXT = STRING.to_bytes(4, "big", signed=True)
@@ -58,20 +61,24 @@ class Asking(Protocol):
         """All connections."""
 
 
-class Map:
-    """One map of one client."""
+class Map(Generic[K, V]):
+    """One map of one client. `K` and `V` are for type checkers: `flights: Map[str, int] = client.map("flights")`."""
 
     def __init__(self, client: Asking, name: str, near: NearCache | None = None) -> None:
-        """See `Client.map`. Raises ConfigError for an empty name."""
-        if not name:
-            raise ConfigError("a map has a name")
+        """See `Client.map`. Raises ConfigError for what cannot be a name."""
+        given: object = name  # callers without a type checker pass anything
+        if not isinstance(given, str) or not 1 <= len(given) <= MAP_NAME_MAX:
+            raise ConfigError(
+                f"{name!r} cannot be a map's name: it is a text of 1 to {MAP_NAME_MAX} characters"
+            )
         self.name = name
         self.near_cache = near
         """What is remembered of it here, if anything."""
         self._client = client
         self.serializers = client.serializers
-        self._dump, self._dump_value = client.serializers.dump, client.serializers.dump_value
+        self._dump, self._dump_value = client.serializers.dump_key, client.serializers.dump_value
         self._load = client.serializers.load
+        self._value: Callable[[bytes | None], V | None] = client.serializers.load
         named = self._named = text(name)
         self._named_last = message([named])
         self._get = forms.form(forms.GET, THREAD, named)
@@ -89,7 +96,7 @@ class Map:
 
     # -- one entry
 
-    async def get(self, key: object) -> Any:
+    async def get(self, key: K) -> V | None:
         """The value of a key, or None."""
         stored = self._dump(key)
         client = self._client
@@ -100,7 +107,7 @@ class Map:
             return await self._get_near(self.near_cache, stored, partition)
         line = client.route[partition] if 0 <= partition < len(client.route) else None
         if line is None or not line.ready:
-            return self._load(await client.ask(self._get, partition, last(stored)))
+            return self._value(await client.ask(self._get, partition, last(stored)))
         # What `ask` does, without a coroutine of its own: this is the operation of which there are most.
         stream, out, form = line.stream, line.out, self._get
         stream.count = correlation = stream.count + STEP
@@ -112,31 +119,32 @@ class Map:
         try:
             found = await future
             if found is not None and found[:4] == TEXT:
-                return found[8:].decode()
-            return self._load(found)
+                value: V = found[8:].decode()
+                return value
+            return self._value(found)
         except (OtherAnswer, LineBroken):
-            return self._load(await client.ask(form, partition, last(stored)))
+            return self._value(await client.ask(form, partition, last(stored)))
         except asyncio.CancelledError:
             line.pending.pop(correlation, None)
             raise
         except UnicodeDecodeError as broken:
             raise ProtocolError(f"a stored text is broken: {broken}") from broken
 
-    async def _get_near(self, near: NearCache, stored: bytes, partition: int) -> Any:
+    async def _get_near(self, near: NearCache, stored: bytes, partition: int) -> V | None:
         found = near.get(stored)
         binary = near.options.in_memory_format == "binary"
         if found is not ABSENT:
-            return self._load(found) if binary else found  # type: ignore[arg-type]
+            return self._value(found) if binary else found  # type: ignore[arg-type, return-value]
         token = near.reserve(stored, partition)
         try:
             answer = await self._client.ask(self._get, partition, last(stored))
-            value = self._load(answer)
+            value = self._value(answer)
             near.keep(stored, token, answer if binary else value)
         finally:
             near.release(stored, token)
         return value
 
-    async def contains_key(self, key: object) -> bool:
+    async def contains_key(self, key: K) -> bool:
         """Whether the key has a value."""
         stored = self._dump(key)
         near = self.near_cache
@@ -144,7 +152,7 @@ class Map:
             return True
         return bool(await self._client.ask(self._contains, self._partition(stored), last(stored)))
 
-    async def set(self, key: object, value: object, *, ttl_s: float | None = None) -> None:
+    async def set(self, key: K, value: V, *, ttl_s: float | None = None) -> None:
         """Store a value, for `ttl_s` seconds (None: as the map is configured, 0: for ever)."""
         stored = self._dump(key)
         form = self._set if ttl_s is None else forms.form(forms.SET, lasting(ttl_s), self._named)
@@ -154,48 +162,48 @@ class Map:
         else:
             await self._write(form, stored, rest)
 
-    async def put(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
+    async def put(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
         """Store a value; answers the one before, or None. `ttl_s` as for `set`."""
         stored = self._dump(key)
         form = self._put if ttl_s is None else forms.form(forms.PUT, lasting(ttl_s), self._named)
-        return self._load(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
+        return self._value(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
 
-    async def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
+    async def put_if_absent(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
         """Store a value if the key has none; answers the one that it has, else None. `ttl_s` as for `set`."""
         stored = self._dump(key)
         fixed = FOREVER if ttl_s is None else lasting(ttl_s)
         form = self._put_if_absent if ttl_s is None else forms.form(forms.PUT_IF_ABSENT, fixed, self._named)
-        return self._load(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
+        return self._value(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
 
-    async def replace(self, key: object, value: object) -> Any:
+    async def replace(self, key: K, value: V) -> V | None:
         """Store a value if the key has one; answers the one before, or None when nothing was stored."""
         stored = self._dump(key)
         rest = data(stored) + last(self._dump_value(value))
-        return self._load(await self._write(self._replace, stored, rest))
+        return self._value(await self._write(self._replace, stored, rest))
 
-    async def replace_if_same(self, key: object, old: object, new: object) -> bool:
+    async def replace_if_same(self, key: K, old: V, new: V) -> bool:
         """Store `new` if the value is `old`; answers whether it was."""
         stored = self._dump(key)
         rest = data(stored) + data(self._dump_value(old)) + last(self._dump_value(new))
         return bool(await self._write(self._replace_if_same, stored, rest))
 
-    async def remove(self, key: object) -> Any:
+    async def remove(self, key: K) -> V | None:
         """Remove a key; answers the value it had, or None."""
         stored = self._dump(key)
-        return self._load(await self._write(self._remove, stored, last(stored)))
+        return self._value(await self._write(self._remove, stored, last(stored)))
 
-    async def remove_if_same(self, key: object, value: object) -> bool:
+    async def remove_if_same(self, key: K, value: V) -> bool:
         """Remove a key if its value is this one; answers whether it was."""
         stored = self._dump(key)
         rest = data(stored) + last(self._dump_value(value))
         return bool(await self._write(self._remove_if_same, stored, rest))
 
-    async def delete(self, key: object) -> None:
+    async def delete(self, key: K) -> None:
         """Remove a key."""
         stored = self._dump(key)
         await self._write(self._delete, stored, last(stored))
 
-    async def set_ttl(self, key: object, ttl_s: float) -> bool:
+    async def set_ttl(self, key: K, ttl_s: float) -> bool:
         """Let an entry live for `ttl_s` seconds from now (0: for ever); answers whether there is one."""
         stored = self._dump(key)
         form = forms.form(forms.SET_TTL, milliseconds(ttl_s), self._named)
@@ -213,7 +221,7 @@ class Map:
 
     # -- several
 
-    async def get_all(self, keys: Iterable[object]) -> dict[Any, Any]:
+    async def get_all(self, keys: Iterable[K]) -> dict[K, V]:
         """The entries of those keys that have values. Not a snapshot: each partition answers for itself."""
         load = self._load
         found = await self.get_stored(map(self._dump, keys))
@@ -241,7 +249,7 @@ class Map:
         return found
 
     async def put_all(
-        self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]], *, ttl_s: float | None = None
+        self, entries: Mapping[K, V] | Iterable[tuple[K, V]], *, ttl_s: float | None = None
     ) -> None:
         """Store entries, each by itself; `ttl_s` as for `set`. Raises Refused if none was stored, Unknown if some may
         have been.
@@ -255,7 +263,7 @@ class Map:
         form = forms.form(forms.SET, lasting(ttl_s), self._named)
         await self._each(self._write(form, key, data(key) + last(value)) for key, value in stored)
 
-    async def delete_all(self, keys: Iterable[object]) -> None:
+    async def delete_all(self, keys: Iterable[K]) -> None:
         """Remove keys, each by itself. Raises as `put_all` does."""
         stored = [self._dump(key) for key in keys]
         await self._each(self._write(self._delete, key, last(key)) for key in stored)
@@ -308,15 +316,15 @@ class Map:
         """Whether there is none."""
         return views.truth(await self._whole(forms.IS_EMPTY))
 
-    async def keys(self) -> list[Any]:
+    async def keys(self) -> list[K]:
         """All keys; not a snapshot."""
         return list(map(self._load, views.values(await self._whole(forms.KEYS))))
 
-    async def values(self) -> list[Any]:
+    async def values(self) -> list[V]:
         """All values; not a snapshot."""
         return list(map(self._load, views.values(await self._whole(forms.VALUES))))
 
-    async def entries(self) -> list[tuple[Any, Any]]:
+    async def entries(self) -> list[tuple[K, V]]:
         """All entries; not a snapshot."""
         flat = list(map(self._load, views.pairs(await self._whole(forms.ENTRIES))))
         return list(zip(flat[::2], flat[1::2], strict=True))
@@ -340,7 +348,7 @@ class Map:
         self,
         heard: Callable[[EntryChange], None] | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         include_value: bool = True,
         keep: int = 10_000,
     ) -> Listening:
@@ -392,7 +400,9 @@ def lasting(ttl_s: float) -> bytes:
 
 
 def milliseconds(ttl_s: float) -> bytes:
-    """A time to live as a parameter. Raises ValueError."""
-    if ttl_s < 0:
-        raise ValueError("ttl_s is 0 (for ever) or more seconds")
+    """A time to live as a parameter. Raises TypeError, ValueError."""
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float):
+        raise TypeError(f"ttl_s is a number of seconds, not {type(ttl_s).__name__}")
+    if not 0 <= ttl_s <= LIFETIME_MS_MAX / 1000:
+        raise ValueError(f"ttl_s is 0 (for ever) or more seconds, not {ttl_s!r}")
     return LONG.pack(round(ttl_s * 1000) or (1 if ttl_s else 0))

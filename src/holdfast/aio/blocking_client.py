@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from holdfast.aio.asyncio_client import SILENCE_S, Client
 from holdfast.aio.asyncio_map import Map
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 PRUNE_S = 60.0
 """How often connections that nobody uses are closed. Members hang up on who was silent for 300 s."""
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -268,7 +270,7 @@ class BlockingClient:
         """The members that there is a connection to, as `host:port`."""
         return self._client.connected
 
-    def map(self, name: str) -> BlockingMap:
+    def map(self, name: str) -> BlockingMap[Any, Any]:
         """The map of this name; it comes into being when it is first written to."""
         of_loop = self._client.map(name)
         return BlockingMap(of_loop, Map(self._direct, name, of_loop.near_cache), self._run)
@@ -309,10 +311,12 @@ class _Ended(HoldfastError):
     """There are no more changes."""
 
 
-class BlockingMap:
+class BlockingMap(Generic[K, V]):
     """A map, as a program with threads uses it. What the methods do, and raise, is said at `Map`."""
 
-    def __init__(self, of_loop: Map, direct: Map, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(
+        self, of_loop: Map[K, V], direct: Map[K, V], run: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
         """`direct`: for what concerns one entry; `of_loop` for all else, by `run`."""
         self.name = of_loop.name
         self._map = of_loop
@@ -326,51 +330,49 @@ class BlockingMap:
 
     # -- one entry
 
-    def get(self, key: object) -> Any:
+    def get(self, key: K) -> V | None:
         return at_once(self._direct.get(key))
 
-    def contains_key(self, key: object) -> bool:
+    def contains_key(self, key: K) -> bool:
         return at_once(self._direct.contains_key(key))
 
-    def set(self, key: object, value: object, *, ttl_s: float | None = None) -> None:
+    def set(self, key: K, value: V, *, ttl_s: float | None = None) -> None:
         at_once(self._direct.set(key, value, ttl_s=ttl_s))
 
-    def put(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
+    def put(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
         return at_once(self._direct.put(key, value, ttl_s=ttl_s))
 
-    def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> Any:
+    def put_if_absent(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
         return at_once(self._direct.put_if_absent(key, value, ttl_s=ttl_s))
 
-    def replace(self, key: object, value: object) -> Any:
+    def replace(self, key: K, value: V) -> V | None:
         return at_once(self._direct.replace(key, value))
 
-    def replace_if_same(self, key: object, old: object, new: object) -> bool:
+    def replace_if_same(self, key: K, old: V, new: V) -> bool:
         return at_once(self._direct.replace_if_same(key, old, new))
 
-    def remove(self, key: object) -> Any:
+    def remove(self, key: K) -> V | None:
         return at_once(self._direct.remove(key))
 
-    def remove_if_same(self, key: object, value: object) -> bool:
+    def remove_if_same(self, key: K, value: V) -> bool:
         return at_once(self._direct.remove_if_same(key, value))
 
-    def delete(self, key: object) -> None:
+    def delete(self, key: K) -> None:
         at_once(self._direct.delete(key))
 
-    def set_ttl(self, key: object, ttl_s: float) -> bool:
+    def set_ttl(self, key: K, ttl_s: float) -> bool:
         return at_once(self._direct.set_ttl(key, ttl_s))
 
     # -- several
 
-    def get_all(self, keys: Iterable[object]) -> dict[Any, Any]:
+    def get_all(self, keys: Iterable[K]) -> dict[K, V]:
         found: dict[Any, Any] = self._run(self._map.get_all(keys))
         return found
 
-    def put_all(
-        self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]], *, ttl_s: float | None = None
-    ) -> None:
+    def put_all(self, entries: Mapping[K, V] | Iterable[tuple[K, V]], *, ttl_s: float | None = None) -> None:
         self._run(self._map.put_all(entries, ttl_s=ttl_s))
 
-    def delete_all(self, keys: Iterable[object]) -> None:
+    def delete_all(self, keys: Iterable[K]) -> None:
         self._run(self._map.delete_all(keys))
 
     def get_many(self, keys: pa.Array[Any], value_type: pa.DataType | None = None) -> pa.Array[Any]:
@@ -386,13 +388,13 @@ class BlockingMap:
     def is_empty(self) -> bool:
         return bool(self._run(self._map.is_empty()))
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> list[K]:
         return list(self._run(self._map.keys()))
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[V]:
         return list(self._run(self._map.values()))
 
-    def entries(self) -> list[tuple[Any, Any]]:
+    def entries(self) -> list[tuple[K, V]]:
         return list(self._run(self._map.entries()))
 
     def clear(self) -> None:
@@ -402,7 +404,7 @@ class BlockingMap:
         self,
         heard: Callable[[EntryChange], None] | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         include_value: bool = True,
         keep: int = 10_000,
     ) -> BlockingListening:

@@ -19,6 +19,7 @@ from holdfast.aio.handshake import Introduction, no_tls
 from holdfast.aio.member_line import LineBroken, LineClosed
 from holdfast.aio.member_views import answer_in
 from holdfast.aio.request_forms import AIM, STEP, WHOLE, RequestForm
+from holdfast.config.addresses import format_address
 from holdfast.errors import ProtocolError
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
@@ -75,7 +76,7 @@ class DirectLine:
             if tls is not None:
                 self._socket = _secured(self._socket, tls, address)
         except OSError as failed:
-            raise LineClosed(f"{address[0]}:{address[1]}: {failed}") from failed
+            raise LineClosed(f"{format_address(*address)}: {failed}") from failed
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # The kernel ends a wait. What Python does for a timeout would cost a system call each time.
@@ -91,7 +92,7 @@ class DirectLine:
         except BaseException as failed:
             self.close()
             if isinstance(failed, LineBroken | OSError):
-                raise LineClosed(f"{address[0]}:{address[1]}: {failed}") from failed
+                raise LineClosed(f"{format_address(*address)}: {failed}") from failed
             raise
 
     def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
@@ -111,11 +112,11 @@ class DirectLine:
             while slot.open:
                 came = receive(RECEIVE_BYTES)
                 if not came:
-                    raise LineBroken(f"the connection to {self.address[0]}:{self.address[1]} ended")
+                    raise LineBroken(f"the connection to {format_address(*self.address)} ended")
                 stream.feed(came)
             self._used_s = monotonic()
         except OSError as failed:
-            raise LineBroken(f"{self.address[0]}:{self.address[1]}: {failed}") from failed
+            raise LineBroken(f"{format_address(*self.address)}: {failed}") from failed
         error, slot.error = slot.error, None
         if error is not None:
             raise error

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from holdfast.aio.member_views import Welcome, read_error, read_welcome
 from holdfast.aio.request_forms import AUTHENTICATE, RequestForm, form
+from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import why_no_handshake
 from holdfast.errors import Denied, HoldfastError, NotReady
 from holdfast.version import __version__
@@ -18,7 +19,7 @@ _SERIALIZATION_VERSION = b"\x01"
 
 def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
     """What is raised when TLS cannot be agreed on: Denied for what will be so the next time too."""
-    why = f"no TLS with {address[0]}:{address[1]}: {why_no_handshake(failed)}"
+    why = f"no TLS with {format_address(*address)}: {why_no_handshake(failed)}"
     if isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLWantReadError):
         return NotReady(why)
     return Denied(why)
@@ -52,14 +53,13 @@ class Introduction:
 
     def read(self, answer: bytes, address: tuple[str, int]) -> Welcome:
         """What the member says to it. Raises Denied, NotReady, ProtocolError."""
-        host, port = address
         if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
             code, reason = read_error(answer)
-            raise NotReady(f"{host}:{port} lets nobody in now: {reason} (error {code})")
+            raise NotReady(f"{format_address(*address)} lets nobody in now: {reason} (error {code})")
         welcome = read_welcome(answer)
         if welcome.status:
             raise Denied(
-                f"{host}:{port} does not let this client in (status {welcome.status}): "
+                f"{format_address(*address)} does not let this client in (status {welcome.status}): "
                 f"check cluster_name ({self.cluster_name!r}), username and password"
             )
         return welcome

@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from holdfast.aio.answer_stream import AnswerStream
 from holdfast.aio.request_forms import AIM, STEP, RequestForm
+from holdfast.config.addresses import format_address
 from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.wire import doors
 
 Listener = Callable[[int, bytes], None]
 """Is given the type and the bytes of each event of its registration."""
@@ -23,6 +25,10 @@ class LineBroken(HoldfastError):
 
 class LineClosed(HoldfastError):
     """The connection had ended before the request was sent: it was not applied."""
+
+
+class WrongPort(LineBroken):
+    """Something else than a client port answers at this address, and will the next time too."""
 
 
 class MemberLine(asyncio.Protocol):
@@ -51,6 +57,8 @@ class MemberLine(asyncio.Protocol):
         self.pending = cast("dict[int, asyncio.Future[Any]]", self.stream.pending)
         self.out: list[bytes] = []
         """Pieces of what leaves at the end of this turn. Who adds the first one has `flush` called."""
+        self._answered = False
+        """Whether any bytes have come. The first ones tell whether this is the port of something else."""
         self._heard = heard
         self._lost = lost
         self._transport: asyncio.Transport | None = None
@@ -104,9 +112,7 @@ class MemberLine(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended."""
-        self.end(
-            f"the connection to {self.address[0]}:{self.address[1]} ended" + (f" ({exc})" if exc else "")
-        )
+        self.end(f"the connection to {format_address(*self.address)} ended" + (f" ({exc})" if exc else ""))
 
     def pause_writing(self) -> None:
         """Much is still to be taken in by the member."""
@@ -123,10 +129,15 @@ class MemberLine(asyncio.Protocol):
         if self.ended:
             return
         self.heard_s = self.loop.time()
+        if not self._answered:
+            self._answered = True
+            if wrong := doors.wrong_port(format_address(*self.address), data, "tls="):
+                self.end(wrong, WrongPort)
+                return
         try:
             self.stream.feed(data)
         except ProtocolError as broken:
-            self.end(f"{self.address[0]}:{self.address[1]} sent what is no answer of this protocol: {broken}")
+            self.end(f"{format_address(*self.address)} sent what is no answer of this protocol: {broken}")
 
     def _event(self, kind: int, correlation: int, whole: bytes) -> None:
         listener = self._listeners.get(correlation)
@@ -142,8 +153,8 @@ class MemberLine(asyncio.Protocol):
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         return found.fileno() if found is not None else -1
 
-    def end(self, why: str) -> None:
-        """Close the connection; whoever waits for an answer gets LineBroken."""
+    def end(self, why: str, error: type[LineBroken] = LineBroken) -> None:
+        """Close the connection; requests that wait for an answer raise `error`."""
         if self.ended:
             return
         self.ended = why
@@ -154,7 +165,7 @@ class MemberLine(asyncio.Protocol):
         self.pending.clear()
         for future in waiting:
             if not future.done():
-                future.set_exception(LineBroken(why))
+                future.set_exception(error(why))
         self.out.clear()
         self._listeners.clear()
         self.room.set()

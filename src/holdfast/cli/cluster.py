@@ -157,10 +157,10 @@ def dead(
     """
     seen = _status(address, credentials)
     one = find_member(member, seen["members"])
-    name = f"{one['name']} ({one['host']}:{one['client_port']})"
+    name = f"{one['name']} ({Address.of_clients(one)})"
     if not yes:
         click.confirm(f"Has {name} ended for sure? Should it live, it will end itself", abort=True, err=True)
-    doors = [Address(row["host"], row["client_port"]) for row in seen["members"] if row is not one]
+    doors = [Address.of_clients(row) for row in seen["members"] if row is not one]
     with given_up():
         order_cluster(
             list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
@@ -259,9 +259,7 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, as_json: bool, creden
       holdfast cluster shutdown --yes
     """
     seen = _status(address, credentials)
-    names = {
-        f"{member['name']} ({member['host']}:{member['client_port']})": member for member in seen["members"]
-    }
+    names = {f"{member['name']} ({Address.of_clients(member)})": member for member in seen["members"]}
     if not yes:
         click.confirm(
             f"End all {len(names)} members of cluster {seen['cluster']!r}? {_what_is_gone(seen)}",
@@ -270,9 +268,7 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, as_json: bool, creden
         )
     known = credentials.for_client()
     gives: dict[str, Give] = {
-        name: partial(
-            order, Address(member["host"], member["client_port"]), known, own.Want.END, timeout_s=timeout_s
-        )
+        name: partial(order, Address.of_clients(member), known, own.Want.END, timeout_s=timeout_s)
         for name, member in names.items()
     }
     sys.exit(together(gives, "has ended", _waits, as_json=as_json))

@@ -124,7 +124,7 @@ def set_command(
         doors = doors_of(members, address, credentials)
     else:
         rows = ask(address, credentials)["members"]
-        doors = [Address(row["host"], row["client_port"]) for row in rows]
+        doors = [Address.of_clients(row) for row in rows]
     known = credentials.for_client()
     gives: dict[str, Give] = {
         str(door): partial(order, door, known, own.Want.CONFIGURE, settings=wanted, timeout_s=timeout_s)

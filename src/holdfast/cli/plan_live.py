@@ -12,7 +12,7 @@ from holdfast.client.blocking import Client
 from holdfast.config.schema import Placement
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.model.baseline import BaselineMember
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.affinity import LayoutOf, layout_of
@@ -218,7 +218,7 @@ def look(address: str, credentials: Credentials) -> Cluster:
     try:
         if master is None:
             raise NotReady("nobody leads now")
-        return _ask(f"{master['host']}:{master['client_port']}", credentials)
+        return _ask(str(Address.of_clients(master)), credentials)
     except HoldfastError as error:
         first.notes.append(f"the master does not answer ({error}); this is what {address} knows")
         return first

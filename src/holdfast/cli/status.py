@@ -130,7 +130,7 @@ def gather(address: str, credentials: Credentials) -> Report:
 
     def own(member: Status) -> None:
         try:
-            report.own[member["uuid"]] = ask(f"{member['host']}:{member['client_port']}", credentials)
+            report.own[member["uuid"]] = ask(str(Address.of_clients(member)), credentials)
         except (HoldfastError, OSError) as error:
             report.silent[member["uuid"]] = str(error)
 
@@ -167,7 +167,7 @@ def doors_of(wanted: Sequence[str], address: str, credentials: Credentials) -> l
         if members is None:
             members = ask(address, credentials)["members"]
         one = find_member(text, members)
-        doors.append(Address(one["host"], one["client_port"]))
+        doors.append(Address.of_clients(one))
     return list(dict.fromkeys(doors))
 
 
@@ -179,7 +179,7 @@ def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any
 
     Raises ConfigError.
     """
-    found = [one for one in members if wanted in (one["name"], f"{one['host']}:{one['client_port']}")]
+    found = [one for one in members if wanted in (one["name"], str(Address.of_clients(one)))]
     if not found and len(wanted) >= UUID_DIGITS_MIN:
         found = [one for one in members if one["uuid"].startswith(wanted)]
     if len(found) == 1:
@@ -227,7 +227,7 @@ def picture(report: Report, notes: Sequence[str] = ()) -> Group:
 
 def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]:
     """One member, as cells."""
-    start = [member["name"] or member["uuid"][:8], f"{member['host']}:{member['client_port']}"]
+    start = [member["name"] or member["uuid"][:8], str(Address.of_clients(member))]
     owns = [str(member["primaries"]), str(member["backups"])]
     if own is None:
         return [*start, Text("silent", "red"), *owns]
@@ -525,7 +525,7 @@ class _Looks:
             if failures:
                 self.notes.append(f"asking {address} now: {'; '.join(failures)}")
             self._asked = address
-            self._known = [f"{row['host']}:{row['client_port']}" for row in report.seen["members"]]
+            self._known = [str(Address.of_clients(row)) for row in report.seen["members"]]
             return report
         raise NotReady(f"no member answers: {'; '.join(failures)}")
 

@@ -54,7 +54,7 @@ def find(address: str, known: Credentials) -> Found:
     """Ask all members."""
     found = Found()
     for member in gather(address, known).seen["members"]:
-        door = Address(member["host"], member["client_port"])
+        door = Address.of_clients(member)
         try:
             told = order_transaction(door, known.for_client(), ListTransactions())
         except HoldfastError as error:

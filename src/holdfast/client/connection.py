@@ -213,25 +213,17 @@ class Connection:
 
     def _check_door(self, first: bytes) -> None:
         """Raises ProtocolError when whoever answers is somebody else: not every port is one for clients."""
-        there = doors.who(first)
-        if there:
-            port = self._other_port() if first == doors.MEMBER else 0
+        if doors.who(first):
+            said = first + (self._rest_of_opening() if first == doors.MEMBER else b"")
             self.close()
-            if there == doors.A_TLS_SERVER:
-                raise ProtocolError(
-                    f"{self.address} speaks TLS, and this client was not told to ({TLS_HINT})"
-                )
-            wrong = doors.MEMBERS_PORT if first == doors.MEMBER else f"that of {there}"
-            which = f", which is {port}" if port else ""
-            raise ProtocolError(f"{self.address} is {wrong}; give {doors.CLIENTS_PORT}{which}")
+            raise ProtocolError(doors.wrong_port(str(self.address), said, TLS_HINT))
 
-    def _other_port(self) -> int:
-        """Which port a member names that was asked at its port for members; 0: it names none."""
+    def _rest_of_opening(self) -> bytes:
+        """What a member sends next at its port for members, which may name the client port."""
         try:
-            said = self._read(doors.OPENING_BYTES - own.LENGTH_BYTES + doors.OTHER_PORT_BYTES)
+            return bytes(self._read(doors.OPENING_BYTES - own.LENGTH_BYTES + doors.OTHER_PORT_BYTES))
         except HoldfastError:
-            return 0
-        return doors.port_of(bytes(said[-doors.OTHER_PORT_BYTES :]))
+            return b""
 
     def _read(self, count: int) -> bytearray:
         buffer = bytearray(count)

@@ -252,4 +252,4 @@ def _members(status: MemberStatus) -> list[dict[str, Any]]:
 
 
 def _addresses(status: MemberStatus) -> list[Address]:
-    return [Address(member["host"], member["client_port"]) for member in _members(status)]
+    return [Address.of_clients(member) for member in _members(status)]

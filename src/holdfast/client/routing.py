@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise, repeat
 
 from holdfast import errors
+from holdfast.config import addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.keys import partitions_of
 from holdfast.core.model.operations import Outcome, Status
@@ -20,29 +21,11 @@ DELAY_S_MAX = 0.5
 
 
 def parse_addresses(given: str | Iterable[str]) -> list[Address]:
-    """Addresses from `host:port`, `host` or `[host]:port`, several of them separated by commas.
+    """Addresses from `host:port`, `host` or `[ipv6]:port`, several of them separated by commas.
 
     Raises ConfigError, naming the part that is wrong.
     """
-    texts = (
-        given.split(",") if isinstance(given, str) else [part for text in given for part in text.split(",")]
-    )
-    found = [_parse_address(text.strip()) for text in texts if text.strip()]
-    if not found:
-        raise errors.ConfigError(
-            f"no address of a member in {given!r}; give HOST:PORT, or several with commas"
-        )
-    return list(dict.fromkeys(found))
-
-
-def _parse_address(text: str) -> Address:
-    host, separator, port = text.rpartition(":")
-    if text.endswith("]") or not separator or (":" in host and not host.startswith("[")):
-        host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
-        raise errors.ConfigError(f"{text!r} is no address of a member; give HOST:PORT")
-    return Address(host, int(port))
+    return [Address(*pair) for pair in addresses.parse_addresses(given, "address", DEFAULT_PORT)]
 
 
 @dataclass(frozen=True, slots=True)

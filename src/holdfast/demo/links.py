@@ -20,6 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.config import parse_address
+from holdfast.config.addresses import format_address
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.runtime.peering.greetings import OPENING_BYTES, Greeting
 from holdfast.runtime.peering.peers import GREETING_BYTES_MAX, LENGTH_BYTES
@@ -132,7 +133,7 @@ class Links:
         length = await said.readexactly(LENGTH_BYTES)
         body = await said.readexactly(min(int.from_bytes(length, "little"), GREETING_BYTES_MAX))
         greeting = msgspec.msgpack.decode(body, type=Greeting)
-        link = (f"{greeting.host}:{greeting.port}", public)
+        link = (format_address(greeting.host, greeting.port), public)
         await self._gate(link)
         there.write(length + body)
         await _first_of(

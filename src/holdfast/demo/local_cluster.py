@@ -36,6 +36,7 @@ from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.routing import parse_addresses
+from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.errors import HoldfastError
@@ -210,7 +211,7 @@ class LocalCluster:
         self._ports |= {member_port, client_port}
         name = f"m{len(self.members) + 1}"
         host = self.host_of(name)
-        doors = (f"{host}:{member_port}", f"{host}:{client_port}")
+        doors = (format_address(host, member_port), format_address(host, client_port))
         seeds = [running.member_address for running in self.alive] or [doors[0]]
         member = self._start(name, doors, seeds, self.log_dir / f"{name}.log", lite=lite)
         if wait:

@@ -281,8 +281,8 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
         case MapDestroyed(name):
             return [f"a client destroys {name}"]
         case SeedAbsent(address):
-            return [f"hears that nobody listens at {address.host}:{address.port}"]
+            return [f"hears that nobody listens at {address}"]
         case SeedBehind(address, members):
-            return [f"finds {len(members)} members behind {address.host}:{address.port}"]
+            return [f"finds {len(members)} members behind {address}"]
         case _:
             return []

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
+from holdfast.config.addresses import format_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -362,7 +363,7 @@ class Node(MemberGrid):
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings
         chosen = settings.member
-        name = chosen.name or f"{host}:{client_port}"
+        name = chosen.name or format_address(host, client_port)
         kind = settings.partitions.group_by
         group = {"host": host, "rack": chosen.rack, "zone": chosen.zone}.get(kind, "")
         if kind in ("rack", "zone") and not group and not chosen.group and not chosen.lite:

@@ -22,6 +22,7 @@ from typing import Any
 import uvloop
 
 from holdfast.config import Settings
+from holdfast.config.addresses import format_address
 from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, NotReady
 from holdfast.runtime.logs.process_log import begin_log, call_log_of
 from holdfast.runtime.memory import prepare
@@ -79,7 +80,7 @@ async def _run(settings: Settings) -> int:
         "member %s starting: clients at %s, members at %s",
         node.member_uuid,
         node.client_address,
-        node.member.picture.info.host + ":" + str(node.member.picture.info.port),
+        format_address(node.member.picture.info.host, node.member.picture.info.port),
     )
     leaving_log = LeavingLog(node)
     told = asyncio.create_task(leaving_log.follow())

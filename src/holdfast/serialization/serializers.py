@@ -155,7 +155,12 @@ class Serializers:
         writer = self._writers.get(kind)
         if writer is not None:
             return writer[0] + writer[1](value)
-        return self._dump(value, 0)
+        try:
+            return self._dump(value, 0)
+        except RecursionError:
+            raise TypeError(
+                f"a {kind.__name__} that contains itself, or is nested too deeply, cannot be stored"
+            ) from None
 
     def _dump(self, value: object, depth: int) -> bytes:
         """The same of what is in so many lists. What is registered is written in lists only where others read these."""
@@ -207,8 +212,17 @@ class Serializers:
     def dump_value(self, value: object) -> bytes:
         """The same for the value of a key, which is never None."""
         if value is None:
-            raise TypeError("None cannot be the value of a key: remove the key instead")
+            raise TypeError("None cannot be a value: to store no value, remove the key")
         return self.dump(value)
+
+    def dump_key(self, key: object) -> bytes:
+        """The same for a key, which is never None."""
+        if type(key) is str:  # without a second call: most keys are texts
+            encoded = key.encode()
+            return _STRING_BEGINS.pack(STRING, len(encoded)) + encoded
+        if key is None:
+            raise TypeError("None cannot be a key")
+        return self.dump(key)
 
     # -- reading
 

@@ -6,6 +6,7 @@ from enum import IntEnum, unique
 
 import msgspec
 
+from holdfast.config.addresses import format_address
 from holdfast.core.model.metastore_questions import MetastoreAnswer
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_events import News, Number
@@ -86,7 +87,7 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
     @property
     def address(self) -> str:
         """`host:port` of the door for clients."""
-        return f"{self.host}:{self.client_port}"
+        return format_address(self.host, self.client_port)
 
 
 NOBODY = -1

@@ -68,6 +68,28 @@ def who(first: bytes) -> str:
     return ""
 
 
+def wrong_port(address: str, first: bytes, tls_hint: str) -> str:
+    """The error text when what answers at this address is no client port; empty when it may be one.
+
+    first: what came first, three bytes or more. tls_hint: how this client is given TLS.
+    """
+    there = who(first)
+    if not there:
+        return ""
+    if there == A_TLS_SERVER:
+        return f"{address} speaks TLS, and this client was not told to ({tls_hint})"
+    wrong = (
+        MEMBERS_PORT
+        if first.startswith(MEMBER)
+        else HTTP_PORT
+        if there == "an HTTP server"
+        else f"that of {there}"
+    )
+    port = port_of(first[OPENING_BYTES:])
+    which = f", which is {port}" if port else ""
+    return f"{address} is {wrong}; give {CLIENTS_PORT}{which}"
+
+
 NOT_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is the port of a Holdfast member for its clients: it speaks no HTTP.\n"

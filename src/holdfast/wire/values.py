@@ -50,6 +50,13 @@ def _block(kind: int, payload: bytes) -> bytes:
     return _BLOCK.pack(kind, len(payload)) + payload
 
 
+STORABLE = (
+    "use bool, int, float, str, bytes, a date, time, datetime, Decimal or UUID, or a list, tuple, set or dict of these"
+    "; other classes need a Codec in `Serializers`"
+)
+"""What programs may store, for error messages. The types beyond JSON are those of `serialization.serializers`."""
+
+
 def to_stored(value: object) -> bytes:
     """The stored form of a value. Integers take 32, 64 or more bits as needed; lists and dictionaries become JSON.
 
@@ -75,9 +82,7 @@ def to_stored(value: object) -> bytes:
         return _block(JSON, msgspec.json.encode(value))
     if value is None:
         return _TYPE.pack(NULL)
-    raise TypeError(
-        f"{type(value).__name__} cannot be stored: use None, bool, int, float, str, bytes, a list or a dict of these"
-    )
+    raise TypeError(f"{type(value).__name__} cannot be stored: {STORABLE}")
 
 
 def from_stored(data: bytes) -> object:

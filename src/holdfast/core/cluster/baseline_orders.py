@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum, unique
 from typing import NamedTuple
 
+from holdfast.config.addresses import format_address
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.views import View
 from holdfast.errors import Refused
@@ -80,5 +81,5 @@ def _must_be_empty(view: View, leaving: Collection[str]) -> None:
         if info.consistent_id in leaving:
             raise Refused(
                 f"{info.consistent_id} is here and holds data: let it give that away and leave first (holdfast member "
-                f"drain {info.client_host}:{info.client_port}), then take it out"
+                f"drain {format_address(info.client_host, info.client_port)}), then take it out"
             )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NewType
+from typing import Any, NewType
+
+from holdfast.config.addresses import format_address
 
 MemberId = NewType("MemberId", str)
 """A member's UUID as text: who it is, for one life of its process. Its address is only where it is."""
@@ -49,5 +52,10 @@ class Address:
     host: str
     port: int
 
+    @classmethod
+    def of_clients(cls, member: Mapping[str, Any]) -> Address:
+        """The client port of a member, as a status has the member."""
+        return cls(member["host"], member["client_port"])
+
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return format_address(self.host, self.port)

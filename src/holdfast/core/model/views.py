@@ -6,6 +6,7 @@ from enum import IntEnum, StrEnum, unique
 
 import msgspec
 
+from holdfast.config.addresses import format_address
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
@@ -126,7 +127,7 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
         """What it is called in all its lives: its name, if it was given one; else the id of its files; else its UUID,
         which ends with the process. A name that was made of its address is none (`runtime.node`).
         """
-        given = self.name != f"{self.client_host}:{self.client_port}"
+        given = self.name != format_address(self.client_host, self.client_port)
         return (self.name if given else "") or self.store or self.uuid
 
     def described(self) -> dict[str, str]:

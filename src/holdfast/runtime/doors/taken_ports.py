@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from holdfast.config.addresses import format_address
 from holdfast.errors import ConfigError
 from holdfast.runtime.doors.sockets import BACKLOG, PolledDoor, bound
 from holdfast.runtime.doors.strangers import Strangers
@@ -29,7 +30,7 @@ async def listen(
         except OSError as error:
             if given or port == 0:
                 raise ConfigError(
-                    f"{key} = {candidate}: cannot listen on {host}:{candidate}: {error}"
+                    f"{key} = {candidate}: cannot listen on {format_address(host, candidate)}: {error}"
                 ) from None
             continue
         return server, int(server.sockets[0].getsockname()[1])

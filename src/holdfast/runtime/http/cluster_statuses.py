@@ -91,7 +91,7 @@ class ClusterStatuses:
         def one(member: dict[str, Any]) -> dict[str, Any]:
             if member["uuid"] == seen["uuid"]:
                 return {**member, "status": seen, "error": None}
-            address = Address(member["host"], member["client_port"])
+            address = Address.of_clients(member)
             try:
                 told = ask_member(address, shown, ANSWER_S, counted=False)
                 return {**member, "status": told, "error": None}

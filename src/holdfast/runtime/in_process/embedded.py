@@ -15,6 +15,7 @@ from typing import Any, Self, Unpack
 import msgspec
 
 from holdfast.config import INTERNAL, Settings
+from holdfast.config.addresses import format_address
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.object_names import part_name
@@ -150,7 +151,7 @@ class Member:
     def member_address(self) -> str:
         """HOST:PORT for other members: what they take as a seed."""
         info = self._node.member.picture.info
-        return f"{info.host}:{info.port}"
+        return format_address(info.host, info.port)
 
     def status(self) -> dict[str, object]:
         """What this member knows of itself and the cluster; the same data as `holdfast status --json`.
