@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from holdfast.cli.watch import Lines, Summary, _plain
+from holdfast.cli.watch import Lines, Summary, _alarming, _plain
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watching import ZonesGap, ZonesWatched
-from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.partition_events import Kind, Loss, News
 
 KIND = ZoneEventKind
 LINES = [
@@ -96,4 +96,38 @@ def test_a_summary_counts_what_happens_to_many_partitions_and_nothing_else() -> 
         "kind": "summary",
         "migrations": {"completed": 1, "failed": 0, "ended": 4, "planned": 9},
         "zones": {},
+        "taken_over": 0,
+        "lost": {},
     }
+
+
+def lost(partition: int, *, maps: tuple[str, ...] = (), all_lost: bool = False) -> News:
+    return News((1, 1), Kind.LOST, loss=Loss(partition, 0, all_lost, list(maps)))
+
+
+def test_a_crash_that_costs_nothing_is_one_calm_line_of_a_summary() -> None:
+    counts = Summary()
+    assert all(counts.takes(lost(partition)) for partition in range(90))
+    assert not counts.alarming
+    assert counts.told(as_json=False) == "90 partitions taken over by backups, no entry is lost"
+    assert not _alarming(lost(7))
+    assert Lines().of(lost(7)) == "partition 7: the owner is gone; a backup has taken over; no entry is lost"
+
+
+def test_a_summary_names_the_partitions_that_lost_entries() -> None:
+    counts = Summary()
+    for event in (
+        *(lost(partition, maps=("m",)) for partition in (3, 4, 5)),
+        lost(9, all_lost=True),
+        lost(1),
+    ):
+        assert counts.takes(event)
+    assert counts.alarming
+    assert counts.told(as_json=False) == (
+        "LOST 1 partitions (9): every copy is gone; it waits for a member that holds one to return; "
+        "LOST 3 partitions (3-5): the owner is gone; a backup has taken over; entries are lost of: m; "
+        "1 partitions taken over by backups, no entry is lost"
+    )
+    assert not counts.alarming
+    assert _alarming(lost(9, all_lost=True))
+    assert Lines().of(lost(3, maps=("m",))).startswith("LOST partition 3: ")

@@ -45,8 +45,8 @@ def test_news_of_partitions_in_words() -> None:
 
 def test_losses_in_words() -> None:
     assert lost(Loss(1, 0, all_lost=False, maps=[])) == (
-        "partition 1 has lost its owner: a backup has taken over; no entry is gone"
+        "partition 1 has lost its owner: a backup has taken over; no entry is lost"
     )
     assert lost(Loss(1, 1, all_lost=True, maps=["a", "b"], begun_anew=True)) == (
-        "partition 1 has lost every copy, and goes on empty; entries are gone of a, b"
+        "partition 1 has lost every copy, and goes on empty; entries are lost of a, b"
     )

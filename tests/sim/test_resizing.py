@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from tests.sim.test_scenarios import Stage
 
 from holdfast.core.member import Member
 from holdfast.core.migration.master import PARTING_NS
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.observe.happenings import Happenings
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.world import Process
 
@@ -93,3 +95,23 @@ def test_a_plan_in_the_making_is_dropped_when_another_one_is_wanted() -> None:
     stage.processes.append(stage.cluster.start(2))
     stage.rest()
     assert dropped
+
+
+@pytest.mark.parametrize(("crashes", "kind"), [(False, "left"), (True, "gone")])
+def test_events_tell_a_member_that_left_between_two_looks_from_one_that_crashed(
+    crashes: bool, kind: str
+) -> None:
+    stage = Stage(3)
+    first, leaver = stage.processes[0].driver.member, stage.processes[2]
+    happenings = Happenings()
+    happenings.look(0, first)
+    if crashes:
+        leaver.crash()
+        stage.rest()
+    else:
+        leaves(stage, leaver)
+    assert first.membership.member(leaver.driver.member.me) is None
+    happenings.look(1, first)
+    told, _ = happenings.since(0)
+    assert kind in {one.kind for one in told}
+    assert not {"left", "gone"} - {kind} & {one.kind for one in told}

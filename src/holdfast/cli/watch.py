@@ -24,6 +24,7 @@ from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watching import ZonesGap, ZonesWatched, ZoneWatcher
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.placement.event_log import ranges_of
 
 Told = News | Listening | Gap | Silence | ZoneEvent | ZonesWatched | ZonesGap
 SUMMARY_S = 1.0
@@ -101,13 +102,26 @@ class Lines:
 
 
 def _lost(loss: Loss) -> str:
+    where = f"partition {loss.partition}: "
+    if not _costs(loss):
+        return where + _fate(loss)
+    return f"LOST {where}{_fate(loss)}"
+
+
+def _fate(loss: Loss) -> str:
+    """What became of a partition that lost its owner."""
     if loss.all_lost and not loss.begun_anew:
-        return f"LOST partition {loss.partition}: every copy; it waits for a member that holds one to return"
-    maps = f"entries are gone of: {', '.join(loss.maps)}" if loss.maps else "no entry is gone"
+        return "every copy is gone; it waits for a member that holds one to return"
+    maps = f"entries are lost of: {', '.join(loss.maps)}" if loss.maps else "no entry is lost"
     if loss.all_lost:
-        return f"LOST partition {loss.partition}: every copy; it goes on empty; {maps}"
-    backups = f" and {loss.lost_backups} backups" if loss.lost_backups else ""
-    return f"LOST partition {loss.partition}: the owner{backups}; a backup has taken over; {maps}"
+        return f"every copy is gone; it continues empty; {maps}"
+    backups = f" and {loss.lost_backups} backups are" if loss.lost_backups else " is"
+    return f"the owner{backups} gone; a backup has taken over; {maps}"
+
+
+def _costs(loss: Loss) -> bool:
+    """Whether entries are lost, or cannot be reached: not when a backup has taken over with all of them."""
+    return loss.all_lost or bool(loss.maps)
 
 
 def _of_zone(event: ZoneEvent) -> str:
@@ -157,6 +171,10 @@ class Summary:
     """What happens to many partitions at once, as counts: one line for what was one line each."""
 
     def __init__(self) -> None:
+        self._taken_over = 0
+        """Partitions whose owner is gone, and of which a backup had every entry."""
+        self._lost: dict[str, list[int]] = {}
+        """Partitions that lost entries, by what became of them."""
         self._done = Counter[str]()
         self._zones = Counter[str]()
         self._progress = (0, 0)
@@ -164,6 +182,12 @@ class Summary:
 
     def takes(self, event: Told) -> bool:
         """Count this event, if it is one of many; all others are to be told by themselves."""
+        if isinstance(event, News) and event.loss is not None:
+            if _costs(event.loss):
+                self._lost.setdefault(_fate(event.loss), []).append(event.loss.partition)
+            else:
+                self._taken_over += 1
+            return True
         if isinstance(event, News) and event.kind in (Kind.COMPLETED, Kind.FAILED):
             self._done[event.kind.value] += 1
             self._progress = (event.completed + event.failed, event.planned)
@@ -173,20 +197,36 @@ class Summary:
             return True
         return False
 
+    @property
+    def alarming(self) -> bool:
+        """Whether entries were lost since the last time."""
+        return bool(self._lost)
+
     def told(self, *, as_json: bool) -> str:
         """What was counted since the last time, in a line; empty when nothing was."""
-        done, zones = self._done, self._zones
-        if not done and not zones:
+        done, zones, lost, taken_over = self._done, self._zones, self._lost, self._taken_over
+        if not done and not zones and not lost and not taken_over:
             return ""
-        self._done, self._zones = Counter(), Counter()
+        self._done, self._zones, self._lost, self._taken_over = Counter(), Counter(), {}, 0
         completed, failed = done[Kind.COMPLETED.value], done[Kind.FAILED.value]
         ended, planned = self._progress
         if as_json:
             migrations = {"completed": completed, "failed": failed, "ended": ended, "planned": planned}
             return json.dumps(
-                {"kind": "summary", "migrations": migrations, "zones": dict(sorted(zones.items()))}
+                {
+                    "kind": "summary",
+                    "migrations": migrations,
+                    "zones": dict(sorted(zones.items())),
+                    "taken_over": taken_over,
+                    "lost": {fate: sorted(partitions) for fate, partitions in sorted(lost.items())},
+                }
             )
-        parts = []
+        parts = [
+            f"LOST {len(partitions)} partitions ({ranges_of(partitions)}): {fate}"
+            for fate, partitions in sorted(lost.items())
+        ]
+        if taken_over:
+            parts.append(f"{taken_over} partitions taken over by backups, no entry is lost")
         if done:
             of = f", {ended} of {planned} of this rebalance" if planned else ""
             parts.append(f"{completed} migrations done, {failed} failed{of}")
@@ -314,7 +354,8 @@ def _print_events(watcher: Watcher, sources: _Sources, counts: Summary | None, *
         # Before anything else is told what was counted before it: the lines stay in order.
         ends = event is not None and not many
         if counts is not None and (ends or time.monotonic() - told_s >= SUMMARY_S):
-            _tell(counts.told(as_json=as_json), as_json=as_json)
+            alarming = counts.alarming
+            _tell(counts.told(as_json=as_json), as_json=as_json, alarming=alarming)
             told_s = time.monotonic()
         if event is None or many:
             continue
@@ -337,4 +378,5 @@ def _tell(text: str, *, as_json: bool, alarming: bool = False) -> None:
 def _alarming(event: Told) -> bool:
     if isinstance(event, ZoneEvent):
         return event.kind in ALARMING
-    return isinstance(event, Silence) or (isinstance(event, News) and event.kind is Kind.LOST)
+    lost = isinstance(event, News) and event.loss is not None and _costs(event.loss)
+    return lost or isinstance(event, Silence)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, Literal
 
 import msgspec
@@ -88,7 +89,8 @@ class Happenings:
         """See what is other than it was."""
         before = self.number
         picture = member.picture
-        self._look_at_members(at_ms, {info.uuid: info for info in picture.members()})
+        left = self._leaving.union(picture.view.left if picture.view is not None else ())
+        self._look_at_members(at_ms, {info.uuid: info for info in picture.members()}, left)
         self._leaving = frozenset(picture.departing)
         suspects = frozenset(picture.suspects(picture.now_ns))
         for uuid in sorted(suspects - self._suspects):
@@ -108,7 +110,12 @@ class Happenings:
         if self.number != before:
             self._told()
 
-    def _look_at_members(self, at_ms: int, members: dict[MemberId, MemberInfo]) -> None:
+    def _look_at_members(
+        self, at_ms: int, members: dict[MemberId, MemberInfo], left: AbstractSet[MemberId]
+    ) -> None:
+        """`left`: members that left in order, if they are gone. One that asked to leave and left between two looks is
+        named only by the view without it.
+        """
         for uuid, info in members.items():
             if uuid not in self._members:
                 self._names[uuid] = info.name
@@ -116,7 +123,7 @@ class Happenings:
                 lite = ", without data" if info.lite else ""
                 self.add(at_ms, "joined", f"{info.name} {what}{lite}", target=info.name)
         for uuid in [uuid for uuid in self._members if uuid not in members]:
-            drained = uuid in self._leaving
+            drained = uuid in left
             how = "has left" if drained else "is gone without leaving"
             self.add(
                 at_ms,
@@ -209,7 +216,7 @@ class Happenings:
 
 def lost(loss: Loss) -> str:
     """A loss in words."""
-    maps = f"entries are gone of {', '.join(loss.maps)}" if loss.maps else "no entry is gone"
+    maps = f"entries are lost of {', '.join(loss.maps)}" if loss.maps else "no entry is lost"
     if not loss.all_lost:
         return f"partition {loss.partition} has lost its owner: a backup has taken over; {maps}"
     if loss.begun_anew:
