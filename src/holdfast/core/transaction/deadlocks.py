@@ -10,6 +10,8 @@ is always allowed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.config import Settings
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
@@ -20,10 +22,9 @@ from holdfast.core.model.transaction_orders import LockWait
 from holdfast.core.model.transactions import LockKeys, TransactionId, decode_step
 from holdfast.core.routing.router import Router
 from holdfast.core.transaction.coordinator import Coordinator
-from holdfast.core.transaction.steps import Steps
 
 STALE_NS = 5000 * MILLISECOND
-"""What a member has told counts for so long."""
+"""A report counts for so long."""
 VICTIM = "a deadlock: {} transactions wait for each other, and this one gives way; try it again"
 
 
@@ -37,74 +38,67 @@ class Deadlocks:
         out: Outbox,
         standing: Standing,
         router: Router,
-        steps: Steps,
         coordinator: Coordinator,
     ) -> None:
         self._me = me
         self._out = out
         self._standing = standing
         self._router = router
-        self._steps = steps
         self._coordinator = coordinator
-        self._after_ns = settings.transactions.deadlock_after_ms * MILLISECOND
-        self._told = False
-        """Whether the master was told of waits at the last look."""
+        self._after_ms = settings.transactions.deadlock_after_ms
+        self._reported = False
+        """Whether the last report to the master had any waits."""
         self._known: dict[MemberId, tuple[int, list[tuple[TransactionId, MemberId, TransactionId]]]] = {}
+        """As master: what each member has reported, and when; the newest report is the last one."""
 
     def waits(self) -> list[LockWait]:
         """Which transactions wait for which, in the partitions of this member."""
         now_ns = self._out.now_ns
         found = []
         for parked in self._router.waits():
-            wait = parked.wait
-            if wait is None or not wait.holder or parked.request.op is not Op.TRANSACT:
+            if parked.request.op is not Op.TRANSACT:
                 continue
-            step = decode_step(parked.request.value)
-            assert isinstance(step, LockKeys), "nothing else waits for a lock"
+            wait, step = parked.wait, decode_step(parked.request.value)
+            assert wait is not None and isinstance(step, LockKeys), "no other step waits"
             waited_ms = (now_ns - parked.since_ns) // MILLISECOND
             found.append(LockWait(wait.waiter, step.owner, wait.holder, wait.key, waited_ms))
         return found
 
     def look(self) -> None:
-        """Tell the master who waits, or look for circles oneself."""
-        late_ms = self._after_ns // MILLISECOND
-        waits = [(wait.waiter, wait.owner, wait.holder) for wait in self.waits() if wait.since_ms >= late_ms]
+        """Report to the master who waits."""
+        late = [wait for wait in self.waits() if wait.since_ms >= self._after_ms]
+        waits = [(wait.waiter, wait.owner, wait.holder) for wait in late]
         master = self._standing.master
-        if master is not None and (waits or self._told):
-            self._told = bool(waits)
+        if master is not None and (waits or self._reported):
+            self._reported = bool(waits)
             message = LocksAwaited(waits)
             if master == self._me:
                 self.on_awaited(self._me, message)
             else:
                 self._out.send(master, message)
-        if self._known:
-            self._steps.wake(self._after_ns)
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
-        """A member says who waits at its partitions: that is all, there."""
+        """As master: these, and no others, wait at the partitions of this member."""
+        self._known.pop(sender, None)
         if message.waits:
-            self._known[sender] = (
-                self._out.now_ns,
-                [(waiter, owner, holder) for waiter, owner, holder in message.waits],
-            )
+            self._known[sender] = self._out.now_ns, message.waits
             self._search()
-        else:
-            self._known.pop(sender, None)
 
     def _search(self) -> None:
-        """Find every circle, and let one transaction of each give way (transaction/D-1)."""
+        """Find every circle, and roll back one transaction of each (transaction/D-1)."""
         oldest_ns = self._out.now_ns - STALE_NS
         self._known = {
             member: known
             for member, known in self._known.items()
             if known[0] >= oldest_ns and self._standing.is_member(member)
         }
-        holders: dict[TransactionId, set[TransactionId]] = {}
+        # A transaction waits for one lock at a time. If two members report waits of the same one, the report that
+        # came first is out of date: the later one replaces it.
+        holders: dict[TransactionId, TransactionId] = {}
         owners: dict[TransactionId, MemberId] = {}
         for _, waits in self._known.values():
             for waiter, owner, holder in waits:
-                holders.setdefault(waiter, set()).add(holder)
-                owners[waiter] = owner
+                holders[waiter], owners[waiter] = holder, owner
         for circle in circles(holders):
             victim = max(circle, key=_number)
             message = DeadlockFound(victim, [each for each in circle if each != victim])
@@ -121,35 +115,25 @@ class Deadlocks:
 
 def _number(transaction: TransactionId) -> tuple[bytes, bytes]:
     """The one with the highest number was begun last, among those of one member."""
-    return transaction[8:], transaction[:8]
+    return transaction[8:], transaction
 
 
-def circles(holders: dict[TransactionId, set[TransactionId]]) -> list[list[TransactionId]]:
-    """Circles of transactions that wait for each other, none of which shares a transaction with another one."""
+def circles(holders: Mapping[TransactionId, TransactionId]) -> list[list[TransactionId]]:
+    """All circles of transactions that wait for each other. `holders`: which transaction each one waits for.
+
+    Each transaction waits for at most one other. So a walk from holder to holder ends at one that waits for none, or
+    comes to a circle and stays there: with a -> b -> c -> b it is [b, c], and a is outside. No two circles share a
+    transaction, and walks that meet end in the same place.
+    """
     found: list[list[TransactionId]] = []
-    done: set[TransactionId] = set()
-    for start in sorted(holders):
-        if start in done:
-            continue
+    visited: set[TransactionId] = set()
+    for start in holders:
         path: list[TransactionId] = []
-        places: dict[TransactionId, int] = {}
-        stack = [(start, iter(sorted(holders[start])))]
-        places[start] = 0
-        path.append(start)
-        while stack:
-            _, nexts = stack[-1]
-            following = next(nexts, None)
-            if following is None:
-                stack.pop()
-                over = path.pop()
-                del places[over]
-                done.add(over)
-            elif following in places:
-                found.append(path[places[following] :])
-                done.update(path)
-                break
-            elif following in holders and following not in done:
-                places[following] = len(path)
-                path.append(following)
-                stack.append((following, iter(sorted(holders[following]))))
+        at = start
+        while at in holders and at not in visited:
+            visited.add(at)
+            path.append(at)
+            at = holders[at]
+        if at in path:
+            found.append(path[path.index(at) :])
     return found

@@ -62,7 +62,7 @@ class Transactions:
         self.mapping = Mapping(standing, table)
         self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
         self.orphans = Orphans(me, out, standing, leading, self.steps, self.coordinator, self.finishing)
-        self.deadlocks = Deadlocks(me, settings, out, standing, router, self.steps, self.coordinator)
+        self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
         """Who waits until none is being committed, and until when."""
