@@ -167,9 +167,13 @@ class Partitions:
             mapped = step.mapped
             if mapped is not None and not mapped.holds and mapped.row < copy.term:
                 return Outcome(Status.OK, encode(StepResult(StepFate.REMAP, row=copy.term)))
-        decision = Branches(copy.maps, now_ns).decide(step)
+        return self.decide(copy.partition, step)
+
+    def decide(self, partition: int, step: TransactionStep) -> Outcome | Wait:
+        """What comes of a step, whoever it is from."""
+        decision = self.branches(partition).decide(step)
         if isinstance(decision, Decision):
-            self.change(copy.partition, *decision.updates)
+            self.change(partition, *decision.updates)
             return Outcome(Status.OK, decision.answer)
         return decision
 

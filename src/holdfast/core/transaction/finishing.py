@@ -54,14 +54,11 @@ class Finish:
     """Where it is, or should be, prepared."""
     ending: Ending
     left: set[int]
-    """Partitions that have not answered."""
+    """Partitions that have not answered; those that are being asked are among them."""
     fenced: frozenset[int] = frozenset()
     """Where a step may still be on its way."""
     asked: dict[int, int] = field(default_factory=dict)
     """What is under way: ticket -> partition."""
-    prepared: set[int] = field(default_factory=set)
-    released: list[int] = field(default_factory=list)
-    """Further partitions in which it holds locks alone."""
     begun: bool = False
     """Whether any branch has been asked or told."""
 
@@ -151,7 +148,7 @@ class Finishing:
             ticket = self._steps.send(self._step(finish, partition), partition, self)
             finish.asked[ticket] = partition
             self._of_ticket[ticket] = finish
-        if not finish.left and not finish.asked:
+        if not finish.left:
             self._over(finish)
 
     def _step(self, finish: Finish, partition: int) -> TransactionStep:
@@ -185,16 +182,13 @@ class Finishing:
                 why=f"{finish.ending.value}: {result.fate.name} {result.why}",
             )
         finish.left.discard(partition)
-        if not finish.left and not finish.asked:
+        if not finish.left:
             self._over(finish)
 
     def _answered(self, finish: Finish, partition: int, fate: StepFate) -> None:
         """A branch says how it stands."""
-        if finish.ending is not Ending.ASKING:
-            return
         finish.left.discard(partition)
         if fate is StepFate.PREPARED:
-            finish.prepared.add(partition)
             if finish.left:
                 return
             finish.ending = Ending.COMMITTING
@@ -204,7 +198,7 @@ class Finishing:
         # Whoever is still being asked is told instead: its answer to the question does not matter any more.
         for ticket in finish.asked:
             self._steps.drop(ticket)
-            self._of_ticket.pop(ticket, None)
+            del self._of_ticket[ticket]
         finish.asked.clear()
         finish.left = set(finish.participants)
         self._go_on(finish)
@@ -231,9 +225,8 @@ class Finishing:
         """They may go on; answers whether none has, since `hold`."""
         self._end_holds()
         held = self._holds.pop(name, None) is not None
-        if not self._holds:
-            for finish in list(self._running.values()):
-                self._go_on(finish)
+        for finish in list(self._running.values()):
+            self._go_on(finish)
         return held
 
     def _end_holds(self) -> None:
@@ -255,8 +248,6 @@ class Finishing:
         for finish in list(self._running.values()):
             self._go_on(finish)
         self._forget()
-        if self._running:
-            self._steps.wake(AGAIN_NS)
         if self._remembered:
             soonest = min(due_ns for due_ns, _ in self._remembered.values())
             self._steps.wake(max(FORGET_NS, soonest - self._out.now_ns))

@@ -61,7 +61,7 @@ class Transactions:
         self.finishing = Finishing(out, self.steps, keep_ns)
         self.mapping = Mapping(standing, table)
         self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
-        self.orphans = Orphans(me, out, standing, leading, self.steps, self.coordinator, self.finishing)
+        self.orphans = Orphans(me, out, standing, leading, self.coordinator, self.finishing)
         self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
@@ -111,10 +111,9 @@ class Transactions:
         for_ns = max(1, min(order.ms, HOLD_MS_MAX)) * MILLISECOND
         self.finishing.hold(order.hold, for_ns)
         self._holding.append((self._out.now_ns + for_ns, reply))
-        self._look_at_holds()
 
     def _look_at_holds(self) -> None:
-        """Whoever holds commits up is told when those that had begun are done."""
+        """Answer those who hold commits up, when the commits that had begun are done."""
         now_ns, waiting = self._out.now_ns, self._holding
         self._holding = []
         for until_ns, reply in waiting:
@@ -133,7 +132,7 @@ class Transactions:
     # -- occasions
 
     def hear(self) -> None:
-        """What partitions have answered in this step."""
+        """At the end of a step: what partitions have answered in it, and whether commits are at rest."""
         self.steps.hear()
         if self._holding:
             self._look_at_holds()
@@ -151,8 +150,6 @@ class Transactions:
         self.deadlocks.look()
         if self._looks_soon:
             self._look_at_orphans()
-        if self._holding:
-            self._look_at_holds()
 
     def sweep(self) -> None:
         """From time to time: whose locks are here, and who waits?"""

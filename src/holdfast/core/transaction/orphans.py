@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import OwnersAsked, OwnersGone
@@ -22,7 +21,6 @@ from holdfast.core.services.transaction_branches import Branches
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.transaction.coordinator import Coordinator
 from holdfast.core.transaction.finishing import Finishing
-from holdfast.core.transaction.steps import Steps
 
 LOOK_NS = 1000 * MILLISECOND
 ASK_NS = 3000 * MILLISECOND
@@ -53,7 +51,6 @@ class Orphans:
         out: Outbox,
         standing: Standing,
         leading: Sequence[PartitionCopy | None],
-        steps: Steps,
         coordinator: Coordinator,
         finishing: Finishing,
     ) -> None:
@@ -62,7 +59,6 @@ class Orphans:
         self._out = out
         self._standing = standing
         self._leading = leading
-        self._steps = steps
         self._coordinator = coordinator
         self._finishing = finishing
         self._seen: dict[TransactionId, SeenTransaction] = {}
@@ -92,7 +88,7 @@ class Orphans:
                 begun += 1
                 if begun <= BEGUN_MOST:
                     self._recover(transaction, one)
-            elif old and one.owner != self._me and len(asked.get(one.owner, [])) < ASKED_MAX:
+            elif old and len(asked.get(one.owner, [])) < ASKED_MAX:
                 asked.setdefault(one.owner, []).append(transaction)
         for owner, transactions in asked.items():
             self._out.send(owner, OwnersAsked(transactions))
@@ -113,7 +109,7 @@ class Orphans:
             return one
 
         for copy in self._leading:
-            if copy is None or TRANSACTIONS_MAP not in copy.maps:
+            if copy is None:
                 continue
             branches = Branches(copy.maps, now_ns)
             for _, lock in branches.all_locks():

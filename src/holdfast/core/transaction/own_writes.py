@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from holdfast.core.model.operations import Op, Request, Value
 from holdfast.core.model.transactions import TransactionalWrite
@@ -62,14 +63,9 @@ WHOLE_IN = frozenset({Op.SIZE, Op.IS_EMPTY, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUE
 
 def whole_in(request: Request, found: Value, writes: Iterable[TransactionalWrite]) -> Value:
     """What an operation on a whole map answers. `found`: the keys that are there, or keys and values in turns."""
-    parts = found if isinstance(found, list) else []
+    parts = cast("list[bytes]", found or [])
     pairs = request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE)
-    entries: dict[bytes, bytes] = {}
-    keys = [part for part in parts if isinstance(part, bytes)]
-    if pairs:
-        entries = dict(zip(keys[::2], keys[1::2], strict=True))
-    else:
-        entries = dict.fromkeys(keys, b"")
+    entries = dict(zip(parts[::2], parts[1::2], strict=True)) if pairs else dict.fromkeys(parts, b"")
     for write in writes:
         if write.value is None:
             entries.pop(write.key, None)
