@@ -199,6 +199,7 @@ def test_one_phase_that_may_have_been_carried_out_is_never_called_rolled_back(
     second.fate(fate)
     one.hear()
     assert told(one, token) == (UNKNOWN_FATE, UNSURE)
+    assert phase(one) == "rolling back"
     assert steps(one) == [(1, RollBackBranch(tx, ME, [1], True))], "what may be on its way is fenced"
     one.serve()
     first.carry_out()
@@ -370,6 +371,9 @@ def test_who_does_not_answer_at_all_is_fenced_after_the_call_timeout() -> None:
     assert steps(one) == []
     one.pass_time(250)
     assert steps(one) == [(each, RollBackBranch(tx, ME, [1, 2, 3], each == 3)) for each in (1, 2, 3)]
+    one.pass_time(250)
+    assert len(steps(one)) == 3
+    assert one.transactions.coordinator._of_ticket == {}
     one.serve()
     third.serve()
     one.hear()
@@ -409,6 +413,16 @@ def test_a_branch_in_doubt_is_prepared_again() -> None:
     assert one.partitions.kept == 0
 
 
+def test_a_later_branch_in_doubt_is_prepared_again_while_an_earlier_one_is_being_asked() -> None:
+    one, tx = written(K1, K2, K3)
+    one.commit(tx)
+    _, second, _ = one.take()
+    second.answer(UNKNOWN)
+    one.hear()
+    one.pass_time(50)
+    assert steps(one) == [(2, second.step)]
+
+
 @pytest.mark.rule("transaction/C-4")
 def test_a_branch_in_doubt_that_is_refused_is_rolled_back() -> None:
     """Of several: the branch is not prepared, so nothing was done anywhere."""
@@ -443,6 +457,7 @@ def test_when_a_branch_does_not_answer_the_branches_decide(prepared: bool) -> No
     )
     assert phase(one) == "in doubt"
     assert steps(one) == [(each, AskBranch(tx, ME, [1, 2])) for each in (1, 2)]
+    assert one.transactions.coordinator._of_ticket == {}
     one.serve()
     second.serve()
     one.hear()

@@ -83,6 +83,8 @@ def test_each_transaction_has_an_id_of_its_own_that_names_its_member() -> None:
     assert first[:8] == second[:8] == other.begin()[:8]
     assert [int.from_bytes(each[8:], "big") for each in (first, second)] == [1, 2]
     assert one.running == 2
+    runs = one.transactions.coordinator.runs
+    assert [runs(first), runs(b"0" * 16)] == [True, False]
     assert one.timer_ms == 250
 
 
@@ -166,10 +168,11 @@ CHANGING = [
 def test_an_entry_is_locked_before_it_is_changed(op: Op, repeatable: bool) -> None:
     one = One()
     tx = one.begin(repeatable=repeatable)
-    assert asks(one, tx, op, K1, b"v", expected=b"old") == ["lock"]
-    assert locked(one) == [(MAP, K1)]
-    assert asks(one, tx, op, K1, b"w", expected=b"v") == [], "once"
-    assert asks(one, tx, Op.GET, K1) == []
+    for key in (key_in(0), K1):
+        assert asks(one, tx, op, key, b"v", expected=b"old") == ["lock"]
+        assert asks(one, tx, op, key, b"w", expected=b"v") == [], "once"
+        assert asks(one, tx, Op.GET, key) == []
+    assert locked(one) == [(MAP, key_in(0)), (MAP, K1)]
 
 
 @pytest.mark.rule("transaction/C-1")
@@ -266,14 +269,18 @@ def test_one_that_is_sent_back_asks_again_when_its_member_knows_why() -> None:
     token = one.operate(tx, Op.PUT, K1, b"v")
     assert one.fate(token) is None
     assert one.timer_ms == 5
+    one.slow()
     one.pass_time(1000)
-    assert one.fate(token) is None
     assert one.timer_ms == 5
     one.table.apply(1, Assignment(8, (BEN,)))
     one.pass_time(5)
-    assert one.fate(token) is None, "it knows less than that"
+    assert one.partitions.asked == [], "it knows less than that"
     one.table.apply(1, Assignment(9, (BEN,)))
     one.pass_time(5)
+    one.pass_time(250)
+    assert len(one.partitions.asked) == 1
+    one.prompt()
+    one.serve()
     assert one.answer(token).fate is DONE
     assert listed(one)[0].topology == TopologyVersion(5, one.table.version)
     assert locked(one) == [(MAP, K1)]
@@ -296,6 +303,25 @@ def test_one_that_ends_while_it_waits_for_the_topology_is_forgotten_there() -> N
     one.pass_time(250)
     assert one.timer_ms is None, "nobody waits for it any more"
     assert one.partitions.kept == 0
+
+
+def test_one_that_is_rolled_back_while_it_waits_for_the_topology_is_forgotten_there() -> None:
+    one = One()
+    tx = one.begin()
+    one.do(tx, Op.SET, K2, b"v")
+    one.partitions.copies[1].term = 9
+    asked = one.transactions.coordinator._unmapped
+    one.transactions.coordinator._running[tx].holds = False
+    one.operate(tx, Op.SET, K1, b"v")
+    assert list(asked) == [tx]
+    one.slow()
+    one.roll_back(tx)
+    one.pass_time(5)
+    assert list(asked) == []
+    one.table.apply(1, Assignment(9, (BEN,)))
+    one.pass_time(5)
+    one.serve()
+    assert (one.running, one.partitions.kept) == (0, 0)
 
 
 def test_operations_of_one_transaction_are_done_one_after_the_other() -> None:
@@ -540,6 +566,18 @@ def test_a_transaction_that_is_not_there_is_not_active() -> None:
         assert (one.answer(token).fate, one.answer(token).why) == (NOT_ACTIVE, why)
 
 
+def test_one_that_is_given_up_takes_nothing_from_others() -> None:
+    one = One()
+    one.slow()
+    first, second = one.begin(), one.begin()
+    token = one.operate(first, Op.SET, K1, b"v")
+    one.transactions.coordinator.roll_back(second, "x", None)
+    one.hear()
+    assert one.running == 1
+    one.serve()
+    assert one.fate(token) is DONE
+
+
 def test_why_one_was_rolled_back_is_told_to_who_comes_later() -> None:
     one = One()
     tx = one.begin()
@@ -569,6 +607,8 @@ def test_of_so_many_it_is_known_why(monkeypatch: pytest.MonkeyPatch) -> None:
     one.commit(ids[0])
     for tx in ids[1:]:
         one.roll_back(tx)
+    for _ in range(3):
+        one.commit(one.begin())
     assert [one.fate(one.commit(tx)) for tx in ids] == [NOT_ACTIVE, NOT_ACTIVE, ROLLED_BACK, ROLLED_BACK]
 
 
@@ -584,6 +624,7 @@ def test_who_waits_for_an_operation_is_told_that_it_was_rolled_back() -> None:
     assert [(one.answer(token).fate, one.answer(token).why) for token in waiting] == [
         (ROLLED_BACK, "because")
     ] * 3
+    assert one.transactions.coordinator._of_ticket == {}
     lock, release = one.take()
     assert release.step == RollBackBranch(tx, ME, [1], True)
     release.serve()
@@ -596,13 +637,35 @@ def test_who_waits_for_an_operation_is_told_that_it_was_rolled_back() -> None:
     assert one.transactions.steps.waiting == 0
 
 
+def test_who_was_told_of_a_rollback_is_not_told_again_when_its_member_is_removed() -> None:
+    one = One()
+    one.do(tx := one.begin(), Op.SET, K2, b"v")
+    one.slow()
+    waiting = [one.operate(tx, Op.SET, key, b"v") for key in (K1, K3)]
+    one.roll_back(tx, "because")
+    one.transactions.coordinator.removed()
+    one.hear()
+    assert [one.answer(token).why for token in waiting] == ["because"] * 2
+
+
+def test_one_that_locked_nothing_has_nothing_to_release() -> None:
+    one = One()
+    tx = one.begin(optimistic=True)
+    one.do(tx, Op.SET, K1, b"v")
+    one.do(tx, Op.GET, K2)
+    one.slow()
+    one.roll_back(tx)
+    assert (one.partitions.asked, one.running) == ([], 0)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
 @pytest.mark.parametrize("locks_first", [True, False])
-def test_a_lock_on_its_way_is_fenced(locks_first: bool) -> None:
+def test_a_lock_on_its_way_is_fenced(locks_first: bool, partition: int) -> None:
     """Nobody knows whether the request was carried out, or when it will be. It holds nothing afterwards."""
     one = One()
     one.do(tx := one.begin(), Op.SET, K2, b"v")
     one.slow()
-    token = one.operate(tx, Op.SET, K1, b"v")
+    token = one.operate(tx, Op.SET, key_in(partition), b"v")
     lock = one.next(LockKeys)
     if locks_first:
         lock.carry_out()
@@ -613,9 +676,9 @@ def test_a_lock_on_its_way_is_fenced(locks_first: bool) -> None:
         "an entry could not be locked: nobody knows",
     )
     released = {asked.partition: asked for asked in one.take()}
-    assert {partition: asked.step for partition, asked in released.items()} == {
-        1: RollBackBranch(tx, ME, [1, 2], True),
-        2: RollBackBranch(tx, ME, [1, 2], False),
+    assert {place: asked.step for place, asked in released.items()} == {
+        partition: RollBackBranch(tx, ME, [partition, 2], True),
+        2: RollBackBranch(tx, ME, [partition, 2], False),
     }
     for asked in released.values():
         asked.serve()
@@ -735,6 +798,7 @@ def test_entries_are_stored_together_in_a_transaction_of_their_own() -> None:
         PrepareBranch(tx, ME, [1, 2], [TransactionalWrite(MAP, K1, b"3", 30, 6)], [], False, mapped),
         PrepareBranch(tx, ME, [1, 2], [TransactionalWrite(MAP, K2, b"2", 5, 6)], [], False, mapped),
     ]  # fmt: skip
+    assert one.transactions.coordinator._size == 3 * (500 + len(K1) + 1)
     one.serve()
     assert one.fate(token) is DONE
     assert one.partitions.value(1, K1) == b"3"
@@ -788,7 +852,7 @@ def test_optimistic_branches_say_what_was_read() -> None:
     hold(one, 1, K1, b"old")
     tx = one.begin(optimistic=True)
     one.do(tx, Op.GET, K1)
-    one.do(tx, Op.PUT, K2, b"new", ttl_ms=7)
+    one.do(tx, Op.PUT, K2, b"new", ttl_ms=7, max_idle_ms=8)
     one.do(tx, Op.SET, NEAR, b"blind")
     one.slow()
     one.commit(tx)
@@ -798,7 +862,7 @@ def test_optimistic_branches_say_what_was_read() -> None:
             tx, ME, [1, 2], [TransactionalWrite(MAP, NEAR, b"blind")], [ValueSeen(MAP, K1, b"old")], False, mapped
         ),
         PrepareBranch(
-            tx, ME, [1, 2], [TransactionalWrite(MAP, K2, b"new", 7)], [ValueSeen(MAP, K2, None)], False, mapped
+            tx, ME, [1, 2], [TransactionalWrite(MAP, K2, b"new", 7, 8)], [ValueSeen(MAP, K2, None)], False, mapped
         ),
     ]  # fmt: skip
 

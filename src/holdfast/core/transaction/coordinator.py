@@ -89,8 +89,9 @@ class TouchedEntry:
     partition: int
     locked: bool = False
     known: bool = False
+    """Whether it was read without a lock."""
     value: bytes | None = None
-    """What it was when it was read."""
+    """What it was when it was locked or read."""
     write: TransactionalWrite | None = None
 
     @property
@@ -115,7 +116,7 @@ class Transaction:
     """Who waits for what is being done."""
     operation: OperateIn | None = None
     ticket: int = 0
-    """Of the operation that is under way."""
+    """Of the last operation that had to ask."""
     locking: int = -1
     """The partition in which it waits for a lock, or may have got one without hearing of it."""
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)
@@ -139,9 +140,8 @@ class Transaction:
 
     @property
     def partitions(self) -> set[int]:
-        """Where it holds locks, or may."""
-        held = {entry.partition for entry in self.entries.values() if entry.locked}
-        return held | ({self.locking} if self.locking >= 0 else set())
+        """Where it holds locks."""
+        return {entry.partition for entry in self.entries.values() if entry.locked}
 
 
 class Coordinator:
@@ -290,9 +290,7 @@ class Coordinator:
 
     def _is_crowded(self, order: StoreTogether) -> bool:
         """Whether there would be room for it at another time (transaction/C-6)."""
-        size = sum(
-            ENTRY_BYTES + len(key) + len(value) for key, value in zip(order.keys, order.values, strict=True)
-        )
+        size = ENTRY_BYTES * len(order.keys) + sum(map(len, (*order.keys, *order.values)))
         return len(self._running) >= RUNNING_MAX or (bool(self._size) and self._size + size > self._size_most)
 
     # -- one operation
@@ -394,9 +392,7 @@ class Coordinator:
         if write is not None:
             self._grow(transaction, len(write.value or b"") - len((entry.write and entry.write.value) or b""))
             entry.write = write
-        if (entry.locked or entry.write is not None or transaction.optimistic) and (
-            transaction.entries.get(place) is not entry
-        ):
+        if (entry.locked or transaction.optimistic) and transaction.entries.get(place) is not entry:
             self._grow(transaction, ENTRY_BYTES + len(place[1]) + len(entry.value or b""))
             transaction.entries[place] = entry
         self._reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
@@ -438,14 +434,11 @@ class Coordinator:
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
         """Something has come of an operation, or of a prepare."""
-        transaction = self._of_ticket.pop(ticket, None)
-        if transaction is None:
-            return
+        transaction = self._of_ticket.pop(ticket)
         if ticket in transaction.steps:
             self._prepared(transaction, transaction.steps.pop(ticket), outcome)
-        elif transaction.phase is TransactionPhase.ACTIVE:
+        else:
             assert ticket == transaction.ticket, "one operation at a time"
-            transaction.ticket = 0
             self._heard(transaction, outcome)
 
     def _heard(self, transaction: Transaction, outcome: Outcome) -> None:
@@ -472,7 +465,7 @@ class Coordinator:
         if result is not None and result.fate is StepFate.DONE:
             transaction.locking = -1
             transaction.holds = True
-            entry = TouchedEntry(partition, locked=True, known=True, value=result.values[0])
+            entry = TouchedEntry(partition, locked=True, value=result.values[0])
             self._carry_out(transaction, entry)
             return
         if result is not None and result.fate is StepFate.REMAP:
@@ -505,7 +498,7 @@ class Coordinator:
             reply(TransactionAnswer(TransactionFate.DONE))
 
     def _no_rollback(self, wanted: TransactionId, transaction: Transaction | None) -> TransactionAnswer:
-        if transaction is None and self._ended.get(wanted):
+        if wanted in self._ended:
             return TransactionAnswer(TransactionFate.DONE, why=self._ended[wanted])
         if transaction is None:
             return TransactionAnswer(
@@ -523,25 +516,21 @@ class Coordinator:
                 reply(TransactionAnswer(TransactionFate.ROLLED_BACK, why=why))
         transaction.reply = transaction.operation = None
         transaction.queue.clear()
-        if transaction.ticket:
-            self._steps.drop(transaction.ticket)
-            self._of_ticket.pop(transaction.ticket, None)
+        self._steps.drop(transaction.ticket)
+        self._of_ticket.pop(transaction.ticket, None)
         self._release(transaction)
 
     def _release(self, transaction: Transaction) -> None:
         """Every branch lets go of what the transaction holds there."""
         for ticket in transaction.steps:
             self._steps.drop(ticket)
-            self._of_ticket.pop(ticket, None)
+            del self._of_ticket[ticket]
         fenced = set(transaction.doubted) | set(transaction.steps.values())
         transaction.steps.clear()
         if transaction.locking >= 0:
             fenced.add(transaction.locking)
         partitions = transaction.partitions | fenced | set(transaction.participants)
-        if partitions:
-            self._finishing.roll_back(transaction.id, self._me, sorted(partitions), frozenset(fenced))
-        else:
-            self.on_finished(transaction.id, committed=False)
+        self._finishing.roll_back(transaction.id, self._me, sorted(partitions), frozenset(fenced))
 
     # -- commit
 
@@ -609,12 +598,10 @@ class Coordinator:
             if not transaction.steps:
                 self._release(transaction)
             return
-        if transaction.phase is not TransactionPhase.PREPARING:
-            return
+        assert transaction.phase is TransactionPhase.PREPARING, "in no other phase prepares are under way"
         if result is None and (outcome.status is Status.UNKNOWN or partition in transaction.doubted):
             transaction.doubted.add(partition)
             self._steps.wake(AGAIN_NS)
-            self._watch()
         elif result is not None and result.fate is StepFate.REMAP:
             # Nobody waits for it there, so it is not hurried: `_late` asks again, of whoever leads the partition then.
             mapped = self._map(transaction, partition)
@@ -637,20 +624,12 @@ class Coordinator:
         return len(transaction.participants) == 1
 
     def _all_prepared(self, transaction: Transaction) -> None:
-        participants = transaction.participants
-        others = sorted(transaction.partitions - set(participants))
-        if len(participants) == 1:
-            if others:
-                transaction.phase = TransactionPhase.COMMITTING
-                self._answer(transaction, TransactionFate.DONE)
-                self._finishing.roll_back(transaction.id, self._me, others, frozenset())
-            else:
-                self._done(transaction)
+        if self._alone(transaction):
+            self._done(transaction)
             return
         transaction.phase = TransactionPhase.COMMITTING
-        self._finishing.commit(
-            transaction.id, self._me, sorted({*participants, *others}), frozenset(transaction.doubted)
-        )
+        everywhere = sorted(transaction.partitions.union(transaction.participants))
+        self._finishing.commit(transaction.id, self._me, everywhere, frozenset(transaction.doubted))
 
     def _rolled_back(self, transaction: Transaction) -> None:
         transaction.phase = TransactionPhase.ROLLING_BACK
@@ -666,18 +645,16 @@ class Coordinator:
         self._release(transaction)
 
     def _done(self, transaction: Transaction) -> None:
+        """All that it writes is there. Where it holds locks alone they are released."""
         self._answer(transaction, TransactionFate.DONE)
-        locked = transaction.partitions - set(transaction.participants)
-        if locked:
-            transaction.phase = TransactionPhase.COMMITTING
-            self._finishing.roll_back(transaction.id, self._me, sorted(locked), frozenset())
-        else:
-            self._end(transaction)
+        transaction.phase = TransactionPhase.COMMITTING
+        locked = transaction.partitions.difference(transaction.participants)
+        self._finishing.roll_back(transaction.id, self._me, sorted(locked), frozenset())
 
     def _answer(self, transaction: Transaction, fate: TransactionFate, why: str = "") -> None:
         reply, transaction.reply = transaction.reply, None
-        if reply is not None:
-            reply(TransactionAnswer(fate, why=why))
+        assert reply is not None, "who commits is answered once"
+        reply(TransactionAnswer(fate, why=why))
 
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
         """Every branch of one has its outcome."""
@@ -685,12 +662,8 @@ class Coordinator:
         if running is None:
             return
         if running.reply is not None:
-            if committed:
-                self._answer(running, TransactionFate.DONE)
-            else:
-                self._answer(
-                    running, TransactionFate.ROLLED_BACK, running.why or "not every branch was prepared"
-                )
+            assert committed, "who waits for one that is rolled back was told so, or that it is in doubt"
+            self._answer(running, TransactionFate.DONE)
         self._end(running)
 
     def _end(self, transaction: Transaction) -> None:
@@ -718,7 +691,8 @@ class Coordinator:
                 self._late(transaction, now_ns)
             elif transaction.steps and transaction.answer_by_ns <= now_ns:
                 self._release(transaction)
-            if transaction.reply is not None and 0 < transaction.answer_by_ns <= now_ns:
+            waits = transaction.reply is not None and transaction.phase is not TransactionPhase.ACTIVE
+            if waits and transaction.answer_by_ns <= now_ns:
                 self._answer(
                     transaction,
                     TransactionFate.UNKNOWN,
@@ -751,7 +725,7 @@ class Coordinator:
             # Some branch has not said whether it is prepared: the branches decide (transaction/F-1).
             for ticket in transaction.steps:
                 self._steps.drop(ticket)
-                self._of_ticket.pop(ticket, None)
+                del self._of_ticket[ticket]
             transaction.steps.clear()
             transaction.phase = TransactionPhase.IN_DOUBT
             self._finishing.ask(transaction.id, self._me, transaction.participants)
@@ -768,7 +742,6 @@ class Coordinator:
             for reply in [transaction.reply, *(reply for _, reply in transaction.queue)]:
                 if reply is not None:
                     reply(TransactionAnswer(fate, why=why))
-            transaction.reply = None
             transaction.why = why
             self._end(transaction)
         for ticket in self._of_ticket:
