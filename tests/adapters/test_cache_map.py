@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import aio
 from holdfast.adapters.cache_map import ABSENT, CacheMap
 from holdfast.adapters.cached_values import Counted
 from holdfast.adapters.process_clients import close_all, process_client
@@ -52,6 +53,23 @@ def test_a_number_that_is_counted_keeps_its_time_to_live(cache: CacheMap) -> Non
     cache.set("text", "five")
     with pytest.raises(TypeError, match="no whole number"):
         cache.count("text", 1)
+
+
+@pytest.mark.parametrize("ttl_s", [0, 60])
+@pytest.mark.parametrize("edge", [2**63 - 1, -(2**63), 2**200])
+def test_counting_does_not_end_at_64_bits(cache: CacheMap, edge: int, ttl_s: float) -> None:
+    step = 1 if edge > 0 else -1
+    cache.set("n", edge, ttl_s)
+    assert [cache.count("n", step), cache.get("n")] == [edge + step] * 2
+    assert cache.count("n", -step) == edge
+
+
+@pytest.mark.parametrize("ttl_s", [0, 60])
+@pytest.mark.parametrize("value", [frozenset(), frozenset({1, "two", (3, 4)}), {1, 2}])
+def test_sets_keep_their_type(cache: CacheMap, value: object, ttl_s: float) -> None:
+    cache.set("s", value, ttl_s)
+    found = cache.get("s")
+    assert (type(found), found) == (type(value), value)
 
 
 def test_a_number_whose_entry_outlives_it_is_gone(cache: CacheMap) -> None:
@@ -190,3 +208,13 @@ def test_a_child_does_not_keep_the_connections_of_its_parent(addresses: str) -> 
     told = int(in_child(lambda: str(sockets())))
     close_all()
     assert told <= before - 2
+
+
+def test_a_client_with_little_patience_does_not_connect_for_longer() -> None:
+    def connects_for(**options: float) -> float:
+        return aio.Client("127.0.0.1:1", **options).connect_timeout_s  # type: ignore[arg-type]
+
+    assert connects_for() == 10
+    assert connects_for(patience_s=2) == 2
+    assert connects_for(patience_s=20) == 10
+    assert connects_for(patience_s=2, connect_timeout_s=5) == 5

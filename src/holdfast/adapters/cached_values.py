@@ -1,4 +1,4 @@
-"""What caches store beside the values that all clients know: nothing, and numbers that end.
+"""What caches store beside the values that all clients know: None, numbers that end, and frozen sets.
 
 A cache may hold None, which a map cannot. And a number that is counted up keeps its time to live, while a map gives a
 replaced entry a new one; so such a number says itself when it ends, and ends then whatever its entry does.
@@ -13,9 +13,11 @@ from typing import Any
 
 from holdfast.serialization.serializers import Codec, Identified, Serializers
 
-NOTHING, COUNTED = 1_214_211_588, 1_214_211_589
-"""Type ids of the two, by which other clients can register them."""
+NOTHING, COUNTED, FROZEN_SET = 1_214_211_588, 1_214_211_589, 1_214_211_592
+"""Type ids of the three, by which other clients can register them."""
 _COUNTED = struct.Struct(">qq")
+_UNTIL = struct.Struct(">q")
+_PLAIN = Serializers()
 
 
 class Nothing:
@@ -23,7 +25,7 @@ class Nothing:
 
 
 class Counted:
-    """A whole number of 64 bits that ends at a moment, in ms since 1970."""
+    """A whole number that ends at a moment, in ms since 1970."""
 
     __slots__ = ("number", "until_ms")
 
@@ -36,13 +38,30 @@ class Counted:
         return (self.until_ms - time.time_ns() // 1_000_000) / 1000
 
 
+def _dump_counted(counted: Counted) -> bytes:
+    """Number and end; of a number beyond 64 bits the end comes first, and the number takes all the rest."""
+    number = counted.number
+    if -(1 << 63) <= number < 1 << 63:
+        return _COUNTED.pack(number, counted.until_ms)
+    return _UNTIL.pack(counted.until_ms) + number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _load_counted(stored: bytes) -> Counted:
+    if len(stored) == _COUNTED.size:  # a number beyond 64 bits takes 9 bytes or more
+        return Counted(*_COUNTED.unpack(stored))
+    (until_ms,) = _UNTIL.unpack_from(stored)
+    return Counted(int.from_bytes(stored[_UNTIL.size :], "big", signed=True), until_ms)
+
+
 _CODECS: tuple[Codec, ...] = (
     Codec(Nothing, NOTHING, lambda _: b"", lambda _: Nothing()),
+    Codec(Counted, COUNTED, _dump_counted, _load_counted),
+    # Serializers write a frozenset as a set; a cache gives back what it was given.
     Codec(
-        Counted,
-        COUNTED,
-        lambda counted: _COUNTED.pack(counted.number, counted.until_ms),
-        lambda stored: Counted(*_COUNTED.unpack(stored)),
+        frozenset,
+        FROZEN_SET,
+        lambda value: _PLAIN.dump(set(value)),
+        lambda stored: frozenset(_PLAIN.load(stored)),
     ),
 )
 
@@ -60,7 +79,7 @@ def wrapped(value: object, ttl_s: float) -> object:
     """What is stored for a value that lives so long (0: for ever)."""
     if value is None:
         return Nothing()
-    if ttl_s and type(value) is int and -(1 << 63) <= value < 1 << 63:
+    if ttl_s and type(value) is int:
         return Counted(value, time.time_ns() // 1_000_000 + round(ttl_s * 1000))
     return value
 

@@ -37,6 +37,8 @@ from holdfast.serialization.serializers import Serializers
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
 DEFAULT_PORT = 5701
+CONNECT_S = 10.0
+"""For how long a client tries to connect, unless it is told otherwise."""
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
 BEAT_S = 1.0
 PING_AFTER_S = 5.0
@@ -57,7 +59,7 @@ class Client:
         cluster_name: str = "dev",
         username: str | None = None,
         password: str | None = None,
-        connect_timeout_s: float = 10.0,
+        connect_timeout_s: float | None = None,
         patience_s: float = 120.0,
         message_bytes: int = 256 * 1024 * 1024,
         near_caches: Mapping[str, NearCacheOptions] | None = None,
@@ -65,10 +67,11 @@ class Client:
         tls: ClientTls | ssl.SSLContext | None = None,
     ) -> None:
         """`addresses`: client ports as `host:port` or `[ipv6]:port`; one that answers is enough. `connect_timeout_s`:
-        for how long `connect` tries. `patience_s`: for how long a request that was not applied is sent again.
-        `message_bytes`: the longest answer that is accepted. `near_caches`: maps of which the client remembers entries,
-        by name. `serializers`: how values are written, if not as by default. `tls`: how TLS is spoken, with members
-        that do; the files of a `ClientTls` are read again for each connection. Raises ConfigError.
+        for how long `connect` tries; by default 10 s, or `patience_s` if that is less. `patience_s`: for how long a
+        request that was not applied is sent again. `message_bytes`: the longest answer that is accepted. `near_caches`:
+        maps of which the client remembers entries, by name. `serializers`: how values are written, if not as by
+        default. `tls`: how TLS is spoken, with members that do; the files of a `ClientTls` are read again for each
+        connection. Raises ConfigError.
         """
         self._seeds = parse_addresses(addresses, "addresses", DEFAULT_PORT)
         self.introduction = Introduction.new(cluster_name, username, password)
@@ -80,7 +83,9 @@ class Client:
         }
         self._tls = tls
         self.tls_context()  # Wrong files are found now.
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = (
+            min(CONNECT_S, patience_s) if connect_timeout_s is None else connect_timeout_s
+        )
         self._patience_s = patience_s
         self.message_bytes = message_bytes
         self.partition_count = 0
@@ -111,7 +116,7 @@ class Client:
         if self._closed or self._keeper is not None:
             raise ConfigError("a client is connected once; make another one")
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._connect_timeout_s
+        deadline = loop.time() + self.connect_timeout_s
         tries = 0
         try:
             while not (self._lines and self._members):
@@ -241,7 +246,7 @@ class Client:
         line.address = address
         self._opening.add(line)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self.connect_timeout_s):
                 await loop.create_connection(lambda: line, *address, ssl=self.tls_context())
                 welcome = await self._greet(line)
                 self._admit(line, welcome)
@@ -386,7 +391,7 @@ class Client:
     async def _repair_all(self) -> None:
         for line in self.lines():
             try:
-                async with asyncio.timeout(self._connect_timeout_s):
+                async with asyncio.timeout(self.connect_timeout_s):
                     await self._repair([line])
             except (HoldfastError, TimeoutError) as failed:
                 line.end(f"near caches are not told what they have missed: {failed}")

@@ -149,12 +149,12 @@ class BlockingClient:
 
     def __init__(
         self,
-        addresses: Sequence[str] = ("127.0.0.1:5701",),
+        addresses: str | Sequence[str] = ("127.0.0.1:5701",),
         *,
         cluster_name: str = "dev",
         username: str | None = None,
         password: str | None = None,
-        connect_timeout_s: float = 10.0,
+        connect_timeout_s: float | None = None,
         patience_s: float = 120.0,
         message_bytes: int = 256 * 1024 * 1024,
         near_caches: Mapping[str, NearCacheOptions] | None = None,
@@ -193,7 +193,7 @@ class BlockingClient:
         except BaseException:
             self._stop()
             raise
-        self._direct = _Direct(self._client, connections, patience_s, connect_timeout_s)
+        self._direct = _Direct(self._client, connections, patience_s, self._client.connect_timeout_s)
         self._loop.call_soon_threadsafe(self._prune_later)
 
     def _prune_later(self) -> None:
