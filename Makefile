@@ -142,7 +142,9 @@ install: $(VENV)/.installed $(VENV)/.lane
 # The data lane and the clients' sockets, compiled into src; where that cannot be, this says why, and plain Python does the same.
 $(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py \
 		src/holdfast/core/store/entry_table.pyx src/holdfast/core/store/entry_table.pxd \
-		src/holdfast/runtime/doors/poll_cy.py src/holdfast/runtime/doors/system_calls.pxd
+		src/holdfast/runtime/doors/poll_cy.py src/holdfast/runtime/doors/system_calls.pxd \
+		src/holdfast/core/replication/packed_puts_cy.py src/holdfast/core/store/partition.py \
+		src/holdfast/core/store/replica.py src/holdfast/core/store/map_state.py
 	@$(BIN)/python build_lane.py
 	@touch $@
 

@@ -200,7 +200,9 @@ def test_files_of_the_level_are_not_opened_by_a_build_that_cannot_do_it() -> Non
     stage.end("kill", 2)
     stage.cluster.builds[2] = OLDER
     stage.start(2)
-    assert any("was written at feature level 2, and this Holdfast can do 1" in line for line in stage.told)
+    assert any(
+        f"was written at feature level {TOP}, and this Holdfast can do 1" in line for line in stage.told
+    )
     stage.rest()
     clean(stage, stage.writes)
 

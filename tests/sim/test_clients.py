@@ -162,6 +162,8 @@ def test_every_operation_is_answered_as_it_should_be(kind: type[Client]) -> None
         (of_all(Op.EVICT_ALL), 0 if kind is OwnClient else None),
         (of_all(Op.IS_EMPTY), True),
     ]
+    if kind is OwnClient:
+        story.append((of_all(Op.DESTROY), 0))
     for asked, answer in story:
         assert desk.ask(asked) == answer, asked
     assert {asked.op for asked, _ in story} | {Op.ENTRY_VIEW} == kind.OPS

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MemberId
+from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import map_replica
 
 NOBODY: Mapping[MemberId, str] = MappingProxyType({})
@@ -106,6 +107,13 @@ def _partition(members: Sequence[Picture], partition: int) -> list[str]:
     return problems
 
 
+def _being_forgotten(copy: PartitionCopy, other: PartitionCopy) -> list[str]:
+    """The maps that are empty here and not held there: one of the two has forgotten them first (replication/M-2)."""
+    return [
+        name for name, held in copy.maps.items() if name not in other.maps and not len(held.state.entries)
+    ]
+
+
 def _replica(owner: Picture, member: Picture, partition: int, index: int, excused: str = "") -> list[str]:
     """How the member's copy differs from its primary's at this index; a map that is not held there must not be. The map
     `excused` is not looked at.
@@ -114,8 +122,9 @@ def _replica(owner: Picture, member: Picture, partition: int, index: int, excuse
     if copy is None:
         return [f"partition {partition}: {member.info.name} holds no copy at index {index}"]
     problems = [f"{name} does not belong" for name in copy.maps if not member.holds_at(name, index)]
-    mine = [one for one in owner.counters(partition, index) if one[0] != excused]
-    theirs = [one for one in member.counters(partition, index) if one[0] != excused]
+    passed_over = {excused, *_being_forgotten(primary, copy), *_being_forgotten(copy, primary)}
+    mine = [one for one in owner.counters(partition, index) if one[0] not in passed_over]
+    theirs = [one for one in member.counters(partition, index) if one[0] not in passed_over]
     if mine != theirs:
         differing = [pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]]
         problems.append(f"counters and terms differ: {differing or (mine, theirs)}")

@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.messages import Fill, Message, Replicate, SuspectNow
-from holdfast.core.model.journal_entries import Entry, WrotePuts
-from holdfast.core.model.levels import DECLARED, LOWEST, PACKED, FeatureLevels
+from holdfast.core.messages import Fill, ForgetMaps, Forward, Message, Replicate, SuspectNow
+from holdfast.core.model.journal_entries import Entry, Wrote, WrotePuts
+from holdfast.core.model.levels import DECLARED, FORGETS, LOWEST, PACKED, FeatureLevels
+from holdfast.core.model.operations import Op
+from holdfast.core.model.records import Change, Record
+
+
+def _begins(records: Iterable[Record]) -> bool:
+    return any(record.change is Change.BEGIN for record in records)
 
 
 def level_of_message(message: Message) -> int:
     """The feature level that whoever reads this must be able to do."""
+    if isinstance(message, ForgetMaps) or (isinstance(message, Forward) and message.request.op is Op.DESTROY):
+        return FORGETS
+    if isinstance(message, Replicate) and any(_begins(section.records) for section in message.sections):
+        return FORGETS
+    if isinstance(message, Fill) and any(
+        _begins(missed.records) for missed in (*message.records, *message.earlier)
+    ):
+        return FORGETS
     if isinstance(message, Replicate) and any(section.puts for section in message.sections):
         return PACKED
     if isinstance(message, Fill) and any(entries.sizes for entries in message.maps):
@@ -25,6 +39,8 @@ def level_of_message(message: Message) -> int:
 
 def level_of_entry(entry: Entry) -> int:
     """The same of an entry of a journal."""
+    if isinstance(entry, Wrote) and _begins(entry.records):
+        return FORGETS
     return PACKED if isinstance(entry, WrotePuts) else LOWEST
 
 

@@ -318,7 +318,8 @@ def _compare_maps(
             continue
         mine = ours.get(name) or MapDigest(name, 0, 0, 0, [])
         other = theirs.get(name) or MapDigest(name, 0, 0, 0, [])
-        if not mine.counter and not other.counter and not mine.entries and not other.entries:
+        if not (mine.entries or other.entries) and not (mine.counter and other.counter):
+            # Nothing is held; where one of the two still has a counter, it is about to forget the map.
             continue
         finding = Finding(
             owner.partition,

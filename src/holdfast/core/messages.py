@@ -490,6 +490,22 @@ class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
     """Whether its content may be wrong, and not only updates missing."""
 
 
+class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A map that the primary of a partition, at this version, has forgotten: it was empty at this counter and term."""
+
+    partition: int
+    version: int
+    map: str
+    counter: int
+    term: int
+
+
+class ForgetMaps(msgspec.Struct, frozen=True, array_like=True, tag=45):
+    """The sender has forgotten these maps, and the receiver need not keep what it has of them."""
+
+    maps: list[ForgottenMap]
+
+
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
     """A request for partitions that the receiver should serve."""
 
@@ -662,6 +678,7 @@ Message = (
     | FillEnded
     | Summary
     | RepairWanted
+    | ForgetMaps
     | Forward
     | Answer
     | Subscribe

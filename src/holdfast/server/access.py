@@ -68,7 +68,9 @@ OPERATIONS: dict[Op, frozenset[Action]] = {
     ),
     **dict.fromkeys((Op.SET, Op.TRY_PUT, Op.PUT_ALL, Op.SET_TTL), frozenset({PUT})),
     **dict.fromkeys((Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME), frozenset({READ, PUT})),
-    **dict.fromkeys((Op.DELETE, Op.TRY_REMOVE, Op.EVICT, Op.EVICT_ALL, Op.CLEAR), frozenset({REMOVE})),
+    **dict.fromkeys(
+        (Op.DELETE, Op.TRY_REMOVE, Op.EVICT, Op.EVICT_ALL, Op.CLEAR, Op.DESTROY), frozenset({REMOVE})
+    ),
     **dict.fromkeys((Op.REMOVE, Op.REMOVE_IF_SAME), frozenset({READ, REMOVE})),
     Op.CALL: frozenset({Action.CALL}),
     Op.ASK: frozenset({Action.ASK}),

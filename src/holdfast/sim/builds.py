@@ -14,8 +14,8 @@ from holdfast.sim.cluster import Cluster
 from holdfast.sim.harm import Harm
 from holdfast.sim.world import Process, World
 
-OLDER = FeatureLevels(LOWEST, OF_THIS_BUILD.highest - 1)
-"""The build before this one."""
+OLDER = FeatureLevels(LOWEST, LOWEST)
+"""A build that can do the first level alone."""
 PATIENCE_NS = 2 * SECOND
 """So long whoever is not let in because of its build is left alone."""
 

@@ -35,6 +35,7 @@ NAMES: dict[Op, str] = {
     Op.SET_TTL: "set_ttl",
     Op.CLEAR: "remove",
     Op.EVICT_ALL: "remove",
+    Op.DESTROY: "remove",
     Op.ENTRIES: "get",
 }
 """What the judge calls an operation."""
@@ -67,7 +68,7 @@ def name_of(value: Value) -> str | None:
 
 SHOWING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
 """Operations whose answers name the value that was there."""
-WHOLE = frozenset({Op.CLEAR, Op.EVICT_ALL})
+WHOLE = core.CLEARING
 """Whoever carries these out on several members asks again where a share was not answered."""
 
 

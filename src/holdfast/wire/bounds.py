@@ -319,6 +319,12 @@ def _summary(message: m.Summary, count: int) -> None:
         _numbers(summed.counter, summed.term)
 
 
+def _forget(message: m.ForgetMaps, count: int) -> None:
+    for said in message.maps:
+        _partitions([said.partition], count)
+        _numbers(said.version, said.counter, said.term)
+
+
 def _table(message: m.TableOffer, count: int) -> None:
     _numbers(message.view, most=VIEW_MAX)
     _numbers(message.round, message.committed)
@@ -543,6 +549,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Filled: _demanded,
     m.FillRefused: _one,
     m.Summary: _summary,
+    m.ForgetMaps: _forget,
     m.RepairWanted: _one,
     m.Forward: lambda message, count: _request(message.request, count),
     m.ZoneForward: _zone_forward,

@@ -5,6 +5,7 @@
 - journal/R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not
   lower. One that is held already changes nothing. Anything else means that something is missing: the map ends before
   it, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
+  A map that begins again (`Change.BEGIN`) continues nothing, and ends what was wrong with the map before it.
 - journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it
   begins anew.
 - journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest
@@ -330,7 +331,8 @@ class Recovery:
                         self._at_ns,
                     )
                     plain = not held.state.expiries
-            elif name not in found.stopped:
+            elif name not in found.stopped or record.change is Change.BEGIN:
+                found.stopped.pop(name, None)
                 why = self._take(held, record, term)
                 if why:
                     found.stopped[name] = why
@@ -351,6 +353,8 @@ class Recovery:
 
     def _take(self, held: AnyReplica, record: Record, term: int) -> str:
         """Apply a record if it may follow; else say what is wrong."""
+        if record.change is Change.BEGIN and held.is_before(term, record):
+            held.begin_again(record)
         updates, counter = held.updates, record.counter
         if updates.holds(counter):
             of = _term_of(held.lineage, counter)

@@ -203,6 +203,14 @@ class CheckpointEnded:
     well: bool
 
 
+@dataclass(frozen=True, slots=True)
+class MapForgotten:
+    """This member holds nothing of a map in this partition any more: the map is empty."""
+
+    partition: PartitionId
+    name: str
+
+
 Notice = (
     ViewInstalled
     | BeatHeard
@@ -224,6 +232,7 @@ Notice = (
     | PartitionDrained
     | ReplicaWhole
     | RecordsTaken
+    | MapForgotten
     | BacklogChanged
     | CheckpointEnded
     | GroupsWritten

@@ -51,6 +51,7 @@ class Op(IntEnum):
     CLEAR = 35  # answers int: how many were removed
     EVICT_ALL = 36  # answers int
     IS_EMPTY = 37
+    DESTROY = 38  # as CLEAR, and the map is forgotten; answers int
 
 
 READS = frozenset(
@@ -87,9 +88,22 @@ GROWING = frozenset(
 """Operations after which there may be more to keep: also one that replaces a value, for the new one may be longer."""
 
 WHOLE = frozenset(
-    {Op.SIZE, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES, Op.CLEAR, Op.EVICT_ALL, Op.IS_EMPTY}
+    {
+        Op.SIZE,
+        Op.CONTAINS_VALUE,
+        Op.KEYS,
+        Op.VALUES,
+        Op.ENTRIES,
+        Op.CLEAR,
+        Op.EVICT_ALL,
+        Op.IS_EMPTY,
+        Op.DESTROY,
+    }
 )
 """Operations on every entry of the partitions named in the request."""
+
+CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
+"""Operations that remove every entry."""
 
 Value = None | bool | int | bytes | list[None | int | bytes]
 """What an operation answers; see `Op` for which."""

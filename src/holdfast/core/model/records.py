@@ -31,6 +31,9 @@ class Change(IntEnum):
     PIN = 6
     """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.replication.cuts`). The
     key is the id of the cut, `ttl_ms` its lease."""
+    BEGIN = 7
+    """The map begins again, empty, at this counter: replicas drop what they hold of it from before it was forgotten
+    (`core.replication.forgetting`)."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):

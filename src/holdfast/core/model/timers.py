@@ -40,6 +40,8 @@ class TimerName(StrEnum):
     """The next slices of operations on whole partitions."""
     CLEAR = "clear"
     """The next slice of clearing a map."""
+    FORGET = "forget"
+    """Forget maps that are empty."""
     GROUPS = "groups"
     """The next tick of the Raft groups that are awake."""
     READ_ROUNDS = "read-rounds"

@@ -58,6 +58,8 @@ COMMAND_BYTES = 1 << 20
 PROPOSED_MOST = 2
 """Entries of a partition that are on their way: what comes meanwhile goes into the next one."""
 ALL = 1 << 60
+NAMES_KEPT = 1000
+"""Maps of which it is remembered what the settings say."""
 PIECE_ENTRIES = 500
 """Of a map in one piece of a state."""
 READ_AGAIN_NS = 500 * MILLISECOND
@@ -176,6 +178,9 @@ class ZoneState:
             held = held or self.maps.setdefault(request.map, map_replica(request.map))
             for update in decision.updates:
                 self._apply(held, update, heard)
+        if request.op is Op.DESTROY:
+            # Every replica of the group does so at this place of the log.
+            self.maps.pop(request.map, None)
         if request.id and decision.updates:
             self.requests.note(mark_of(request.id, decision.answer))
         return decision.answer
@@ -352,6 +357,8 @@ class ZoneReplicas:
         """
         ttl_ms = self._ttls.get(name)
         if ttl_ms is None:
+            if len(self._ttls) >= NAMES_KEPT:
+                self._ttls.clear()
             ttl_ms = self._ttls[name] = self.settings.map(name).ttl_ms
         return ttl_ms
 

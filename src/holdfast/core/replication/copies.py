@@ -246,7 +246,9 @@ class Copies:
             if before is None:
                 held = copy.find(record)
                 before = held.counter if held is not None else 0
-                if held is None and not self.wanted(name, index):
+                if record.change is Change.BEGIN and (held is None or held.is_before(section.term, record)):
+                    before = counter - 1
+                elif held is None and not self.wanted(name, index):
                     # The destination of a migration to a hotter index: this map is its staging replica's affair alone.
                     # What is sent again to it leaves out what all others have acknowledged: there may be jumps.
                     before = NEVER
@@ -295,7 +297,9 @@ class Copies:
                 if record.change is Change.CALL or not self.wanted(record.map, index):
                     continue
                 held = self.open(copy, record.map)
-            if record.counter <= held.updates.lwm:
+            if record.change is Change.BEGIN and held.is_before(section.term, record):
+                held.begin_again(record)
+            elif record.counter <= held.updates.lwm:
                 self._pass_over(section, record, held)
                 continue
             held.enter(section.term)

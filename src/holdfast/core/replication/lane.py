@@ -25,6 +25,7 @@ from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, V
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import locks_of_map
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication import packed_puts_cy
 from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
@@ -396,10 +397,17 @@ class Lane:
             )
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
-        """The map's share of a partition, with its backups known."""
+        """The map's share of a partition, with its backups known. Where maps were forgotten it begins after them, by a
+        record of its own: backups may still hold a map of this name, or have nothing (store/R-1).
+        """
+        begins = copy.forgotten_to if name not in copy.maps else 0
         held = copy.open(name)
+        if begins:
+            held.updates = UpdateCounter(begins)
         held.enter(copy.term)
         self.targets.aim(copy.partition, held)
+        if begins:
+            self.log(copy, held, Change.BEGIN)
         return held
 
     def lifetimes(self, name: str) -> tuple[int, int]:
@@ -408,6 +416,8 @@ class Lane:
 
     def _default_expiry(self, name: str) -> tuple[int, int]:
         chosen = self._settings.map(name)
+        if len(self._defaults) >= NAMES_KEPT:
+            self._defaults.clear()
         pair = self._defaults[name] = (chosen.ttl_ms, chosen.max_idle_ms)
         return pair
 

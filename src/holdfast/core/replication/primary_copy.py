@@ -14,7 +14,7 @@ and without the objects in between. That both come to the same is tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.config import TRANSACTIONS_MAP, Settings
@@ -43,6 +43,7 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.replication.clearing import Clearings
+from holdfast.core.replication.forgetting import Forgetting
 from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
@@ -73,6 +74,8 @@ class PrimaryCopy:
         self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
         """Whether anybody wants to know where a map stands (routing/R-5)."""
         self._delegate: ReplicationDelegate | None = None
+        self.forgetting: Forgetting | None = None
+        """What forgets maps that were destroyed."""
         self._lock_wait_ms = settings.limits.call_timeout_ms
         """The router cuts this short."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
@@ -149,7 +152,9 @@ class PrimaryCopy:
         assert lane.leading[partition] is copy, "to decide changes nothing"
         before = lane.opened
         value = self._carry_out(copy, request, decision)
-        assert lane.opened <= before + len(decision.updates), "each update has one record at most"
+        assert lane.opened <= before + 2 * len(decision.updates), (
+            "each update has one record, or opens its map, too"
+        )
         position = self._position(copy, request)
         if not decision.updates:
             self._rest_on(copy, request)
@@ -266,6 +271,8 @@ class PrimaryCopy:
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         """A slice of an operation on whole partitions, or all of it in slices if it is told entry by entry."""
         lane = self._lane
+        if request.op is Op.DESTROY:
+            done = self._forgetting_after(request, done)
         if request.op not in READS and self._settings.map(request.map).changes_bytes:
             self._clearings.begin(request, done)
             return 0
@@ -287,6 +294,17 @@ class PrimaryCopy:
 
         lane.close_batch(closed)
         return effort
+
+    def _forgetting_after(self, request: Request, done: ShareDone) -> ShareDone:
+        """When a map is destroyed in a partition, and every backup knows that, it is forgotten there."""
+
+        def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
+            if outcome.status is Status.OK and self.forgetting is not None:
+                for partition in set(request.partitions).difference(left, missed):
+                    self.forgetting.destroyed(partition, request.map)
+            done(outcome, left, missed)
+
+        return destroyed
 
     def _slice(self, request: Request) -> tuple[Value, list[int], int]:
         """Do it in so many of the partitions as take some ms; answers what that gave, the partitions that are left, for

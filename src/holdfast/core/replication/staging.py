@@ -136,6 +136,8 @@ class FilledReplica:
     def take(self, record: Record, term: int, now_ns: int) -> None:
         """Take a record of this term: one that was missed, or a live one."""
         held, counter = self.held, record.counter
+        if record.change is Change.BEGIN and self.how is not None and held.is_before(term, record):
+            self._begin_again(record)
         if self.how is None:
             self._early[counter] = (term, record)
         elif not self._in_order:
@@ -144,6 +146,13 @@ class FilledReplica:
         elif counter > held.counter:
             self._early[counter] = (term, record)
             self._go_on(now_ns)
+
+    def _begin_again(self, record: Record) -> None:
+        """The map was forgotten by its primary, and begins here: nothing that was sent of it before is missing."""
+        self.held.begin_again(record)
+        self.how, self._begins = How.FULL, record.counter - 1
+        self._in_order = False
+        self._early = {counter: one for counter, one in self._early.items() if counter >= record.counter}
 
     def _go_on(self, now_ns: int) -> None:
         """Take all whose turn has come."""

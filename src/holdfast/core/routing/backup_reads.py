@@ -49,6 +49,10 @@ class Positions:
         """Whether a copy that stands here is not older than what was shown."""
         return position >= self._seen.get((partition, name), (0, 0))
 
+    def forget(self, partition: int, name: str) -> None:
+        """The copy on this member is newer than all that was shown: its map is empty, and was forgotten."""
+        self._seen.pop((partition, name), None)
+
 
 class BackupReads:
     """Answers of the backups that this member holds."""

@@ -15,6 +15,7 @@ from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import (
+    CLEARING,
     READS,
     WHOLE,
     EntryEvent,
@@ -305,7 +306,7 @@ class Gatherings:
                     self._again.append(gathering)
                 self._waiting.look_in(RETRY_NS)
         elif not gathering.missing and not self._under_way(gathering):
-            if gathering.request.op in (Op.CLEAR, Op.EVICT_ALL):
+            if gathering.request.op in CLEARING:
                 self._tell_cleared(gathering)
             self._finish(gathering, Outcome(Status.OK, gathering.value))
 
@@ -321,7 +322,7 @@ class Gatherings:
     def _tell_cleared(self, gathering: Gathering) -> None:
         request = gathering.request
         if isinstance(gathering.value, int):
-            kind = EventKind.CLEAR_ALL if request.op is Op.CLEAR else EventKind.EVICT_ALL
+            kind = EventKind.EVICT_ALL if request.op is Op.EVICT_ALL else EventKind.CLEAR_ALL
             self._replication.tell(EntryEvent(kind, request.map, self._me, count=gathering.value))
 
     def _under_way(self, gathering: Gathering) -> bool:

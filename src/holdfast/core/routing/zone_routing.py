@@ -222,6 +222,8 @@ class ZoneRouting:
         if found is None:
             return
         del self._by_name[found.name]
+        for number in [number for number in self._known if place_of(number)[0] == zone]:
+            del self._known[number]
         found.entries.serving[:] = [None] * len(found.rows)
         for partition in sorted(found.replication.partitions):
             found.replication.partitions[partition].stop()

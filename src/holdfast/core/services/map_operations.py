@@ -12,7 +12,7 @@ from mmh3 import hash64
 
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.operations import DEFAULT_TTL, EventKind, Op, Request, Value
+from holdfast.core.model.operations import CLEARING, DEFAULT_TTL, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change
 from holdfast.core.store.map_state import MapState
 
@@ -230,7 +230,7 @@ def peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
 def decide_whole(state: MapState | None, request: Request, now_ns: int) -> Decision:
     """Decide an operation on every entry of a map in one partition."""
     op = request.op
-    if op in (Op.CLEAR, Op.EVICT_ALL):
+    if op in CLEARING:
         count = len(state.entries) if state is not None else 0
         return Decision(count, [Update(Change.CLEAR)] if count else ())
     if state is not None and op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries:
@@ -268,7 +268,7 @@ def answers(op: Op, value: Value) -> bool:
     """Whether an operation on whole partitions can answer this: a member may say anything."""
     if value is None:
         return True
-    if op in (Op.SIZE, Op.CLEAR, Op.EVICT_ALL):
+    if op is Op.SIZE or op in CLEARING:
         return isinstance(value, int) and value >= 0
     if op in (Op.CONTAINS_VALUE, Op.IS_EMPTY):
         return isinstance(value, bool)
@@ -279,7 +279,7 @@ def merge(op: Op, so_far: Value, more: Value) -> Value:
     """Join the answers of two members to an operation on whole partitions."""
     if so_far is None:
         return more
-    if op in (Op.SIZE, Op.CLEAR, Op.EVICT_ALL):
+    if op is Op.SIZE or op in CLEARING:
         assert isinstance(so_far, int) and isinstance(more, int)
         return so_far + more
     if op is Op.CONTAINS_VALUE:

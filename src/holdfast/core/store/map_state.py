@@ -132,7 +132,7 @@ class MapState:
         elif change is Change.EXPIRY:
             if record.key in self.entries:
                 self.schedule(record.key, record.ttl_ms, record.max_idle_ms, now_ns)
-        elif change is Change.CLEAR:
+        elif change is Change.CLEAR or change is Change.BEGIN:
             self.wipe()
         else:
             assert change is Change.PIN, change
@@ -567,7 +567,7 @@ class MapReceiver:
 
     def take(self, record: Record, now_ns: int) -> None:
         """Take an update: of what is not sent whole, or newer than what was told."""
-        if record.change is Change.CLEAR:
+        if record.change is Change.CLEAR or record.change is Change.BEGIN:
             self._clear(record.counter)
         elif record.change is Change.PIN:
             pass  # nothing changes, and who is being filled keeps no cut

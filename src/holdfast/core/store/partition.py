@@ -22,7 +22,7 @@ from holdfast.core.store.service_state import WrittenState
 class PartitionCopy:
     """Everything one member holds of one partition."""
 
-    __slots__ = ("_entries", "epoch", "maps", "partition", "requests", "services", "term")
+    __slots__ = ("_entries", "epoch", "forgotten_to", "maps", "partition", "requests", "services", "term")
 
     def __init__(
         self, partition: int, epoch: int, request_ids: int = KEPT, entries: NewEntries = dict
@@ -38,6 +38,8 @@ class PartitionCopy:
         self.services: dict[str, ServiceReplica] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
         self.requests = Remembered(request_ids)
+        self.forgotten_to = 0
+        """The highest update counter of any map that was forgotten here: maps begin after it (store/R-1)."""
 
     def find(self, record: Record) -> AnyReplica | None:
         """What the record is of: a map's replica or a service's, if it is held."""
@@ -71,6 +73,11 @@ class PartitionCopy:
         if found is None:
             found = self.maps[name] = map_replica(name, self._entries)
         return found
+
+    def forget(self, name: str) -> None:
+        """Hold nothing of this map any more. Whoever opens it next numbers its updates from where this one ended."""
+        held = self.maps.pop(name)
+        self.forgotten_to = max(self.forgotten_to, held.updates.highest_applied)
 
     def counters(self) -> list[tuple[str, int, int]]:
         """Low watermark and its term, of each map and service that was ever written here, sorted by name."""

@@ -6,6 +6,8 @@ the state knows nothing of all this. So whatever is a state has all that replica
 
 - store/U-1: Unsent stores are the last updates of their map, in the order of the counter. Whoever makes another update
   takes them out first, so its number follows.
+- store/R-1: A map that was forgotten begins again at a counter that its partition has not used in this term. Its term
+  then begins elsewhere than before, so what anyone still holds of the former map is no prefix of it (sync/C-1).
 - store/U-2: What belongs to a read buffer that has not ended stays when the rest is taken: nobody waits for it yet.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from holdfast.core.model.records import PAIR_BYTES, JournalMode, Puts, Record, Recorded
+from holdfast.core.model.records import PAIR_BYTES, Change, JournalMode, Puts, Record, Recorded
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.map_state import MapState
@@ -144,6 +146,20 @@ class Replica(Generic[S]):
             lineage.pop()
         assert not lineage or lineage[-1][1] < reached, "a term without any update leaves no trace"
         lineage.append((term, reached))
+
+    def is_before(self, term: int, record: Record) -> bool:
+        """Whether all that is held is of the map as it was before it began again by this record.
+
+        A record that comes twice finds what it has begun itself, or something newer, and changes nothing then.
+        """
+        begun = self.lineage[0] if self.lineage else (0, -1)
+        return record.change is Change.BEGIN and begun < (term, record.counter - 1)
+
+    def begin_again(self, record: Record) -> None:
+        """Hold nothing of what was before this record, which is to be applied next (store/R-1)."""
+        self.updates = UpdateCounter(record.counter - 1)
+        self.lineage = []
+        self.tail = None
 
     def apply(self, record: Record, now_ns: int) -> None:
         """Do as a primary's record says, and note that its update is held."""

@@ -27,11 +27,12 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
-from holdfast.core.model.notices import AssignmentChanged, RecordsTaken, ViewInstalled
+from holdfast.core.model.notices import AssignmentChanged, MapForgotten, RecordsTaken, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.forgetting import Forgetting
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 from holdfast.core.sync.source import Source
@@ -58,7 +59,9 @@ class Repair:
         *,
         membership: Standing,
         activation: Activation,
+        forgetting: Forgetting | None = None,
     ) -> None:
+        """`forgetting`: whom a round asks to forget empty maps."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -67,6 +70,7 @@ class Repair:
         self._log = log
         self._membership = membership
         self._activation = activation
+        self._forgetting = forgetting
         self._parallel = settings.replication.parallel_repairs
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
@@ -111,6 +115,8 @@ class Repair:
             return
         if self._source.moves(partition):
             return
+        if self._forgetting is not None:
+            self._forgetting.look_for_empty(copy)
         for index, member in enumerate(row.holding):
             if index and member is not None:
                 maps = [summed(held) for held in copy.maps.values() if self._copies.wanted(held.name, index)]
@@ -186,7 +192,8 @@ class Repair:
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
         """Maps that the primary does not hold (sync/R-4)."""
         for name in [name for name in copy.maps if name not in there]:
-            del copy.maps[name]
+            copy.forget(name)
+            self._out.tell(MapForgotten(copy.partition, name))
             self._log.note(Dropped(copy.partition, name))
             self._out.note("map forgotten", partition=copy.partition, map=name, why="its primary has none")
 

@@ -194,6 +194,10 @@ class Source:
         """Whether a migration of this partition is under way here."""
         return any(s.partition == partition and s.migration is not None for s in self._running.values())
 
+    def supplies(self, partition: int) -> bool:
+        """Whether anything of this partition is being supplied, or is to be."""
+        return any(s.partition == partition for s in (*self._running.values(), *self._queue))
+
     def _supply(self, partition: int, member: MemberId, *, compare: bool = False) -> Supply:
         """The supply that fills this replica of the row: the one that is under way or waits, else a new one."""
         version = self._rows[partition].version

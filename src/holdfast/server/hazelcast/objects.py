@@ -108,11 +108,11 @@ def _destroy(talk: Conversation, call: Call) -> None:
     _check(call.name, call.service)
     if talk.grid.passive:
         raise CallRefused(*refusal(Outcome(Status.PASSIVE)))
-    clear = Request(Op.CLEAR, call.name, talk.every_partition)
-    talk.require(clear)
+    destroy = Request(Op.DESTROY, call.name, talk.every_partition)
+    talk.require(destroy)
     # Before anything is removed: listeners end with their map, and hear nothing of its end.
     talk.grid.end_listeners(call.name)
-    talk.execute_all(call, [clear, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
+    talk.execute_all(call, [destroy, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
 
 
 def _list(talk: Conversation, call: Call) -> None:
