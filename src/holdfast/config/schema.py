@@ -505,6 +505,9 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
         Milliseconds,
         Meta(description="The longest timeout that a transaction may name; a longer one is cut to this."),
     ] = 600_000
+    per_connection: Annotated[
+        int, Meta(ge=1, le=50_000, description="How many transactions one client connection may have open.")
+    ] = 1000
     lock_wait_ms: Annotated[
         Milliseconds,
         Meta(

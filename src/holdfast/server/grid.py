@@ -15,6 +15,7 @@ from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
+from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.change_streams import Reach
@@ -255,6 +256,12 @@ class Grid(Protocol):
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
         """What an operator wants of zones; `done` is called once."""
+
+    transactions_per_connection: int
+    """How many transactions one connection may have open."""
+
+    def runs_transaction(self, transaction: TransactionId) -> bool:
+        """Whether this member runs it, and it is not over."""
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
         """What a session or an operator wants of a transaction of this member; `done` is called once."""

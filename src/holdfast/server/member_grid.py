@@ -14,6 +14,7 @@ from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
+from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.views import View
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
@@ -97,6 +98,7 @@ class MemberGrid:
         self.cluster_name = settings.cluster.name
         self.batch_invalidations = settings.member.batch_invalidations
         self.partition_count = settings.partitions.count
+        self.transactions_per_connection = settings.transactions.per_connection
         self.logins = Logins(
             settings, self.now_ns, lambda: self.prover, lambda: self.clients_loop, member_uuid.encode()
         )
@@ -413,6 +415,9 @@ class MemberGrid:
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
         self.driver.callers.order_zone(order, done)
+
+    def runs_transaction(self, transaction: TransactionId) -> bool:
+        return self.member.picture.runs_transaction(transaction)
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
         self.driver.callers.order_transaction(order, done)

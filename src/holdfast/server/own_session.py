@@ -33,8 +33,8 @@ from holdfast.core.model.transaction_orders import (
     RollBackTransaction,
     StoreTogether,
     TransactionAnswer,
+    TransactionFate,
 )
-from holdfast.core.model.transactions import TransactionId
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
@@ -51,6 +51,7 @@ from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
 from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.logins import Login, LoginAnswer
+from holdfast.server.open_transactions import OpenTransactions
 from holdfast.server.order_bounds import named_partitions, why_no_order
 from holdfast.server.reserved import why_no_request, why_no_rows
 from holdfast.server.rights import EVERYTHING
@@ -141,7 +142,7 @@ class OwnSession:
         `_meet`."""
         self._watching: own.Watch | None = None
         self._end_watch: Callable[[], object] = _nothing
-        self._begun: set[TransactionId] = set()
+        self._begun = OpenTransactions(grid)
         """Transactions of this connection that have not ended."""
 
     def plain(self) -> None:
@@ -260,7 +261,7 @@ class OwnSession:
         self._scan = None
         self._watching = None
         self._end_watch()
-        self._abandon_transactions()
+        self._begun.roll_back_all()
         self._frames = own.Frames(0)
 
     @property
@@ -632,26 +633,27 @@ class OwnSession:
         if wrong:
             self._fault(question.id, own.FaultKind.MALFORMED, wrong)
             return
+        if isinstance(order, BeginTransaction) and (why := self._begun.rejection()):
+            refused = TransactionAnswer(TransactionFate.NOT_DONE, why=why)
+            self._say(own.TransactionSays(question.id, refused))
+            return
         if not self._may_wait(question.id):
             return
         self._acts = True
+        if isinstance(order, BeginTransaction):
+            self._begun.expect()
 
         def done(answer: TransactionAnswer) -> None:
             self._answered()
             if isinstance(order, BeginTransaction) and isinstance(answer.value, bytes):
-                self._begun.add(answer.value)
+                self._begun.began(answer.value)
+            elif isinstance(order, BeginTransaction):
+                self._begun.refused()
             elif isinstance(order, CommitTransaction | RollBackTransaction):
-                self._begun.discard(order.transaction)
+                self._begun.ended(order.transaction)
             self._say(own.TransactionSays(question.id, answer))
 
         self._grid.order_transaction(order, self._telling("OrderTransaction", done, question.id))
-
-    def _abandon_transactions(self) -> None:
-        """The connection has gone, and nobody else can go on with what it has begun."""
-        begun, self._begun = self._begun, set()
-        for transaction in sorted(begun):
-            why = "the client's connection has ended"
-            self._grid.order_transaction(RollBackTransaction(transaction, why), _unheard)
 
     def _watch(self, watch: own.Watch) -> None:
         last = self._grid.last_news

@@ -431,6 +431,11 @@ class OneMemberGrid:
     def ask_metastore(self, question: object, done: Callable[[Any], None]) -> None:
         self.agreed.append((question, done))
 
+    transactions_per_connection = 1000
+
+    def runs_transaction(self, transaction: bytes) -> bool:
+        return False
+
     def order_transaction(self, order: object, done: Callable[[Any], None]) -> None:
         done(TransactionAnswer(TransactionFate.NOT_ACTIVE, why="there are no transactions here"))
 

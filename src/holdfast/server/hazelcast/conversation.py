@@ -25,6 +25,7 @@ from holdfast.server.hazelcast.refusals import (
     refusal,
 )
 from holdfast.server.logins import Login, LoginAnswer, LoginDone
+from holdfast.server.open_transactions import OpenTransactions
 from holdfast.server.rights import EVERYTHING
 from holdfast.wire.hazelcast_frames import UUID
 
@@ -96,6 +97,7 @@ class Conversation:
         self._send = send
         self._close = close
         self._undo: dict[bytes, Callable[[], object]] = {}
+        self.transactions = OpenTransactions(grid)
         self._registered = 0
         self._waiting = 0
         self.acts = False
@@ -176,6 +178,7 @@ class Conversation:
         undo, self._undo = self._undo, {}
         for forget in undo.values():
             forget()
+        self.transactions.roll_back_all()
 
     def log_in(self, login: Login, done: LoginDone) -> None:
         """Find out whether this client may come in: `done` is told, at once or in a turn of this connection."""
@@ -216,7 +219,7 @@ class Conversation:
             self.proving = False
             done()
 
-        self.at_end(JOIN, self.grid.watch(self.telling("that the member has joined", changed)))
+        self._undo[JOIN] = self.grid.watch(self.telling("that the member has joined", changed))
 
     # -- listeners
 
@@ -235,18 +238,6 @@ class Conversation:
         registration = UUID.pack(False, member >> 64, self._registered)
         self._undo[registration] = listen()
         return registration
-
-    def at_end(self, name: bytes, forget: Callable[[], object]) -> None:
-        """Do this when the connection ends, unless it was `called_off`."""
-        self._undo[name] = forget
-
-    def called_off(self, name: bytes) -> None:
-        """It need not be done when the connection ends."""
-        self._undo.pop(name, None)
-
-    def has_at_end(self, name: bytes) -> bool:
-        """Whether something is to be done under this name when the connection ends."""
-        return name in self._undo
 
     def unregister(self, registration: bytes) -> bool:
         """End a registration; False when there is none of this id."""
@@ -289,9 +280,15 @@ class Conversation:
         )
 
     def transact(
-        self, call: Call, order: TransactionOrder, answer: Callable[[TransactionAnswer], Made]
+        self,
+        call: Call,
+        order: TransactionOrder,
+        answer: Callable[[TransactionAnswer], Made],
+        heard: Callable[[TransactionAnswer], None] = lambda told: None,
     ) -> None:
-        """Have the member do something in a transaction; `answer` makes the message, or raises CallRefused."""
+        """Have the member do something in a transaction; `answer` makes the message, or raises CallRefused. `heard` is
+        called also when the connection has gone meanwhile.
+        """
         if self._waiting >= WAITING_MAX:
             raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; nothing was done")
         expected = self.flow.most // EXPECTED_SHARE
@@ -299,6 +296,7 @@ class Conversation:
 
         def done(told: TransactionAnswer) -> None:
             self._expect(-1, -expected)
+            heard(told)
             self._answer(call, lambda: answer(told), _size_of(told.value))
 
         self.acts = True

@@ -58,7 +58,7 @@ def _of(talk: Conversation, call: Call) -> TransactionId:
     if is_null:
         raise CallRefused(BAD_ARGUMENT, "the id of a transaction is null")
     transaction = bytes(most.to_bytes(_HALF, "big") + least.to_bytes(_HALF, "big"))
-    if not talk.rights.everything and not talk.has_at_end(transaction):
+    if not talk.rights.everything and transaction not in talk.transactions:
         raise CallRefused(TRANSACTION_NOT_ACTIVE, "the transaction is not active on this connection")
     return transaction
 
@@ -79,25 +79,23 @@ def _check(told: TransactionAnswer) -> None:
 
 
 def _begin(talk: Conversation, call: Call) -> None:
+    if why := talk.transactions.rejection():
+        raise CallRefused(TRANSACTION, why)
+
+    def heard(told: TransactionAnswer) -> None:
+        if isinstance(told.value, bytes):
+            talk.transactions.began(told.value)
+        else:
+            talk.transactions.refused()
+
     def begun(told: TransactionAnswer) -> bytes:
         _check(told)
         assert isinstance(told.value, bytes), "a transaction has an id"
-        transaction = told.value
-        talk.at_end(transaction, lambda: _abandon(talk, transaction))
-        return message([response(call.kind + 1, call.correlation, _as_uuid(transaction))])
+        return message([response(call.kind + 1, call.correlation, _as_uuid(told.value))])
 
     timeout_ms = max(0, call.timeout_ms)
-    talk.transact(call, BeginTransaction(timeout_ms, label="Hazelcast client"), begun)
-
-
-def _abandon(talk: Conversation, transaction: TransactionId) -> None:
-    """The connection has gone, and nobody else can go on with the transaction."""
-    why = "the client's connection has ended"
-    talk.grid.order_transaction(RollBackTransaction(transaction, why), _unheard)
-
-
-def _unheard(_: TransactionAnswer) -> None:
-    """Nobody is there to be told."""
+    talk.transact(call, BeginTransaction(timeout_ms, label="Hazelcast client"), begun, heard)
+    talk.transactions.expect()
 
 
 def _end(order: Callable[[TransactionId], CommitTransaction | RollBackTransaction]) -> Handler:
@@ -106,7 +104,7 @@ def _end(order: Callable[[TransactionId], CommitTransaction | RollBackTransactio
 
         def ended(told: TransactionAnswer) -> bytes:
             if told.fate is not TransactionFate.NOT_DONE:
-                talk.called_off(transaction)
+                talk.transactions.ended(transaction)
             _check(told)
             return nothing(call, None)
 
