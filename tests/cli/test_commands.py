@@ -38,6 +38,16 @@ def run(*arguments: str, environ: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(holdfast, arguments, env=environ, catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("stauts", "status"), ("exprt", "export"), ("cluster saef", "safe"), ("zone lits", "list")],
+)
+def test_a_mistyped_command_is_corrected(typed: str, meant: str) -> None:
+    told = CliRunner().invoke(holdfast, typed.split())
+    assert told.exit_code == 2
+    assert re.search(rf"Did you mean.*'{meant}'", told.output), told.output
+
+
 # -- the group
 
 

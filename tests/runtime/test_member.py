@@ -384,6 +384,10 @@ def test_whoever_takes_one_port_for_another_is_told_so(caplog: pytest.LogCapture
                 match=r"there is the port for clients .* give the port for members .*, which is \d+",
             ):
                 await lost.start()
+            assert (
+                "no cluster found yet, trying for 6 s (cluster.join_timeout_ms); cluster.seeds: "
+                in caplog.text
+            )
 
     run(story())
 
@@ -419,7 +423,7 @@ def test_a_member_with_another_secret_is_not_heard() -> None:
     run(story())
 
 
-@pytest.mark.parametrize("name", ["", "__objects", "__x", "x" * 257])
+@pytest.mark.parametrize("name", ["", "__objects", "__x", "x" * 1025])
 def test_maps_of_the_members_are_not_for_programs(name: str) -> None:
     with pytest.raises(ConfigError, match="is no name for a map"):
         member().map(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -63,6 +64,19 @@ class Commands(click.Group):
             module, _, name = COMMANDS[cmd_name].partition(":")
             self.add_command(explained(getattr(import_module(f"holdfast.cli.{module}"), name)))
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # click itself looks for similar names among the commands that were imported, which are none here.
+            alike = get_close_matches(args[0], COMMANDS) if args else []
+            if not alike:
+                raise
+            meant = " or ".join(map(repr, alike))
+            raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:

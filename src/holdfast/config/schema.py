@@ -640,10 +640,10 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     ] = 5000
     connections: Annotated[
         int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.", extra=LIVE)
-    ] = 1024
+    ] = 2048
     connections_per_address: Annotated[
         int, Meta(ge=1, le=65_536, description="Of these, so many from one address.", extra=LIVE)
-    ] = 768
+    ] = 1536
     operator_connections: Annotated[
         int,
         Meta(

@@ -8,6 +8,7 @@ await flights.put("UA1545", {"origin": "EWR"})
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -31,6 +32,11 @@ from holdfast.runtime.in_process.member_keywords import MemberKeywords, settings
 from holdfast.runtime.in_process.member_requests import ask, careful
 from holdfast.runtime.node import Node
 from holdfast.serialization import Serializers
+
+log = logging.getLogger("holdfast")
+
+QUIET_S = 3.0
+"""A member that has found no cluster for so long says so once; joining one that is there takes less."""
 
 
 class Member:
@@ -92,7 +98,9 @@ class Member:
         await self._inner.start()
         wait_s = self.settings.cluster.join_timeout_ms / 1000
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + wait_s
+        begun_s = loop.time()
+        deadline_s = begun_s + wait_s
+        told = False
         try:
             while not (self._node.joined or self._node.waits_for_others):
                 refusal = self._node.refusal
@@ -100,15 +108,20 @@ class Member:
                     raise Closing(f"the cluster refuses this member: {refusal}")
                 # Who is in a cluster, and waits there for others, waits as long as that takes.
                 if wait_s and loop.time() >= deadline_s and not self._node.member.picture.admitted:
-                    seeds = ", ".join(self.settings.cluster.seeds)
-                    trouble = "".join(f"; {each}" for each in self._node.troubles)
-                    raise TimeoutError(
-                        f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}{trouble}"
-                    )
+                    raise TimeoutError(f"in no cluster after {wait_s:g} s; {self._tried()}")
+                if not told and loop.time() >= begun_s + QUIET_S and not self._node.member.picture.admitted:
+                    told = True
+                    until = f"for {wait_s:g} s (cluster.join_timeout_ms)" if wait_s else "without end"
+                    log.warning("no cluster found yet, trying %s; %s", until, self._tried())
                 await asyncio.sleep(0.02)
         except BaseException:
             await self._node.stop()
             raise
+
+    def _tried(self) -> str:
+        """Which seeds are asked for the cluster, and what came of it."""
+        seeds = ", ".join(self.settings.cluster.seeds) or "none"
+        return f"cluster.seeds: {seeds}" + "".join(f"; {each}" for each in self._node.troubles)
 
     async def leave(self) -> None:
         """Drain and stop. Gives up after `partitions.drain_timeout_s`, with TimeoutError; the member then

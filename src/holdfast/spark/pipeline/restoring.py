@@ -58,6 +58,12 @@ MODES: tuple[Mode, ...] = ("error", "append", "overwrite")
 Verdict = Literal["equal", "undecided", "differs"]
 """`undecided`: somebody else may have written, entries have ended meanwhile, or there were others before."""
 
+_APPEND, _OVERWRITE, _RENAME = (
+    "--mode append (mode='append')",
+    "--mode overwrite (mode='overwrite')",
+    "--rename OLD=NEW (rename={'old': 'new'})",
+)
+"""The options that errors name, as flags and as arguments of Python."""
 PARTITIONS_ASKED = 4096
 """What so many partitions hold the driver asks for itself; of more, the tasks."""
 
@@ -161,7 +167,7 @@ def restore(
             written = _write(spark, parsed, addresses, Path(folder).absolute(), chosen, names, progress)
             after = _holdings(spark, client, parsed, addresses, names, progress)
         except HoldfastError as failed:
-            how = "" if mode == "append" else " with mode 'append'"
+            how = "" if mode == "append" else f" with {_APPEND}"
             raise RestoreFailed(
                 f"{failed}. What was written stays; restoring again{how} is safe, and goes on"
             ) from failed
@@ -202,15 +208,15 @@ def _may_write(client: Client, chosen: Sequence[MapInfo], names: Mapping[str, st
         size = client.size(to) if mode != "overwrite" else 0
         if size and mode == "error":
             raise ConfigError(
-                f"the map {to!r} has {size:,} entries. mode 'append' stores over them (and goes on with a restore that "
-                "was interrupted), 'overwrite' clears the map first, rename gives another name"
+                f"the map {to!r} has {size:,} entries: {_APPEND} stores over them (and continues a restore that was "
+                f"interrupted), {_OVERWRITE} clears the map first, {_RENAME} gives it another name"
             )
         present = client.get(SCHEMAS_MAP, string_data(to))
         ours = each.schema.value if each.schema is not None else None
         if size and present != ours:
             raise ConfigError(
                 f"the map {to!r} was written with other columns, or another key or format, than {each.name!r} of the "
-                "export: mode 'overwrite', or rename"
+                f"export: use {_OVERWRITE} or {_RENAME}"
             )
 
 
