@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.cli.whatif import check_folders
 from holdfast.errors import ConfigError
@@ -17,7 +18,7 @@ NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
 
 
 @click.command(short_help="Report on journals and checkpoints of stopped or copied members, on Spark.")
-@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...", type=LocalPath())
 @click.option(
     "--report",
     "reports",
@@ -33,7 +34,7 @@ NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
 )
 @click.option(
     "--to",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FOLDER",
     help="Write everything there, as Parquet: journal, checkpoints, and each report; a folder that is new or empty.",
 )

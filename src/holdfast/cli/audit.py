@@ -18,6 +18,7 @@ from holdfast.cli.addresses import address_argument
 from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 
@@ -52,7 +53,7 @@ WIDTH = 140
     "--files",
     "folders",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     multiple=True,
     help="Compare the files of stopped members: persistence.directory, or a copy of it. At least two.",
 )

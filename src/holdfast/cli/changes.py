@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 
@@ -30,7 +31,7 @@ FORMATS = ("json", "text", "binary")
 @click.option(
     "--to",
     nargs=2,
-    type=(click.Choice(["parquet"]), click.Path(file_okay=False)),
+    type=(click.Choice(["parquet"]), LocalPath(file_okay=False)),
     metavar="parquet DIR",
     help="Keep the changes as Parquet files.",
 )
@@ -38,7 +39,7 @@ FORMATS = ("json", "text", "binary")
 @click.option("--to-address", metavar="HOST:PORT", help="The cluster of that map, if it is another one.")
 @click.option(
     "--checkpoint",
-    type=click.Path(file_okay=False),
+    type=LocalPath(file_okay=False),
     metavar="DIR",
     help="Where it is kept how far the stream has come: given again, it goes on there.",
 )

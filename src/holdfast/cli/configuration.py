@@ -14,6 +14,7 @@ from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.settings import pairs, settings_from
 from holdfast.cli.status import ask, doors_of
 from holdfast.client.operator import order
@@ -56,7 +57,7 @@ def config() -> None:
 
 
 @config.command("show", hidden=True, short_help="Print every setting, or check a file.")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=LocalPath(path_type=Path))
 @json_option
 def show(file: Path | None, *, as_json: bool) -> None:
     """Print every setting, or check a file."""

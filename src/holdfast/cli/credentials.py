@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.paths import LocalPath
 from holdfast.client import connection
 from holdfast.config.client_tls import ClientTls
 
@@ -80,6 +81,7 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--tls-ca",
         "tls_ca",
         metavar="FILE",
+        type=LocalPath(),
         envvar="HOLDFAST_TLS_CA",
         help="Speak TLS, and trust the authorities in this file (PEM).  [env: HOLDFAST_TLS_CA]",
     )
@@ -87,6 +89,7 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--tls-certificate",
         "tls_certificate",
         metavar="FILE",
+        type=LocalPath(),
         envvar="HOLDFAST_TLS_CERTIFICATE",
         help="Certificate to show to members that want one (PEM).  [env: HOLDFAST_TLS_CERTIFICATE]",
     )
@@ -94,6 +97,7 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--tls-key",
         "tls_key",
         metavar="FILE",
+        type=LocalPath(),
         envvar="HOLDFAST_TLS_KEY",
         help="Its private key, if that is another file; a password is taken from HOLDFAST_TLS_KEY_PASSWORD.  "
         "[env: HOLDFAST_TLS_KEY]",

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.answers import json_option
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import need_spark
 from holdfast.config.schema import BACKUPS_MAX
 
@@ -24,7 +25,7 @@ NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
     "--members", default=4, show_default=True, type=click.IntRange(2), help="Members at the beginning."
 )
 @click.option(
-    "--csv", type=click.Path(path_type=Path), help="Your own data instead of the flights; needs --key."
+    "--csv", type=LocalPath(path_type=Path), help="Your own data instead of the flights; needs --key."
 )
 @click.option("--key", metavar="COLUMN[,COLUMN]", help="The columns of the CSV file that identify a row.")
 @click.option(
@@ -58,18 +59,18 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
 @click.option("--seed", type=int, help="Who is struck, and when; random if left out.")
 @click.option(
     "--java",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=LocalPath(path_type=Path, exists=True, file_okay=False),
     help="Where make java-client has built the Java client's program; without it the Python client calls alone.",
 )
 @click.option(
     "--faketime",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=LocalPath(path_type=Path, exists=True, dir_okay=False),
     help="libfaketimeMT.so.1, if it is not where Debian puts it; for clocks.",
 )
 @click.option("--zones", is_flag=True, help="With a metastore, and a map in a zone beside the other one.")
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     help="Folder in which the clients' histories and the members' files and logs are kept.",
 )
 def chaos(
@@ -130,7 +131,7 @@ def chaos(
     is_flag=True,
     help="With a metastore, and one more map, in a zone whose replicas follow the members.",
 )
-@click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
+@click.option("--logs", type=LocalPath(path_type=Path), help="Folder for the members' logs.")
 @json_option
 def resize(
     rounds: int,
@@ -193,16 +194,16 @@ def resize(
 @click.option("--users", is_flag=True, help="Say it as a user who may do little, and judge every answer.")
 @click.option(
     "--tls-ca",
-    type=click.Path(exists=True, dir_okay=False),
+    type=LocalPath(exists=True, dir_okay=False),
     help="Through TLS: members show --tls-certificate, and trust this CA.",
 )
 @click.option(
     "--tls-certificate",
-    type=click.Path(exists=True, dir_okay=False),
+    type=LocalPath(exists=True, dir_okay=False),
     help="For 127.0.0.1; members and strangers show it.",
 )
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key.")
-@click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
+@click.option("--tls-key", type=LocalPath(exists=True, dir_okay=False), help="Its key.")
+@click.option("--logs", type=LocalPath(path_type=Path), help="Folder for the members' logs.")
 def fuzz(
     messages: int,
     seed: int | None,

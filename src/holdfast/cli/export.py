@@ -14,6 +14,7 @@ from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options, spark_or_none, spark_or_none_options
 from holdfast.errors import ConfigError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 EXIT_UNDECIDED = EXIT_STANDING
 """Nothing is known to be wrong, but not everything could be compared."""
 
-folder_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+folder_argument = click.argument("folder", metavar="DIR", type=LocalPath(path_type=Path, file_okay=False))
 
 
 class _Exports(click.Group):
@@ -63,7 +64,7 @@ def export() -> None:
 @export.command("run", hidden=True, short_help="Write maps to Parquet.")
 @click.argument("maps", metavar="[MAP]...", nargs=-1)
 @click.option(
-    "--to", "folder", metavar="DIR", required=True, type=click.Path(path_type=Path), help="A new folder."
+    "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
 )
 @click.option(
     "--decoded",
@@ -143,7 +144,7 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
 @click.command(short_help="Write maps to Parquet as they were at one moment, without Spark.")
 @click.argument("maps", metavar="[MAP]...", nargs=-1)
 @click.option(
-    "--to", "folder", metavar="DIR", required=True, type=click.Path(path_type=Path), help="A new folder."
+    "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
 )
 @address_option
 @json_option

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from holdfast.cli.answers import json_option
 from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.paths import LocalPath
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
@@ -293,7 +294,7 @@ def as_text(line: dict[str, Any]) -> str:
 
 # -- the commands -----------------------------------------------------------------------------------------------------
 
-directory_argument = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+directory_argument = click.argument("directory", type=LocalPath(path_type=Path), metavar="DIR")
 
 
 @click.group(short_help="Look into the files of a member that does not run.")

@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.addresses import live_option
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.plan_input import EXAMPLE, parse
 from holdfast.cli.plan_live import Events, look
 from holdfast.cli.plan_timeline import Label, Summary, as_data, as_text
@@ -20,7 +21,7 @@ from holdfast.errors import ConfigError
 
 
 @click.command(short_help="Show how partitions would move, step by step.")
-@click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("file", required=False, type=LocalPath(path_type=Path, allow_dash=True))
 @live_option("Plan for a running cluster, through a member that -a names.")
 @click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="If N members joined.")
 @click.option(

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from holdfast.cli.addresses import address_argument
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 
 CELL_MAX = 60
@@ -24,7 +25,7 @@ CELL_MAX = 60
 @click.option(
     "--to",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=LocalPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="A file that ends in .parquet, .csv or .jsonl; without it, the first rows are shown.",
 )

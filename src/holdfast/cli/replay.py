@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.paths import LocalPath
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class _Told:
 
 
 @click.command(short_help="Live a recorded run again, and tell of it.")
-@click.argument("record", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("record", type=LocalPath(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--member", metavar="NAME", help="Tell of this one: a name of the story (host1#3), a host, or a UUID."
 )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.paths import LocalPath
 from holdfast.config import Settings, load
 from holdfast.config.describe import Key, schema
 from holdfast.config.loading import find_key
@@ -21,7 +22,7 @@ KEYS = {key.dotted: key for key in schema()}
 config_file = click.option(
     "--config",
     "file",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     envvar="HOLDFAST_CONFIG",
     help="TOML file with settings; see `holdfast config`.  [env: HOLDFAST_CONFIG]",
 )

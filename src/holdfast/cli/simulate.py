@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.processes import spread
 from holdfast.errors import ConfigError
 from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, TRANSACTIONAL, ZONED
@@ -169,7 +170,7 @@ def judged(seed: int, terms: Terms) -> Verdict:
 @click.option("--rules", is_flag=True, help="List the rules and the lies.")
 @click.option(
     "--record",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=LocalPath(dir_okay=False, writable=True, path_type=Path),
     help="With --seed: write the run down, for `holdfast replay`.",
 )
 @click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")

@@ -14,6 +14,7 @@ import click
 from holdfast.cli.addresses import live_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.paths import LocalPath
 from holdfast.cli.plan_live import Cluster, look
 from holdfast.cli.simulate import parse_seeds
 from holdfast.cli.spark import show_progress, spark_job, spark_options
@@ -142,13 +143,13 @@ def check_folders(*folders: Path | None) -> None:
 )
 @click.option(
     "--moves",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FOLDER",
     help="Write every migration there, as Parquet: a folder that is new or empty.",
 )
 @click.option(
     "--to",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FOLDER",
     help="Write the figures there, as Parquet: a folder that is new or empty.",
 )
@@ -328,7 +329,7 @@ def live_sizes(size: str, cluster: Cluster, address: str, credentials: Credentia
 )
 @click.option(
     "--to",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     metavar="FOLDER",
     help="Write the table there, as Parquet: a folder that is new or empty.",
 )

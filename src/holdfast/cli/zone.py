@@ -16,6 +16,7 @@ from rich.table import Table
 from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.paths import LocalPath
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.zone_questions import (
@@ -316,7 +317,7 @@ def _print(table: Table) -> None:
 
 
 @zone.command("explain", short_help="What an event would do to a partition's assignments, without a cluster.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", type=LocalPath(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, in the order of the steps.")
 def explain_command(file: str, as_json: bool) -> None:
     r"""Say what an event would do to the assignments of a partition. Nothing is asked of any cluster.

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.describe import Key, keys_of, schema
+from holdfast.config.local_paths import uri_reason
 from holdfast.config.schema import (
     BACKUPS_MAX,
     DEFAULT_MAP,
@@ -485,6 +486,16 @@ def _check_tls(settings: Settings) -> Iterator[str]:
         yield ("tls.member_certificate must be set too, because tls.member_key is")
 
 
+def _check_paths(settings: Settings) -> Iterator[str]:
+    for name, path in (
+        ("persistence.directory", settings.persistence.directory),
+        ("security.audit_file", settings.security.audit_file),
+    ):
+        reason = uri_reason(path)
+        if reason:
+            yield f"{name}: {reason}"
+
+
 def _check_journal(settings: Settings) -> Iterator[str]:
     journalled = [name for name, entry in settings.maps.items() if entry.journal != "off"]
     if journalled and not settings.persistence.directory and not settings.member.lite:
@@ -528,6 +539,7 @@ def _check_frames(settings: Settings) -> Iterator[str]:
 
 
 CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
+    _check_paths,
     _check_journal,
     _check_attributes,
     _check_copies,

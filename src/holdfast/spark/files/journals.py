@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 
+from holdfast.config.local_paths import local_path
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
@@ -124,7 +125,7 @@ def find(directories: Sequence[str | Path]) -> list[StoreFiles]:
     """The files in these directories. Raises ConfigError when one is not that of a member."""
     if not directories:
         raise ConfigError("give at least one directory of a member's files")
-    return [_find(Path(directory)) for directory in directories]
+    return [_find(Path(local_path(directory))) for directory in directories]
 
 
 def _find(directory: Path) -> StoreFiles:

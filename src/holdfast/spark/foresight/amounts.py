@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 
+from holdfast.config.local_paths import local_path
 from holdfast.errors import ConfigError
 
 BYTES = {
@@ -186,7 +187,7 @@ def parse_sizes(text: str, seed: int = 0) -> Sizes:
             )
         return Sizes("lognormal", middle, sigma, seed)
     if kind == "file":
-        return measured(read_sizes(Path(rest)))
+        return measured(read_sizes(Path(local_path(rest))))
     raise ConfigError(f"the size {text!r} is not allowed: it is BYTES, uniform:, lognormal: or file:")
 
 

@@ -24,6 +24,7 @@ from holdfast.client.holdings import check_names, names_on
 from holdfast.client.replica_questions import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
 from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import AT_A_TIME
+from holdfast.config.local_paths import local_path
 from holdfast.core.model.object_names import is_service
 from holdfast.core.store.digest import RANGES
 from holdfast.errors import ConfigError, NotReady
@@ -141,7 +142,7 @@ def audit_files(
     or when no directory has a map of this name.
     """
     began = time.monotonic()
-    paths = [str(Path(folder).absolute()) for folder in folders]
+    paths = [str(Path(local_path(folder)).absolute()) for folder in folders]
     if len(set(paths)) < 2:
         raise ConfigError("an audit of files wants the directories of two members, or more")
     whole = sum(checkpoint_bytes(path) for path in paths)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from holdfast.config.local_paths import local_path
 from holdfast.errors import ConfigError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import POLL_S, Progress, Show, nothing
@@ -77,8 +78,10 @@ def into_parquet(
     """Keep a stream as Parquet files; `once`: what there is now, and then end.
 
     The folder's list of files (`_spark_metadata`) names those of finished batches only: read it with Spark, and every
-    change is there once. `checkpoint`: `_checkpoint` in the folder if left out.
+    change is there once. `checkpoint`: `_checkpoint` in the folder if left out. Raises ConfigError for a URI: where
+    Spark itself has a file system for it, `frame.writeStream` takes it.
     """
+    local_path(folder)
     writer = frame.writeStream.format("parquet").option("path", folder)
     return start(writer, checkpoint or f"{folder.rstrip('/')}/_checkpoint", once=once, every=every)
 

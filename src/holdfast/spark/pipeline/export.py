@@ -27,6 +27,7 @@ from holdfast.client.cut_handles import Cut, end_cut, scan_cut
 from holdfast.client.holdings import check_names, map_names
 from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.client.whole_cuts import take_whole_cut
+from holdfast.config.local_paths import local_path
 from holdfast.config.schema import INTERNAL
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError, NotReady
@@ -170,7 +171,7 @@ def export(
     """
     began = time.monotonic()
     parsed = Options.parse({"address": address, "map": "any", **options})
-    folder = Path(to).absolute()
+    folder = Path(local_path(to)).absolute()
     with parsed.client() as client:
         names = _names(client, maps, parsed.timeout_s)
         hello = _hello(client)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 from pyspark.sql.types import BooleanType, IntegralType
 
+from holdfast.config.local_paths import local_path
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.failures import in_our_words
@@ -77,6 +78,7 @@ def extract(
     """
     began = time.monotonic()
     title = f"read {map_name}"
+    file = None if file is None else Path(local_path(file))
     if file is not None and file.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{file}: the file ends in {', '.join(SUFFIXES)}, which says what it will be")
     if file is None and limit is None:

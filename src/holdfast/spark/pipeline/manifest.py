@@ -21,6 +21,7 @@ from uuid import uuid4
 import mmh3
 import msgspec
 
+from holdfast.config.local_paths import local_path
 from holdfast.errors import HoldfastError
 
 FORMAT = 1
@@ -244,8 +245,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path | str) -> Manifest:
-    """What the export in this folder holds. Raises BadExport when there is none, or it cannot be believed."""
-    folder = Path(folder)
+    """What the export in this folder holds. Raises BadExport when there is none, or it cannot be believed, and
+    ConfigError for a URI.
+    """
+    folder = Path(local_path(folder))
     path = folder / NAME
     try:
         data = path.read_bytes()
