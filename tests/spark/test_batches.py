@@ -14,9 +14,10 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError, ProtocolError  # noqa: E402
-from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout, page_cells, split_key  # noqa: E402
+from holdfast.spark.rows.bad_rows import BadRow  # noqa: E402
+from holdfast.spark.rows.batches import PARTITION, BatchMaker, page_cells  # noqa: E402
+from holdfast.spark.rows.row_reader import Layout, split_key  # noqa: E402
 from holdfast.spark.rows.stored import (  # noqa: E402
-    BadRow,
     EntryMaker,
     json_data,
     long_data,
@@ -162,7 +163,7 @@ def test_integers_of_several_widths_are_one_column() -> None:
 def test_a_plain_value_of_another_type_is_named() -> None:
     schema = pa.schema({"key": pa.int64(), "value": pa.string()})
     entries = {long_data(1): to_stored("x"), long_data(2): to_stored(5)}
-    with pytest.raises(BadRow, match=r"entry with key 2 of map 'm'.*valueFormat 'binary'"):
+    with pytest.raises(BadRow, match=r"entry with key 2 of map 'm'.*valueFormat=binary"):
         rows(schema, Layout("m", "primitive", ("key",)), page(entries))
 
 

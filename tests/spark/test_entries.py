@@ -206,7 +206,7 @@ def test_plain_values_are_those_of_the_members_own_maps(
 
 
 def test_plain_values_of_another_type_are_refused() -> None:
-    with pytest.raises(ValueError, match="row 1 is of type -7, not -11"):
+    with pytest.raises(ValueError, match="it is of type -7, not -11"):
         primitive_column([to_stored("a"), to_stored(5)], pa.string())
 
 
@@ -296,7 +296,7 @@ def test_what_is_no_compact_row() -> None:
     decoder = CompactDecoder(lambda number: None)
     with pytest.raises(ValueError, match="no Compact value"):
         decoder.read(to_stored(5))
-    with pytest.raises(ValueError, match="nobody knows the Compact schema 7"):
+    with pytest.raises(ValueError, match="does not know the Compact schema 7"):
         decoder.read(struct.pack(">iq", -55, 7))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -223,7 +224,7 @@ def test_entries_that_do_not_fit_the_columns_are_exported_all_the_same(
     kept = whole_tables(tmp_path, found)
     info = _map_info("rows", cut, 31, kept, {})
     assert (info.rows, len(info.files), info.tables) == (41, 2, [])
-    assert "the entry with key 'odd' of map 'rows' is no JSON value" in str(info.tables_left_out)
+    assert re.search("the entry with key 'odd' of map 'rows' .* no JSON value", str(info.tables_left_out))
     _look(tmp_path, kept)
     assert [path.name for path in tmp_path.glob("tables/*/*")] == []
     manifest = Manifest(1, "0", "id", "dev", 31, "", "", [info])

@@ -16,6 +16,8 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("pyspark")
 
+from tests.spark.read_entries import read_entries  # noqa: E402
+
 from holdfast.cli.main import holdfast  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
 from holdfast.spark.jobs import slots  # noqa: E402
@@ -26,7 +28,6 @@ from holdfast.spark.pipeline.tables import table  # noqa: E402
 from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder, CompactEncoder  # noqa: E402
 from holdfast.spark.rows.entries import Encoder, Limits, Shape  # noqa: E402
-from holdfast.spark.rows.stored import RowMaker  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def test_a_cell_that_does_not_fit_its_type_is_a_rejected_row() -> None:
         (3, "no value in the column 'id', part of "),
     ]
     assert encoder.check(given, ANY) == found.wrong
-    read = RowMaker(wanted, "json", "m").batch(found.keys.to_pylist(), found.values.to_pylist())
+    read = read_entries(wanted, "json", found.keys.to_pylist(), found.values.to_pylist())
     assert read.to_pylist() == [
         {"id": 2, "at": dt.datetime(1970, 1, 1, microsecond=1), "n": 2},  # noqa: DTZ001 - it has no zone
         {"id": 5, "at": None, "n": 5},
@@ -86,7 +87,7 @@ def test_days_and_times_that_could_not_be_read_again_are_rejected() -> None:
             few = part.select(encoder.columns_to_check())
             assert encoder.check(few, ANY) == found.wrong
         made = Encoder(part.schema, Shape(("id",))).encode(part, ANY)
-        read = RowMaker(part.schema, "json", "m").batch(made.keys.to_pylist(), made.values.to_pylist())
+        read = read_entries(part.schema, "json", made.keys.to_pylist(), made.values.to_pylist())
         assert read.column(1).equals(cells.filter(pa.array([True, True, False, False, True])))
 
 

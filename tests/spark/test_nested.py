@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
+from tests.spark.read_entries import read_entries  # noqa: E402
+
 from holdfast.errors import ConfigError  # noqa: E402
-from holdfast.spark.rows.stored import BadRow, EntryMaker, RowMaker, json_data, long_data  # noqa: E402
+from holdfast.spark.rows.bad_rows import BadRow  # noqa: E402
+from holdfast.spark.rows.stored import EntryMaker, json_data, long_data  # noqa: E402
 
 MOMENT = dt.datetime(2013, 1, 1, 10, 0, 0, 5)  # noqa: DTZ001 - it has no zone
 INNER = pa.struct(
@@ -62,14 +65,14 @@ def test_nested_columns_come_back() -> None:
     keys, values = EntryMaker(SCHEMA, ["id"], "json").entries(batch)
     assert msgspec.json.decode(values[0][8:])["things"][0]["at"] == "2013-01-01T10:00:00.000005"
     assert msgspec.json.decode(values[0][8:])["counts"] == {"a|b": 1, "": None}
-    assert RowMaker(SCHEMA, "json", "m").batch(keys, values).to_pylist() == ROWS
+    assert read_entries(SCHEMA, "json", keys, values).to_pylist() == ROWS
 
 
 @given(st.lists(st.lists(st.none() | st.floats()) | st.none()))
 def test_any_numbers_come_back(rows: list[list[float | None] | None]) -> None:
     schema = pa.schema([("id", pa.int64()), ("xs", pa.list_(pa.float64()))])
     batch = pa.RecordBatch.from_pydict({"id": list(range(len(rows))), "xs": rows}, schema=schema)
-    back = RowMaker(schema, "json", "m").batch(*EntryMaker(schema, ["id"], "json").entries(batch))
+    back = read_entries(schema, "json", *EntryMaker(schema, ["id"], "json").entries(batch))
     assert str(back.column(1).to_pylist()) == str(rows)
 
 
@@ -79,7 +82,7 @@ def test_any_numbers_come_back(rows: list[list[float | None] | None]) -> None:
 )
 def test_what_does_not_fit_is_named(value: str) -> None:
     with pytest.raises(BadRow, match="the entry with key 1 of map 'm' does not fit"):
-        RowMaker(SCHEMA, "json", "m").batch([long_data(1)], [json_data(value.encode())])
+        read_entries(SCHEMA, "json", [long_data(1)], [json_data(value.encode())])
 
 
 @pytest.mark.parametrize(

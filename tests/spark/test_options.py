@@ -7,6 +7,7 @@ import pytest
 from holdfast.cli.credentials import Credentials
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError
+from holdfast.spark.rows.bad_rows import BadRows
 from holdfast.spark.source.options import MEANING, Options
 from holdfast.spark.source.read_options import ReadOptions
 
@@ -82,7 +83,7 @@ def test_every_option_is_taken() -> None:
         "partitionColumn": "true",
     }
     values |= {"tls": "true", "tlsVerifyHost": "false"}
-    values |= {"limit": "7", "sampleRows": "0", "pushdown": "true", "keys": "[1]"}
+    values |= {"bad": "skip", "limit": "7", "sampleRows": "0", "pushdown": "true", "keys": "[1]"}
     options = Options.parse({name: values.get(name, "x") for name in MEANING})
     assert options.read == ReadOptions(
         cut=True,
@@ -94,6 +95,7 @@ def test_every_option_is_taken() -> None:
         sample_rows=0,
         pushdown=True,
         keys=((1,),),
+        bad=BadRows("skip"),
     )
     assert (options.ttl_ms, options.tasks, options.timeout_s) == (1000, 2, 3.0)
     assert (options.write.transaction_rows, options.write.rows_per_second) == (5, 2.5)

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
+from tests.spark.read_entries import read_entries  # noqa: E402
+
 from holdfast.errors import ConfigError  # noqa: E402
+from holdfast.spark.rows.bad_rows import BadRow  # noqa: E402
 from holdfast.spark.rows.stored import (  # noqa: E402
     BINARY_SCHEMA,
-    BadRow,
     EntryMaker,
-    RowMaker,
     json_data,
     key_text,
     long_data,
@@ -69,7 +70,7 @@ def test_every_type_survives_the_round_trip(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(numbered, schema=SCHEMA)
     keys, values = EntryMaker(SCHEMA, ["id"], "json").entries(batch)
     assert keys == [long_data(at) for at in range(len(rows))]
-    back = RowMaker(SCHEMA, "json", "m").batch(keys, values)
+    back = read_entries(SCHEMA, "json", keys, values)
     assert back.schema.equals(SCHEMA)
     for before, after in zip(batch.to_pylist(), back.to_pylist(), strict=True):
         assert all(same(before[name], after[name]) for name in before), (before, after)
@@ -181,14 +182,17 @@ def test_a_missing_key_is_refused_before_anything_is_made() -> None:
 def test_fields_that_are_not_wanted_are_skipped_and_missing_ones_are_null() -> None:
     schema = pa.schema({"b": pa.string(), "c": pa.int64()})
     values = [json_data(b'{"a": [1, {"x": 2}], "b": "x"}'), json_data(b'{\n "c": 5}')]
-    batch = RowMaker(schema, "json", "m").batch([long_data(1), long_data(2)], values)
+    batch = read_entries(schema, "json", [long_data(1), long_data(2)], values)
     assert batch.to_pylist() == [{"b": "x", "c": None}, {"b": None, "c": 5}]
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (string_data("hello"), "entry with key 2 of map 'm' is no JSON value.*valueFormat 'binary'"),
+        (
+            string_data("hello"),
+            "entry with key 2 of map 'm' does not fit .*: it is no JSON value.*option bad",
+        ),
         (json_data(b"{"), "entry with key 2 of map 'm' does not fit"),
         (json_data(b"17"), "key 2"),
         (json_data(b'{"n": "x"}'), "key 2"),
@@ -202,7 +206,7 @@ def test_an_entry_that_is_no_row_is_named(value: bytes, why: str) -> None:
     schema = pa.schema({"n": pa.int8(), "t": pa.timestamp("us", tz="UTC"), "x": pa.float64()})
     values = [json_data(b'{"n": 1}'), value, json_data(b'{"n": 3}')]
     with pytest.raises(BadRow, match=why):
-        RowMaker(schema, "json", "m").batch([long_data(1), long_data(2), long_data(3)], values)
+        read_entries(schema, "json", [long_data(1), long_data(2), long_data(3)], values)
 
 
 def test_binary_columns_are_taken_verbatim() -> None:
@@ -211,14 +215,14 @@ def test_binary_columns_are_taken_verbatim() -> None:
         pa.RecordBatch.from_pylist(rows, schema=BINARY_SCHEMA)
     )
     assert (keys, values) == ([string_data("k")], [long_data(5)])
-    assert RowMaker(BINARY_SCHEMA, "binary", "m").batch(keys, values).to_pylist() == rows
+    assert read_entries(BINARY_SCHEMA, "binary", keys, values).to_pylist() == rows
 
 
 def test_binary_columns_must_be_there_and_hold_stored_forms() -> None:
     with pytest.raises(ConfigError, match="two binary columns key and value"):
         EntryMaker(pa.schema({"key": pa.string(), "value": pa.binary()}), [], "binary")
     with pytest.raises(ConfigError, match="two binary columns key and value"):
-        RowMaker(pa.schema({"key": pa.binary()}), "binary", "m")
+        read_entries(pa.schema({"key": pa.string()}), "binary", [], [])
     with pytest.raises(ConfigError, match="leave the option key out"):
         EntryMaker(BINARY_SCHEMA, ["value"], "binary")
     for row in ({"key": b"k", "value": long_data(1)}, {"key": long_data(1), "value": None}):

@@ -39,7 +39,7 @@ class Spark:
         self.whole = 0
         """Waits that came to their end."""
         self.stopped = False
-        self.recentProgress = [SimpleNamespace(batchId=0, numInputRows=3)]
+        self.recentProgress = [SimpleNamespace(batchId=0, numInputRows=3, observedMetrics={})]
 
     def awaitTermination(self, _: float) -> bool:  # noqa: N802 - Spark's name
         self.waited += 1

@@ -19,9 +19,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from holdfast.spark.rows.changed import ChangeMaker, ChangeRow, cell_text, change_columns
+from holdfast.spark.rows.bad_rows import BadRow
+from holdfast.spark.rows.changed import ChangeMaker, ChangeRow, change_columns
 from holdfast.spark.rows.column_schemas import StoredSchema
-from holdfast.spark.rows.stored import BadRow, json_data, long_data, string_data
+from holdfast.spark.rows.stored import cell_text, json_data, long_data, string_data
 from holdfast.spark.source.member_changes import undo
 from holdfast.spark.source.micro_batches import HoldfastStreamReader, first_offset, heads_of, plan, rows_of
 from holdfast.spark.source.offsets import BadOffset, Limit, Offset, Place, pieces
@@ -342,9 +343,9 @@ def test_values_come_in_the_columns_of_the_map() -> None:
 
 def test_keys_and_values_that_do_not_fit_are_named() -> None:
     maker = ChangeMaker(change_columns("json", FLIGHTS), "json", ["flights"])
-    with pytest.raises(BadRow, match="'x' is no integer"):
+    with pytest.raises(BadRow, match=r"key 'x' does not fit.*the key is no integer"):
         maker.batch([row("insert", string_data("x"), None, json_data(b"{}"))])
-    with pytest.raises(BadRow, match="key 1 of map 'flights' is no JSON value"):
+    with pytest.raises(BadRow, match=r"map 'flights', partition 3, key 1 does not fit .* no JSON value"):
         maker.batch([row("insert", long_data(1), None, string_data("text"))])
 
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("hazelcast")
 
+from pyspark.sql.types import DoubleType, LongType, StructType
 from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 
 from holdfast.client.blocking import Client
@@ -21,8 +22,9 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import HoldfastError
-from holdfast.spark.pipeline.changes import changes, follow, into_map, into_parquet, mirror, start
-from holdfast.spark.rows.stored import long_data, string_data
+from holdfast.spark.pipeline.changes import Followed, changes, follow, into_map, into_parquet, mirror, start
+from holdfast.spark.rows.column_schemas import StoredSchema, store_schema
+from holdfast.spark.rows.stored import json_data, long_data, string_data
 from holdfast.spark.source.datasource import HoldfastSource
 from holdfast.spark.source.member_changes import GridHistory, Head
 from holdfast.spark.source.offsets import Place
@@ -50,6 +52,8 @@ changes_bytes = 1048576
 [maps.twice]
 changes_bytes = 1048576
 [maps.empty]
+changes_bytes = 1048576
+[maps.poisoned]
 changes_bytes = 1048576
 [maps.rows]
 changes_bytes = 1048576
@@ -340,3 +344,40 @@ def wait_until(so: Callable[[], bool], seconds: float = 90) -> None:
     while not so():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_bad_value_stops_no_stream_for_good(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    address, folder = addresses(members), str(tmp_path / "kept")
+    columns = StructType().add("id", LongType()).add("x", DoubleType())
+
+    def run(bad: str) -> Followed:
+        frame = changes(spark, address, "poisoned", starting="earliest", bad=bad)
+        return follow(into_parquet(frame, folder, once=True))
+
+    with Client(members.client_addresses()) as client:
+        store_schema(client, "poisoned", StoredSchema.of(columns, ["id"], "json"))
+        for number in range(3):
+            client.set("poisoned", long_data(number), json_data(b'{"id":%d,"x":0.5}' % number))
+        client.set("poisoned", long_data(7), string_data("oops"))
+        with pytest.raises(HoldfastError, match=r"map 'poisoned', partition \d+, key 7 .*option bad"):
+            run("fail")
+        client.set("poisoned", long_data(7), json_data(b'{"id":7,"x":7.5}'))
+        # The batch that failed is the one that goes on; the correction is in the next.
+        told = run("fail")
+        assert told.batches == 2
+        client.set("poisoned", long_data(8), string_data("oops"))
+        with pytest.raises(HoldfastError, match="key 8"):
+            run("fail")
+        told = run("column raw")
+        assert (told.rows, told.unfit) == (1, 1)
+        assert "1 did not fit the columns" in str(told)
+    kept = spark.read.option("mergeSchema", True).parquet(folder)
+    assert sorted((row.key, row.op, row.after.x, row.raw) for row in kept.collect()) == [
+        (0, "insert", 0.5, None),
+        (1, "insert", 0.5, None),
+        (2, "insert", 0.5, None),
+        (7, "update", 7.5, None),
+        (8, "insert", None, "oops"),
+    ]

@@ -15,7 +15,7 @@ import click
 from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.paths import LocalPath
-from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.cli.spark import bad_option, show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ FORMATS = ("json", "text", "binary")
 @click.option("--max-rows", type=click.IntRange(1), metavar="N", help="About how many rows a batch may have.")
 @click.option("--format", "value_format", type=click.Choice(FORMATS), help="How keys and values are told.")
 @click.option("--json", "json_lines", is_flag=True, help="A JSON object a line, for scripts.")
+@bad_option
 @spark_options
 @credentials
 def changes(
@@ -74,6 +75,7 @@ def changes(
     on_gap: str,
     max_rows: int | None,
     value_format: str | None,
+    bad: str,
     master: str,
     memory: str,
     *,
@@ -127,6 +129,7 @@ def changes(
                 on_gap=on_gap,
                 max_rows=max_rows,
                 value_format=value_format or (None if to else "text"),
+                bad=bad,
                 **credentials.options(),
             )
             if to is not None:

@@ -15,7 +15,14 @@ from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
 from holdfast.cli.paths import LocalPath
-from holdfast.cli.spark import show_progress, spark_job, spark_options, spark_or_none, spark_or_none_options
+from holdfast.cli.spark import (
+    bad_option,
+    show_progress,
+    spark_job,
+    spark_options,
+    spark_or_none,
+    spark_or_none_options,
+)
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +78,7 @@ def export() -> None:
     is_flag=True,
     help="Also write maps that came from Spark with their columns, into DIR/tables.",
 )
+@bad_option
 @address_option
 @spark_options
 @json_option
@@ -78,6 +86,7 @@ def export() -> None:
 def run_(
     maps: tuple[str, ...],
     folder: Path,
+    bad: str,
     address: str,
     master: str,
     memory: str,
@@ -92,7 +101,14 @@ def run_(
 
         progress = show_progress(quiet=as_json)
         done = job(
-            spark, address, folder, maps=maps, decoded=decoded, progress=progress, **credentials.options()
+            spark,
+            address,
+            folder,
+            maps=maps,
+            decoded=decoded,
+            progress=progress,
+            bad=bad,
+            **credentials.options(),
         )
     _tell_written(done, as_json=as_json)
 

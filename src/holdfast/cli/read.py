@@ -13,7 +13,7 @@ from rich.text import Text
 from holdfast.cli.addresses import address_argument
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.paths import LocalPath
-from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.cli.spark import bad_option, show_progress, spark_job, spark_options
 
 CELL_MAX = 60
 """Letters of a cell that are shown."""
@@ -57,6 +57,7 @@ CELL_MAX = 60
     help="Of the entries; what is known of the map if left out. binary: key and value in their stored form.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Rows on the screen as JSON lines, for scripts.")
+@bad_option
 @spark_options
 @credentials
 def read(
@@ -70,6 +71,7 @@ def read(
     read_from: str,
     partitions: str | None,
     value_format: str | None,
+    bad: str,
     master: str,
     memory: str,
     *,
@@ -91,7 +93,7 @@ def read(
 
     With --to, the folder of the file must be one that Spark's executors see, too.
     """
-    options: dict[str, object] = {"partitions": partitions or None, "valueFormat": value_format}
+    options: dict[str, object] = {"partitions": partitions or None, "valueFormat": value_format, "bad": bad}
     if cut:
         options["cut"] = True
     if read_from == "backups":

@@ -69,6 +69,18 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `bad`: what happens to entries that do not fit the columns."""
+    return click.option(
+        "--bad",
+        metavar="MODE",
+        default="fail",
+        show_default=True,
+        help="What happens to an entry that does not fit the columns: fail, null (nulls in place of what does not "
+        "fit), skip, or 'column NAME' (its raw value goes to that column).",
+    )(command)
+
+
 def spark_or_none_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `master` and `memory` as above, and `no_spark`: whether it is to do without (`spark_or_none`)."""
     for option in (

@@ -23,6 +23,7 @@ from holdfast.config.local_paths import local_path
 from holdfast.errors import ConfigError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import POLL_S, Progress, Show, nothing
+from holdfast.spark.rows.bad_rows import BadRows
 from holdfast.spark.rows.column_schemas import load_schema, store_schema
 from holdfast.spark.source.options import Options
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 EVERY = "1 second"
 """Without a pause Spark asks the members a hundred times a second whether there is something new."""
+
+OBSERVED = "holdfast"
+"""The name of what is counted in a query's progress."""
+UNFIT = "__unfit"
+"""The column by which it is counted."""
 
 MIRRORED = ("op", "partition", "term", "counter", "key", "after as value")
 
@@ -49,7 +55,7 @@ def changes(
 ) -> DataFrame:
     """The changes of these maps as a streaming DataFrame; `docs/spark.md` tells its columns.
 
-    `max_rows`: about how many rows a batch may have. `options`: others of the data source (`user`, `timeout`, ...).
+    `max_rows`: about how many rows a batch may have. `options`: others of the data source (`bad`, `user`, ...).
     Raises JobFailed, or what the options' error says.
     """
     given = {
@@ -63,8 +69,29 @@ def changes(
         given["maxRowsPerBatch"] = str(max_rows)
     if value_format is not None:
         given["valueFormat"] = value_format
+    bad = BadRows.parse(options.get("bad", "fail"))
+    if bad.mode == "fail":
+        with in_our_words("changes"):
+            return spark.readStream.format("holdfast").options(**given).load()
+    return _counted(spark, given, bad)
+
+
+def _counted(spark: SparkSession, given: Mapping[str, str], bad: BadRows) -> DataFrame:
+    """The same with rows that do not fit counted in the progress of the query: a source cannot do that by itself."""
+    from pyspark.sql import functions
+
     with in_our_words("changes"):
-        return spark.readStream.format("holdfast").options(**given).load()
+        source = spark.readStream.format("holdfast").options(**{**given, "bad": f"column {UNFIT}"})
+        frame = source.load().observe(OBSERVED, functions.count(UNFIT).alias("unfit"))
+    if bad.mode == "column":
+        if bad.column in frame.columns:
+            raise ConfigError(
+                f"the option bad names {bad.column!r}, which is a column of every change stream"
+            )
+        return frame.withColumnRenamed(UNFIT, bad.column)
+    if bad.mode == "skip":
+        frame = frame.where(functions.col(UNFIT).isNull())
+    return frame.drop(UNFIT)
 
 
 def into_parquet(
@@ -177,10 +204,13 @@ class Followed:
     batches: int
     rows: int
     seconds: float
+    unfit: int = 0
+    """Of the rows: changes that did not fit the columns, if the stream was made by `changes`."""
 
     def __str__(self) -> str:
         rate = f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds > 0 else ""
-        return f"{self.rows:,} rows in {self.batches} batches, {self.seconds:.1f} s{rate}"
+        unfit = f"; {self.unfit:,} did not fit the columns" if self.unfit else ""
+        return f"{self.rows:,} rows in {self.batches} batches, {self.seconds:.1f} s{rate}{unfit}"
 
 
 def follow(
@@ -211,7 +241,7 @@ def follow(
             if timeout_s is not None and seconds >= timeout_s:
                 break
         counted.take(query)
-    return Followed(counted.batches, counted.rows, time.monotonic() - began)
+    return Followed(counted.batches, counted.rows, time.monotonic() - began, counted.unfit)
 
 
 @contextmanager
@@ -244,11 +274,15 @@ class _Counted:
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
+        self._unfit: dict[int, int] = {}
 
     def take(self, query: StreamingQuery) -> None:
         for told in query.recentProgress:
             # A batch is told again, without rows, while there is nothing new.
             self._rows[told.batchId] = max(told.numInputRows, self._rows.get(told.batchId, 0))
+            observed = told.observedMetrics.get(OBSERVED)
+            if observed is not None and observed.unfit:
+                self._unfit[told.batchId] = observed.unfit
 
     @property
     def batches(self) -> int:
@@ -257,3 +291,7 @@ class _Counted:
     @property
     def rows(self) -> int:
         return sum(self._rows.values())
+
+    @property
+    def unfit(self) -> int:
+        return sum(self._unfit.values())

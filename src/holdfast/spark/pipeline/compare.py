@@ -11,11 +11,14 @@ from holdfast.errors import ConfigError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import Show, nothing, watched
 from holdfast.spark.pipeline.tables import quoted
+from holdfast.spark.rows.bad_rows import BadRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SAMPLES = 10
+UNFIT = "__unfit"
+"""The column that is not null in rows of entries that do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Comparison:
     different: int
     """In both under the same key, with other values. A source that has a key twice ends here, too."""
     seconds: float
+    unfit: int = 0
+    """Entries of the map that did not fit its columns; they are compared with nulls in place of what did not fit."""
     samples: list[dict[str, Any]] = field(default_factory=list)
     """A few of the rows that are not equal: their key, what is wrong, and both versions."""
 
@@ -43,6 +48,8 @@ class Comparison:
             f"{self.equal} rows equal, {self.missing} missing, {self.extra} extra, {self.different} different, "
             f"in {self.seconds:.1f} s"
         )
+        if self.unfit:
+            total += f"; {self.unfit} entries of the map did not fit its columns"
         return "\n".join([total, *map(str, self.samples)])
 
 
@@ -59,24 +66,33 @@ def compare_with_source(
 ) -> Comparison:
     """Compare a map with `source`, whose columns `key` identify a row, in a Spark job that joins the two.
 
-    Two doubles that are both NaN are equal, and so are two missing values. `options` are those of the data source.
-    Raises ConfigError when the map has other columns or types than the source, JobFailed.
+    Two doubles that are both NaN are equal, and so are two missing values. `options` are those of the data source; of
+    `bad`, `fail` and `null`. Raises ConfigError when the map has other columns or types than the source, JobFailed.
     """
     from pyspark.sql import functions
 
     began = time.monotonic()
     keys = [part.strip() for part in key.split(",")] if isinstance(key, str) else list(key)
+    bad = BadRows.parse(options.pop("bad", "fail"))
+    if bad.mode not in ("fail", "null"):
+        raise ConfigError(
+            f"a comparison has the option bad = fail or null, not {bad}: every entry is compared"
+        )
+    if bad.mode == "null":
+        options["bad"] = f"column {UNFIT}"
     reader = spark.read.format("holdfast").options(address=address, **options)
     with in_our_words("compare"):
         held = reader.load(map_name)
-    wrong = set(source.dtypes) ^ set(held.dtypes)
+    if bad.mode == "fail":
+        held = held.withColumn(UNFIT, functions.lit(None).cast("string"))
+    wrong = set(source.dtypes) ^ set(held.drop(UNFIT).dtypes)
     if wrong:
         names = ", ".join(sorted({name for name, _ in wrong}))
         raise ConfigError(f"the map {map_name!r} and the source differ in the columns {names}: {wrong}")
     rest = [name for name in source.columns if name not in keys] or keys
 
-    def side(frame: DataFrame, name: str) -> DataFrame:
-        return frame.select(*map(quoted, keys), functions.struct(*map(quoted, rest)).alias(name))
+    def side(frame: DataFrame, name: str, *more: str) -> DataFrame:
+        return frame.select(*map(quoted, keys), functions.struct(*map(quoted, rest)).alias(name), *more)
 
     verdict = (
         functions.when(functions.col("_source").isNull(), "extra")
@@ -85,9 +101,13 @@ def compare_with_source(
         .otherwise("different")
     )
     with in_our_words("compare"), watched(spark, "compare", 0, progress):
-        sides = side(source, "_source").join(side(held, "_held"), keys, "full_outer")
+        sides = side(source, "_source").join(side(held, "_held", UNFIT), keys, "full_outer")
         joined = sides.withColumn("_verdict", verdict)
-        counts = {row["_verdict"]: row["count"] for row in joined.groupBy("_verdict").count().collect()}
+        told = joined.groupBy("_verdict").agg(
+            functions.count("*").alias("count"), functions.count(UNFIT).alias("unfit")
+        )
+        found = told.collect()
+        counts = {row["_verdict"]: row["count"] for row in found}
         unequal = sum(count for name, count in counts.items() if name != "equal")
         shown = joined.where("_verdict != 'equal'").limit(samples).collect() if unequal and samples else []
     return Comparison(
@@ -96,6 +116,7 @@ def compare_with_source(
         counts.get("extra", 0),
         counts.get("different", 0),
         time.monotonic() - began,
+        sum(row["unfit"] for row in found),
         [
             {
                 **{name: row[name] for name in keys},

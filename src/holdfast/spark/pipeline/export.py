@@ -52,8 +52,11 @@ from holdfast.spark.pipeline.manifest import (
     write_manifest,
 )
 from holdfast.spark.pipeline.record_columns import Columns
+from holdfast.spark.rows.bad_rows import BadRow, BadRows
+from holdfast.spark.rows.batches import BatchMaker
 from holdfast.spark.rows.column_schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
-from holdfast.spark.rows.stored import BadRow, RowMaker, string_data
+from holdfast.spark.rows.row_reader import Layout
+from holdfast.spark.rows.stored import string_data
 from holdfast.spark.source.keeping import kept
 from holdfast.spark.source.options import Options
 from holdfast.version import __version__
@@ -106,6 +109,8 @@ class WrittenFile:
     checksum: str
     row_groups: int
     expiring: int
+    unfit: int = 0
+    """Of `TABLES`: entries that did not fit the columns."""
 
 
 _WRITTEN = Columns(WrittenFile)
@@ -146,6 +151,8 @@ class Exported:
             lines.append(f"  {each.name}: {each.rows:,} rows, digest {each.digest}")
             if each.tables_left_out:
                 lines.append(f"    not written in columns: {each.tables_left_out}")
+            if each.tables_unfit:
+                lines.append(f"    did not fit the columns: {_entries(each.tables_unfit)}")
         return "\n".join(lines)
 
 
@@ -165,9 +172,10 @@ def export(
 
     The folder is one that the driver and all executors see. With `decoded` the rows of maps that were written through
     Spark are written in columns, too, for other programs. `lease_s`: how long members keep the cut should this driver
-    vanish. A map with an entry that does not fit its columns has none, and the manifest says why. `options` are those
-    of the data source (user, password, token, cluster, timeout). Raises ConfigError before anything is written,
-    CutLost when more members die than the maps have backups, JobFailed.
+    vanish. With `bad="fail"` (default) a map with an entry that does not fit its columns has none, and the manifest
+    says why. `options` are those of the data source (bad, user, password, token, cluster, timeout).
+
+    Raises ConfigError before anything is written, CutLost when more members die than the maps have backups, JobFailed.
     """
     began = time.monotonic()
     parsed = Options.parse({"address": address, "map": "any", **options})
@@ -186,9 +194,8 @@ def export(
                 schemas = {entry.key: entry for entry in _stored(client, cut, SCHEMAS_MAP)}
                 compact = _stored(client, cut, COMPACT_SCHEMAS_MAP)
                 counted = Counted(spark)
-                work = Exporter(
-                    parsed, addresses, cut, str(folder), _readable(names, schemas) if decoded else {}, counted
-                )
+                readable = _readable(names, schemas, parsed.read.bad) if decoded else {}
+                work = Exporter(parsed, addresses, cut, str(folder), readable, counted)
                 shares = plan_shares(cut, names, TASKS_PER_SLOT * slots(spark))
                 rows = run(
                     spark, shares, work, _WRITTEN.ddl, title="export", progress=progress, counted=counted
@@ -267,14 +274,20 @@ def _stored(client: Client, cut: Cut, name: str) -> list[StoredEntry]:
     return sorted(found, key=lambda entry: entry.key)
 
 
-def _readable(names: Iterable[str], schemas: Mapping[bytes, StoredEntry]) -> dict[str, StoredSchema]:
-    """The columns of those maps whose values are JSON."""
+def _readable(
+    names: Iterable[str], schemas: Mapping[bytes, StoredEntry], bad: BadRows
+) -> dict[str, StoredSchema]:
+    """The columns of those maps whose values are JSON. Raises ConfigError when the option `bad` names one of them."""
     found: dict[str, StoredSchema] = {}
     for name in names:
         entry = schemas.get(string_data(name))
         if entry is not None:
             stored = msgspec.json.decode(entry.value[8:], type=StoredSchema)
             if stored.value_format == "json":
+                if bad.mode == "column" and bad.column in stored.struct.names:
+                    raise ConfigError(
+                        f"the option bad names {bad.column!r}, which is a column of map {name!r}"
+                    )
                 found[name] = stored
     return found
 
@@ -334,6 +347,7 @@ class _Footer(msgspec.Struct, frozen=True):
     map: str
     digest: str
     expiring: int
+    unfit: int = 0
 
 
 @dataclass(frozen=True)
@@ -386,7 +400,7 @@ class Exporter:
         entries = _Writer(paths[0], SCHEMA)
         rows = maker = None
         if stored is not None:
-            maker = RowMaker(arrow_schema(stored.struct), stored.value_format, piece.map)
+            maker = self._maker(piece.map, stored)
             rows = _Writer(paths[1], maker.schema)
         why = ""
         digest = expiring = 0
@@ -409,16 +423,24 @@ class Exporter:
                 self.counted.add(len(keys))
                 if maker is not None and rows is not None and keys and not why:
                     try:
-                        rows.add(maker.batch(keys, values), page.columns.size_bytes)
+                        rows.add(maker.batch([(partition, page.columns)]), page.columns.size_bytes)
                     except BadRow as unfit:
                         # The entries are the backup; one that does not fit the columns must not keep them from it.
                         why = str(unfit)
             self.counted.add(0, partitions=1)
         said = _Footer(self.cut.id.hex(), piece.map, hex_digest(digest), expiring)
         entries.close(said)
-        if rows is not None:
-            rows.close(_Footer(said.cut, said.map, "", 0))
+        if rows is not None and maker is not None:
+            rows.close(_Footer(said.cut, said.map, "", 0, maker.bad))
         return why
+
+    def _maker(self, name: str, stored: StoredSchema) -> BatchMaker:
+        bad = self.options.read.bad
+        struct = stored.struct
+        if bad.mode == "column":
+            struct = struct.add(bad.column, "string")
+        layout = Layout(name, stored.value_format, tuple(stored.key), bad)
+        return BatchMaker(arrow_schema(struct), layout)
 
     def _describe(self, kind: str, name: str, number: int) -> WrittenFile:
         """What the file holds that has the name, whoever has written it."""
@@ -438,6 +460,7 @@ class Exporter:
             total,
             found.num_row_groups,
             said.expiring,
+            said.unfit,
         )
 
 
@@ -582,7 +605,12 @@ def _map_info(
         schemas.get(string_data(name)),
         files[TABLES],
         left_out[0] if left_out else msgspec.UNSET,
+        sum(file.unfit for file in written if file.map == name and file.kind == TABLES) or msgspec.UNSET,
     )
+
+
+def _entries(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number:,} entries"
 
 
 def _count(number: int, thing: str) -> str:

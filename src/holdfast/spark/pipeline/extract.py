@@ -24,10 +24,11 @@ from holdfast.config.local_paths import local_path
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.failures import in_our_words
-from holdfast.spark.pipeline.tables import parse_options
-from holdfast.spark.rows.batches import split_key
+from holdfast.spark.pipeline.tables import parse_options, table
+from holdfast.spark.rows.bad_rows import BadRows
 from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.rows.nested import number_or_text
+from holdfast.spark.rows.row_reader import split_key
 from holdfast.spark.source.read_plan import Reading, known_columns
 
 if TYPE_CHECKING:
@@ -48,13 +49,16 @@ class Extracted:
     seconds: float
     first: pa.Table | None = None
     """The rows themselves, when they go to no file."""
+    unfit: int = 0
+    """Entries that were read and did not fit the columns, whatever became of their rows."""
 
     def __str__(self) -> str:
         where = f" into {self.file} ({self.bytes / 1e6:,.1f} MB)" if self.file is not None else ""
         rate = (
             f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds > 0 and self.file is not None else ""
         )
-        return f"{self.rows:,} rows of map {self.map!r}{where} in {self.seconds:.1f} s{rate}"
+        unfit = f"; {self.unfit:,} of the entries read did not fit the columns" if self.unfit else ""
+        return f"{self.rows:,} rows of map {self.map!r}{where} in {self.seconds:.1f} s{rate}{unfit}"
 
 
 def extract(
@@ -87,19 +91,25 @@ def extract(
         options["limit"] = limit
     with in_our_words(title):
         # A condition may need columns that are not shown: they are taken away behind it.
-        frame = _frame(spark, map_name, address, () if where else columns, keys, options)
+        bad = jobs.Counted(spark)
+        frame = _frame(spark, map_name, address, () if where else columns, keys, bad, options)
         if where:
             frame = frame.where(where)
-        frame = frame.select(*(_quoted(name) for name in columns)) if columns else frame
+        if columns:
+            raw = BadRows.parse(str(options.get("bad", "fail"))).column
+            frame = frame.select(*(_quoted(name) for name in [*columns, *([raw] if raw else [])]))
         # Without a condition the source has seen to the limit, and its tasks are not cut off.
         frame = frame.limit(limit) if limit is not None and where else frame
         if file is None:
             with jobs.watched(spark, title, 1, progress):
                 found = frame.toArrow()
-            return Extracted(map_name, None, found.num_rows, 0, time.monotonic() - began, found)
+            return Extracted(
+                map_name, None, found.num_rows, 0, time.monotonic() - began, found, unfit=bad.rows
+            )
         with jobs.watched(spark, title, max(1, frame.rdd.getNumPartitions()), progress):
             rows = _to_file(frame, file)
-    return Extracted(map_name, file, rows, file.stat().st_size, time.monotonic() - began)
+    size = file.stat().st_size
+    return Extracted(map_name, file, rows, size, time.monotonic() - began, unfit=bad.rows)
 
 
 def _frame(
@@ -108,16 +118,14 @@ def _frame(
     address: str,
     columns: Sequence[str],
     keys: Sequence[str],
+    bad: jobs.Counted,
     options: dict[str, object],
 ) -> DataFrame:
-    known = known_columns(parse_options(map_name, address, columns, options))
     if keys:
+        known = known_columns(parse_options(map_name, address, columns, options))
         options["keys"] = msgspec.json.encode([_key(text, known) for text in keys]).decode()
-    reader = spark.read.format("holdfast").option("address", address).schema(known.struct)
-    for name, value in options.items():
-        if value is not None:
-            reader = reader.option(name, value if isinstance(value, bool | int | float) else str(value))
-    return reader.load(map_name)
+    # The data source has no way to tell what its tasks have met.
+    return table(spark, map_name, address=address, columns=columns, on_bad=bad.add, **options)  # type: ignore[arg-type]
 
 
 def _quoted(name: str) -> str:

@@ -82,6 +82,9 @@ class MapInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tables_left_out: str | msgspec.UnsetType = msgspec.UNSET
     """Why there are no rows in columns though they were asked for. Not written where there is nothing to say, so that
     manifests of before keep their checksum."""
+    tables_unfit: int | msgspec.UnsetType = msgspec.UNSET
+    """Entries that did not fit the columns, and are in `tables` as the option `bad` said. Not written where there are
+    none."""
 
     @property
     def expiring(self) -> int:

@@ -25,9 +25,10 @@ from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, take_cut
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
-from holdfast.spark.rows.batches import BatchMaker, page_cells
+from holdfast.spark.rows.bad_rows import BadRow
+from holdfast.spark.rows.batches import BatchMaker
 from holdfast.spark.rows.column_schemas import arrow_schema
-from holdfast.spark.rows.stored import BadRow, EntryMaker, key_text
+from holdfast.spark.rows.stored import EntryMaker, key_text
 from holdfast.spark.source.keeping import Keeper, kept
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.read_plan import Reading, Share, known_columns, plan_shares, reading
@@ -78,20 +79,21 @@ def table(
     where: Mapping[str, object] | None = None,
     schema: StructType | None = None,
     cut: Cut | bool = False,
+    on_bad: Callable[[int], object] | None = None,
     **options: object,
 ) -> DataFrame:
     """A map as a DataFrame, read by Python workers. Planned now, like a DataFrame of the data source; read when used.
 
     `where`: column -> the value, or the values, that it must have; of key columns, only those keys are asked for.
-    `cut`: a cut to read at (`one_cut`), or whether to take one now. `options`: those of the data source. Raises
-    ConfigError.
+    `cut`: a cut to read at (`one_cut`), or whether to take one now. `on_bad`: called in tasks, with the number
+    of entries that did not fit the columns (`Counted.add`). `options`: those of the data source. Raises ConfigError.
     """
     parsed, known = _opened(map_name, address, columns, schema, cut, options)
     filters = _filters(known.struct, where or {})
     shares = plan_shares(parsed, known, filters, cut=_given(cut), tasks=_tasks(spark))
 
     def work(share: Share) -> Iterator[pa.RecordBatch]:
-        return share_batches(parsed, known, share)
+        return share_batches(parsed, known, share, on_bad)
 
     if not shares:
         return spark.createDataFrame([], known.struct)
@@ -335,10 +337,8 @@ class _Side:
 
     def rows(self, pages: list[tuple[int, own.ColumnBatch]]) -> pa.Table:
         """Pages as a table. Raises BadRow for an entry that is not under the key that its columns say."""
-        batch = self._maker.batch(pages)
-        stored = [page_cells(page.rows, page.key_offsets, page.keys) for _, page in pages]
+        batch, found = self._maker.rows(pages)
         made = self._keys.entries(batch.select(self._key))[0]
-        found = pa.concat_arrays(stored) if stored else pa.array([], pa.binary())
         same = pc.equal(pa.array(made, pa.binary()), found)
         if not pc.all(same, min_count=0).as_py():
             at = same.to_pylist().index(False)

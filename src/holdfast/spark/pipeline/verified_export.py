@@ -216,6 +216,7 @@ def plain(manifest: Manifest) -> dict[str, Any]:
                 "bytes": sum(file.bytes for file in each.files),
                 **({"format": _format_of(each.schema.value)} if each.schema is not None else {}),
                 **({"tables_left_out": each.tables_left_out} if each.tables_left_out else {}),
+                **({"tables_unfit": each.tables_unfit} if each.tables_unfit else {}),
             }
             for each in manifest.maps
         ],

@@ -9,12 +9,10 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
@@ -28,9 +26,11 @@ from pyspark.sql.types import (
 )
 
 from holdfast.errors import ConfigError
+from holdfast.spark.rows.bad_rows import UNREADABLE, BadRow, BadRows, advice, short
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, nullable
-from holdfast.spark.rows.stored import BadRow, RowMaker, key_text
-from holdfast.wire.values import JSON, Serialized, from_stored
+from holdfast.spark.rows.row_reader import Layout, RowReader, Rows
+from holdfast.spark.rows.stored import cell_text, key_text
+from holdfast.wire.values import from_stored
 
 INSERT, UPDATE, REMOVE, RESTART = "insert", "update", "remove", "restart"
 """What a change is. `restart`: what was told of this partition does not hold any more; its entries follow."""
@@ -40,8 +40,17 @@ BATCH_BYTES = 4 << 20
 """A record batch is handed to Spark once it has so many rows, or so many bytes of keys and values."""
 
 
-def change_columns(value_format: str, stored: StoredSchema | None) -> StructType:
-    """The columns of a change stream. `stored`: what is known of the map; needed for values in columns."""
+FAIL = BadRows()
+
+Current = Callable[["ChangeRow"], "bytes | None"]
+"""The value that the entry of a change has now; None when it has none any more."""
+
+
+def change_columns(value_format: str, stored: StoredSchema | None, bad: BadRows = FAIL) -> StructType:
+    """The columns of a change stream. `stored`: what is known of the map; needed for values in columns.
+
+    Raises ConfigError when the option `bad` names one of them.
+    """
     if value_format in ("binary", "text"):
         key: DataType = BinaryType() if value_format == "binary" else StringType()
         value = key
@@ -49,7 +58,7 @@ def change_columns(value_format: str, stored: StoredSchema | None) -> StructType
         assert stored is not None, value_format
         value = nullable(stored.struct)
         key = LongType() if _is_long(stored) else StringType()
-    return (
+    columns = (
         StructType()
         .add("map", StringType())
         .add("partition", IntegerType())
@@ -62,6 +71,13 @@ def change_columns(value_format: str, stored: StoredSchema | None) -> StructType
         .add("after", value)
         .add("transaction", StringType())
     )
+    if bad.mode == "column":
+        if bad.column in columns.names:
+            raise ConfigError(
+                f"the option bad names {bad.column!r}, which is a column of every change stream"
+            )
+        columns.add(bad.column, StringType())
+    return columns
 
 
 def _is_long(stored: StoredSchema) -> bool:
@@ -101,22 +117,40 @@ class _Waiting:
 
 
 class ChangeMaker:
-    """Makes record batches of changes."""
+    """Makes record batches of changes.
 
-    def __init__(self, schema: StructType, value_format: str, map_names: Sequence[str]) -> None:
-        """`schema`: what Spark expects. Raises ConfigError when it is not that of a change stream."""
-        names = change_columns("binary", None).names
+    A change does not fit when its key or the value after it does not; a value *before* it that does not fit is null, or
+    the correction of a bad value would be a bad row itself. With `bad=fail` such a change only fails while the entry
+    still has a value that does not fit: what was corrected or removed since is left out, so that a query goes on.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        value_format: str,
+        map_names: Sequence[str],
+        bad: BadRows = FAIL,
+        current: Current | None = None,
+    ) -> None:
+        """`schema`: what Spark expects. `current`: needed for `bad=fail`; without it no entry is ever corrected.
+
+        Raises ConfigError when the schema is not that of a change stream.
+        """
+        names = change_columns("binary", None, bad).names
         if schema.names != names:
             raise ConfigError(
                 f"a change stream has the columns {', '.join(names)}, not {', '.join(schema.names)}"
             )
         self.schema = arrow_schema(schema)
-        self._values: RowMaker | None = None
+        self._values: RowReader | None = None
         self._format = value_format
+        self._bad = bad
+        self._current = current
         self._long_keys = pa.types.is_int64(self.schema.field("key").type)
         value = schema["after"].dataType
         if isinstance(value, StructType):
-            self._values = RowMaker(arrow_schema(value), value_format, ", ".join(map_names))
+            layout = Layout(", ".join(map_names), value_format, bad=BadRows("null"))
+            self._values = RowReader(arrow_schema(value), layout)
 
     def batches(self, rows: Iterable[ChangeRow]) -> Iterator[pa.RecordBatch]:
         """The rows in batches, in order. Raises BadRow, naming the entry, for what does not fit the columns."""
@@ -131,9 +165,14 @@ class ChangeMaker:
             yield self.batch(waiting.rows)
 
     def batch(self, rows: Sequence[ChangeRow]) -> pa.RecordBatch:
-        """The rows as one batch. Raises BadRow."""
+        """The rows as one batch; those that do not fit as the option `bad` says. Raises BadRow."""
+        keys, unfit_keys = self._keys([row.key for row in rows])
+        after, unfit = self._cells([row.after for row in rows])
+        unfit = {**unfit, **unfit_keys}
+        before, _ = self._cells([row.before for row in rows])
+        if self._bad.mode == "fail":
+            self._check(rows, unfit)
         times = [None if row.time_ms is None else row.time_ms * 1000 for row in rows]
-        keys = [row.key for row in rows]
         arrays: list[pa.Array[Any]] = [
             pa.array([row.map for row in rows], pa.string()),
             pa.array([row.partition for row in rows], pa.int32()),
@@ -141,53 +180,69 @@ class ChangeMaker:
             pa.array([row.counter for row in rows], pa.int64()),
             pa.array(times, pa.int64()).cast(self.schema.field("time").type),
             pa.array([row.op for row in rows], pa.string()),
-            self._keys(keys),
-            self._cells(keys, [row.before for row in rows]),
-            self._cells(keys, [row.after for row in rows]),
+            keys,
+            before,
+            after,
             pa.array([row.transaction and row.transaction.hex() for row in rows], pa.string()),
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if self._bad.mode == "column":
+            raw = [_raw(row, at in unfit_keys) if at in unfit else None for at, row in enumerate(rows)]
+            arrays.append(pa.array(raw, pa.string()))
+        made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if unfit and self._bad.mode in ("fail", "skip"):
+            made = made.filter(pa.array([at not in unfit for at in range(len(rows))]))
+        return made
 
-    def _keys(self, keys: Sequence[bytes | None]) -> pa.Array[Any]:
-        if self._format == "binary":
-            return pa.array(keys, pa.binary())
-        if self._long_keys:
-            return pa.array([None if key is None else _long(key) for key in keys], pa.int64())
-        return pa.array([None if key is None else cell_text(key) for key in keys], pa.string())
+    def _check(self, rows: Sequence[ChangeRow], unfit: dict[int, str]) -> None:
+        """Raises BadRow for the first change whose entry still does not fit."""
+        for at, why in sorted(unfit.items()):
+            row = rows[at]
+            if self._current is not None:
+                now = self._current(row)
+                if now is None or not (self._keys([row.key])[1] or self._cells([now])[1]):
+                    continue
+            raise BadRow(
+                f"update {row.counter} of map {row.map!r}, partition {row.partition}, key "
+                f"{short(key_text(row.key or b''))} does not fit the columns of the stream: {why}. "
+                f"{advice(stream=True)}; or follow the map with valueFormat=text or binary"
+            )
 
-    def _cells(self, keys: Sequence[bytes | None], cells: Sequence[bytes | None]) -> pa.Array[Any]:
+    def _keys(self, keys: Sequence[bytes | None]) -> tuple[pa.Array[Any], dict[int, str]]:
         if self._format == "binary":
-            return pa.array(cells, pa.binary())
+            return pa.array(keys, pa.binary()), {}
+        if not self._long_keys:
+            return pa.array([None if key is None else cell_text(key) for key in keys], pa.string()), {}
+        numbers = [None if key is None else _long(key) for key in keys]
+        why = "the key is no integer, as the other keys of its map are"
+        unfit = {at: why for at, key in enumerate(keys) if key is not None and numbers[at] is None}
+        return pa.array(numbers, pa.int64()), unfit
+
+    def _cells(self, cells: Sequence[bytes | None]) -> tuple[pa.Array[Any], dict[int, str]]:
+        """A column of values, and which of them do not fit."""
+        if self._format == "binary":
+            return pa.array(cells, pa.binary()), {}
         if self._values is None:
-            return pa.array([None if cell is None else cell_text(cell) for cell in cells], pa.string())
-        present = [(key or b"", cell) for key, cell in zip(keys, cells, strict=True) if cell is not None]
-        made = self._values.batch([key for key, _ in present], [cell for _, cell in present])
-        columns = pa.StructArray.from_arrays(made.columns, fields=list(self._values.schema))
-        at = iter(range(len(present)))
-        return columns.take(pa.array([None if cell is None else next(at) for cell in cells], pa.int64()))
+            return pa.array([None if cell is None else cell_text(cell) for cell in cells], pa.string()), {}
+        places = [at for at, cell in enumerate(cells) if cell is not None]
+        present = pa.array([cells[at] for at in places], pa.binary())
+        found: Rows = self._values.read(present, present)
+        fields = list(self._values.schema)
+        columns = pa.StructArray.from_arrays([found.columns[one.name] for one in fields], fields=fields)
+        at_of = {place: at for at, place in enumerate(places)}
+        whole = columns.take(pa.array([at_of.get(at) for at in range(len(cells))], pa.int64()))
+        return whole, {places[at]: why for at, why in found.bad.items()}
 
 
-def _long(key: bytes) -> int:
+def _raw(row: ChangeRow, unfit_key: bool) -> str:
+    """What the option `bad` = `column NAME` puts into the column."""
+    value = row.after if row.after is not None else row.before
+    text = "" if value is None else cell_text(value)
+    return f"key {cell_text(row.key or b'')}: {text}" if unfit_key else text
+
+
+def _long(key: bytes) -> int | None:
     try:
         read = from_stored(key)
-    except (ValueError, IndexError, struct.error, msgspec.MsgspecError):
-        read = None
-    if isinstance(read, bool) or not isinstance(read, int) or not -(2**63) <= read < 2**63:
-        raise BadRow(
-            f"the key {key_text(key)} is no integer, as the other keys of its map are; "
-            "follow the map with valueFormat=text or binary"
-        )
-    return read
-
-
-def cell_text(cell: bytes) -> str:
-    """A stored key or value as text: JSON, unless it is a text; hexadecimal where its type is not known."""
-    try:
-        if cell.startswith(struct.pack(">i", JSON)):
-            return cell[8:].decode()
-        read = from_stored(cell)
-    except (ValueError, IndexError, struct.error, msgspec.MsgspecError):
-        return cell.hex()
-    if isinstance(read, Serialized):
-        return cell.hex()
-    return read if isinstance(read, str) else msgspec.json.encode(read).decode()
+    except UNREADABLE:
+        return None
+    return read if type(read) is int and -(2**63) <= read < 2**63 else None

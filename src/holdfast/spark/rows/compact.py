@@ -56,6 +56,9 @@ ARRAYS |= {pa.float32(): 14, pa.float64(): 16}
 _EXACT = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 """Python's own context rounds to 28 digits."""
 
+DECIMAL_BYTES_MAX = 4096
+"""Columns have 38 digits. Longer ones may end in zeros, but one of megabytes would take minutes to convert."""
+
 _FIXED = {kind: code for kind, _, code in NUMBERS.values()}
 _NULLABLE = {kind: code for _, kind, code in NUMBERS.values()}
 _ELEMENTS = {kind: element for element, kind in ARRAYS.items()}
@@ -262,6 +265,7 @@ class CompactDecoder:
         """`fetch`: the schema with an id, or None when nobody knows it."""
         self._fetch = fetch
         self._readers: dict[int, Callable[[bytes], dict[str, Any]]] = {}
+        self._missing: set[int] = set()
 
     def read(self, value: bytes) -> dict[str, Any]:
         """The fields of one row. Raises ValueError when it is no Compact value, or of an unknown schema."""
@@ -270,9 +274,11 @@ class CompactDecoder:
         number = int.from_bytes(value[4:12], "big", signed=True)
         reader = self._readers.get(number)
         if reader is None:
-            schema = self._fetch(number)
+            schema = None if number in self._missing else self._fetch(number)
             if schema is None:
-                raise ValueError(f"nobody knows the Compact schema {number}")
+                # A schema is made known before the first value of it is stored: asking again would not help.
+                self._missing.add(number)
+                raise ValueError(f"the cluster does not know the Compact schema {number}")
             reader = partial(_read, dict(sorted(schema.fields)), _Places.of(schema))
             self._readers[number] = reader
         return reader(value[12:])
@@ -309,6 +315,8 @@ def _field(data: bytes, kind: int) -> Any:
     if kind in _ELEMENTS:
         return read_array(data, _ELEMENTS[kind])[0]
     if kind == DECIMAL:
+        if count > DECIMAL_BYTES_MAX:
+            raise ValueError(f"a decimal of {count} bytes fits no column")
         unscaled = int.from_bytes(data[4 : 4 + count], "big", signed=True)
         (scale,) = struct.unpack_from(">i", data, 4 + count)
         return decimal.Decimal(unscaled).scaleb(-scale, _EXACT)

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError
+from holdfast.spark.rows.bad_rows import BadRow
 from holdfast.spark.rows.cells import Cells, Numbers, big_endian, counted, headed, lengths
 from holdfast.spark.rows.compact import CompactEncoder
 from holdfast.spark.rows.primitive import as_numpy, check_primitive, nulls_inside, primitive_cells
-from holdfast.spark.rows.stored import BadRow, EntryMaker
+from holdfast.spark.rows.stored import EntryMaker
 from holdfast.wire.values import JSON, LONG, STRING
 
 TTL_S_MAX = 2**40

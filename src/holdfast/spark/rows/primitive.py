@@ -140,7 +140,7 @@ def primitive_column(values: list[bytes], kind: Any) -> Any:
     short = np.diff(offsets) < 4
     if short.any() or (len(values) and (data[offsets[:-1, None] + np.arange(4)] != head).any()):
         at = next(at for at, value in enumerate(values) if value[:4] != head.tobytes())
-        raise ValueError(f"row {at} is of type {_type_of(values[at])}, not {wanted}")
+        raise ValueError(f"it is of type {_type_of(values[at])}, not {wanted}")
     if kind in PLAIN:
         code = PLAIN[kind][1]
         width = 4 + np.dtype(code).itemsize

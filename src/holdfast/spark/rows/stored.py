@@ -24,20 +24,16 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
-from holdfast.errors import ConfigError, HoldfastError
-from holdfast.spark.rows.nested import can_nest, inward, outward
+from holdfast.errors import ConfigError
+from holdfast.spark.rows.bad_rows import UNREADABLE, BadRow
+from holdfast.spark.rows.nested import can_nest, outward
 from holdfast.wire.values import JSON, LONG, STRING, Serialized, from_stored
 
 _HEAD = struct.Struct(">ii")
 _LONG = struct.Struct(">iq")
-_JSON_ID = struct.pack(">i", JSON)
 
 BINARY_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 """The columns of the format `binary`."""
-
-
-class BadRow(HoldfastError):
-    """A row cannot become an entry, or an entry cannot become a row."""
 
 
 def string_data(text: str) -> bytes:
@@ -67,7 +63,7 @@ class EntryMaker:
         self._binary = value_format == "binary"
         self._key = list(key)
         if self._binary:
-            _check_binary(schema)
+            check_binary(schema)
             if self._key not in ([], ["key"]):
                 raise ConfigError(
                     "valueFormat 'binary' takes its keys from the column 'key'; leave the option key out"
@@ -151,14 +147,15 @@ def check_columns(schema: pa.Schema) -> None:
             raise ConfigError(
                 f"the column name {field.name!r} has a quote, a backslash or a control character; rename the column"
             )
-        if _plain_type(field.type) is None:
+        if plain_type(field.type) is None:
             raise ConfigError(
                 f"the column {field.name!r} is {field.type}, which cannot be stored; "
                 "leave it out, or make a string of it (to_json, cast)"
             )
 
 
-def _check_binary(schema: pa.Schema) -> None:
+def check_binary(schema: pa.Schema) -> None:
+    """Whether these are the columns of the format `binary`. Raises ConfigError."""
     wanted = {"key": pa.binary(), "value": pa.binary()}
     if {field.name: field.type for field in schema} != wanted:
         raise ConfigError(
@@ -196,7 +193,7 @@ def _plain(column: pa.Array[Any]) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _plain_type(kind: pa.DataType) -> Any:
+def plain_type(kind: pa.DataType) -> Any:
     """What JSON decodes a column's cells to; None when the type cannot be stored."""
     if pa.types.is_boolean(kind):
         return bool | None
@@ -215,87 +212,28 @@ def _plain_type(kind: pa.DataType) -> Any:
     return Any if pa.types.is_nested(kind) and can_nest(kind) else None
 
 
-# -- entries to columns
-
-
-class RowMaker:
-    """Makes record batches of one schema of entries. JSON fields that are not in the schema are skipped."""
-
-    def __init__(self, schema: pa.Schema, value_format: str, map_name: str) -> None:
-        """Raises ConfigError when the schema does not go with the format."""
-        self.schema = schema
-        self._map = map_name
-        self._binary = value_format == "binary"
-        if self._binary:
-            _check_binary(schema)
-            return
-        check_columns(schema)
-        self._fields = [f"c{at}" for at in range(len(schema))]
-        fields = [(f"c{at}", _plain_type(field.type), None) for at, field in enumerate(schema)]
-        names = {f"c{at}": name for at, name in enumerate(schema.names)}
-        row = msgspec.defstruct("Row", fields, rename=names, gc=False)
-        self._rows = msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
-        self._one = msgspec.json.Decoder(row)
-
-    def batch(self, keys: list[bytes], values: list[bytes]) -> pa.RecordBatch:
-        """The entries as rows. Raises BadRow, naming the entry, when a value does not fit the columns."""
-        if self._binary:
-            cells = {"key": keys, "value": values}
-            return pa.RecordBatch.from_arrays(
-                [pa.array(cells[name], pa.binary()) for name in self.schema.names], schema=self.schema
-            )
-        for key, value in zip(keys, values, strict=True):
-            if not value.startswith(_JSON_ID):
-                raise BadRow(
-                    f"{self._entry(key)} is no JSON value; read the map with valueFormat 'binary', "
-                    "or keep such entries in a map of their own"
-                )
-        try:
-            rows = self._rows.decode(b"[" + b",".join([value[8:] for value in values]) + b"]")
-            if len(rows) != len(values):
-                raise ValueError("an entry is not one JSON value")
-            arrays = self._arrays(rows)
-        except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError) as broken:
-            raise BadRow(self._culprit(keys, values) or str(broken)) from None
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _arrays(self, rows: Any) -> list[pa.Array[Any]]:
-        """The columns of rows that were decoded."""
-        return [
-            _typed([getattr(row, name) for row in rows], field.type)
-            for name, field in zip(self._fields, self.schema, strict=True)
-        ]
-
-    def _culprit(self, keys: list[bytes], values: list[bytes]) -> str:
-        for key, value in zip(keys, values, strict=True):
-            try:
-                row = self._one.decode(value[8:])
-                for name, field in zip(self._fields, self.schema, strict=True):
-                    _typed([getattr(row, name)], field.type)
-            except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError) as broken:
-                return f"{self._entry(key)} does not fit the columns {', '.join(self.schema.names)}: {broken}"
-        return ""
-
-    def _entry(self, key: bytes) -> str:
-        return f"the entry with key {key_text(key)} of map {self._map!r}"
-
-
-def _typed(cells: list[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Cells that were decoded from JSON, as a column."""
-    if pa.types.is_nested(kind):
-        change = inward(kind)
-        return pa.array([None if cell is None else change(cell) for cell in cells], kind)
-    if pa.types.is_floating(kind):
-        return pa.array([float(cell) if isinstance(cell, str) else cell for cell in cells], kind)
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
-        return pa.array(cells, pa.string()).cast(kind)
-    return pa.array(cells, kind)
+# -- as people read them
 
 
 def key_text(key: bytes) -> str:
     """A stored key as people read it."""
     try:
         read = from_stored(key)
-    except (ValueError, IndexError, struct.error, msgspec.MsgspecError):
+    except UNREADABLE:
         return key.hex()
     return key.hex() if isinstance(read, Serialized) else repr(read)
+
+
+def cell_text(cell: bytes) -> str:
+    """A stored key or value as text: JSON, unless it is a text; hexadecimal where its type is not known."""
+    try:
+        if cell.startswith(struct.pack(">i", JSON)):
+            return cell[8:].decode()
+        read = from_stored(cell)
+        if isinstance(read, Serialized):
+            return cell.hex()
+        text = read if isinstance(read, str) else msgspec.json.encode(read).decode()
+        text.encode()  # half of a surrogate pair is no text for Arrow
+    except UNREADABLE:
+        return cell.hex()
+    return text

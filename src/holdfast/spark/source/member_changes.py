@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.change_reader import heads, read_changes
 from holdfast.client.connection import Broken, Connection
@@ -217,6 +218,16 @@ class GridHistory:
                 )
             time.sleep(delay)
         raise AssertionError("delays never end")
+
+    def value(self, at: At, key: bytes) -> bytes | None:
+        """The value that an entry has now; None when it is gone. Raises NotReady."""
+        name, partition = at
+        # By partition, not by key: a client may have given the key a partition of its own.
+        for _, pages in read_ahead(self._client, Wanted(name, keys={partition: [key]}), [partition]):
+            for page in pages:
+                for _, value in zip(*page.split(), strict=True):
+                    return value
+        return None
 
     def _scan(self, name: str, partition: int) -> tuple[Head, int, dict[bytes, bytes], Head]:
         """The entries as they are and the update counter then, between two heads that the same member told: it was the

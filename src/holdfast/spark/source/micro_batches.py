@@ -66,8 +66,9 @@ _OPS = {ChangeKind.INSERT: INSERT, ChangeKind.UPDATE: UPDATE, ChangeKind.REMOVE:
 
 def stream_columns(options: StreamOptions) -> tuple[StructType, str]:
     """The columns of this change stream, and the format of its values. Raises ConfigError."""
+    bad = options.options.read.bad
     if options.value_format in ("binary", "text"):
-        return change_columns(options.value_format, None), options.value_format
+        return change_columns(options.value_format, None, bad), options.value_format
     found: dict[str, tuple[StructType, str]] = {}
     with options.options.client() as client:
         for name in options.maps:
@@ -82,7 +83,7 @@ def stream_columns(options: StreamOptions) -> tuple[StructType, str]:
                     f"the values of the map {name!r} are {stored.value_format}: follow it with valueFormat=text or "
                     "binary"
                 )
-            found[name] = change_columns(stored.value_format, stored), stored.value_format
+            found[name] = change_columns(stored.value_format, stored, bad), stored.value_format
     first = found[options.maps[0]]
     for name, other in found.items():
         if other != first:
@@ -110,7 +111,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._struct = schema
         self._format = value_format
-        ChangeMaker(schema, value_format, options.maps)
+        ChangeMaker(schema, value_format, options.maps, options.options.read.bad)
         self._client: Client | None = None
         self._history: GridHistory | None = None
         self._first: Offset | None = None
@@ -216,9 +217,14 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition is None:
             return
         assert isinstance(partition, ChangeShare), partition
-        maker = ChangeMaker(self._struct, self._format, self._options.maps)
-        with self._options.options.client(partition.addresses) as client:
-            history = GridHistory(client, self._options.options.timeout_s)
+        options = self._options.options
+        with options.client(partition.addresses) as client:
+            history = GridHistory(client, options.timeout_s)
+
+            def current(row: ChangeRow) -> bytes | None:
+                return history.value((row.map, row.partition), row.key or b"")
+
+            maker = ChangeMaker(self._struct, self._format, self._options.maps, options.read.bad, current)
             if history.cluster() != partition.cluster:
                 raise BadOffset(
                     f"the batch is of cluster {partition.cluster}, but {history.cluster()} answers"

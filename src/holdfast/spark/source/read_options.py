@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from holdfast.errors import ConfigError
+from holdfast.spark.rows.bad_rows import MEANING as BAD_MEANING
+from holdfast.spark.rows.bad_rows import BadRows
 
 READ_MEANING = {
     "cut": "true: every partition as it was when the DataFrame was made, however often it is read; default false "
@@ -21,6 +23,7 @@ READ_MEANING = {
     "1000; 0: none, give .schema(...) (reading only)",
     "keys": 'only the entries with these keys, as a JSON list: [1, 2], or [["a", 1]] for a key of several columns '
     "(reading only)",
+    "bad": f"{BAD_MEANING}; default fail (reading only)",
     "pushdown": "true: filters on key columns and __partition are pushed to members; only for a DataFrame that is used "
     "with one filter, see docs/spark.md; default false (reading only)",
 }
@@ -50,6 +53,8 @@ class ReadOptions:
     keys: tuple[tuple[object, ...], ...] | None = None
     """The only keys, each with a value for every key column."""
     pushdown: bool = False
+    bad: BadRows = field(default_factory=BadRows)
+    """What happens to entries that do not fit the columns."""
 
     @classmethod
     def parse(cls, found: Mapping[str, str]) -> ReadOptions:
@@ -74,6 +79,7 @@ class ReadOptions:
             sample_rows=_whole(found, "sampleRows") if "samplerows" in found else SAMPLE_ROWS,
             keys=_keys(found["keys"]) if "keys" in found else None,
             pushdown=_truth(found, "pushdown", default=False),
+            bad=BadRows.parse(found["bad"]) if "bad" in found else BadRows(),
         )
 
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import Filter, InputPartition
-from pyspark.sql.types import IntegerType, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, take_cut
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout
+from holdfast.spark.rows.batches import PARTITION, BatchMaker
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema
+from holdfast.spark.rows.row_reader import Layout
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import overwriting
 from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stored_keys
@@ -61,7 +62,7 @@ class Share(InputPartition):
 def known_columns(options: Options) -> Reading:
     """The columns and the format of a map, as far as the grid says. Raises ConfigError when nobody can say."""
     if options.value_format == "binary":
-        return _chosen(options, Reading(BINARY, Layout(options.map, "binary", ("key",))))
+        return _chosen(options, Reading(BINARY, _layout(options, "binary", ("key",))))
     with options.client() as client:
         found = _of_map(client, options)
     if found is None:
@@ -79,41 +80,55 @@ def _of_map(client: Client, options: Options) -> Reading | None:
     if not options.read.sample_rows:
         return None
     entries = sample(client, options.map, options.read.sample_rows)
-    found = guess(entries, CompactSchemas(client))
+    found = guess(entries, CompactSchemas(client), mostly=options.read.bad.mode != "fail")
     if found is None:
         return None
-    return Reading(found.struct, Layout(options.map, found.value_format, found.key))
+    return Reading(found.struct, _layout(options, found.value_format, found.key))
+
+
+def _layout(options: Options, value_format: str, key: tuple[str, ...] = ()) -> Layout:
+    return Layout(options.map, value_format, key, options.read.bad)
 
 
 def _of_stored(options: Options, stored: StoredSchema) -> Reading:
     value_format = options.value_format or stored.value_format
     key = tuple(stored.key) if value_format != "binary" else ("key",)
-    return Reading(stored.struct, Layout(options.map, value_format, key), stored.struct)
+    return Reading(stored.struct, _layout(options, value_format, key), stored.struct)
 
 
 def _chosen(options: Options, known: Reading) -> Reading:
-    """Only the columns of the option `columns`, and one for the partition if it is asked for."""
+    """Only the columns of the option `columns`, and those for the partition and raw values if they are asked for."""
     struct = known.struct
     fields = None
     if options.columns:
         columns = {field.name: field for field in struct.fields}
+        columns.setdefault(PARTITION, StructField(PARTITION, IntegerType()))
         for name in options.columns:
             if name not in columns:
                 raise ConfigError(
-                    f"the map {options.map!r} has no column {name!r}; it has {', '.join(columns)}"
+                    f"the map {options.map!r} has no column {name!r}; it has {', '.join(struct.names)}"
                 )
         struct = StructType([columns[name] for name in options.columns])
         fields = _fields(known.layout, struct, known.struct)
     if options.read.partition_column and PARTITION not in struct.names:
         struct = StructType([*struct.fields]).add(PARTITION, IntegerType())
+    bad = options.read.bad
+    if bad.mode == "column":
+        if bad.column in (*known.struct.names, PARTITION):
+            raise ConfigError(
+                f"the option bad names {bad.column!r}, which is a column of map {options.map!r}"
+            )
+        struct = StructType([*struct.fields]).add(bad.column, StringType())
     return Reading(struct, known.layout, known.wrote, known.struct, fields)
 
 
 def _fields(layout: Layout, wanted: StructType, there: StructType | None) -> tuple[str, ...] | None:
     """The fields that members are asked for; None when nothing is saved by that, as far as we know."""
-    names = [name for name in wanted.names if name != PARTITION]
+    names = [name for name in wanted.names if name not in (PARTITION, layout.bad.column)]
     if layout.value_format != "json" or there is None or set(names) >= set(there.names):
         return None
+    if layout.bad.mode == "column":
+        return None  # the raw value is the whole value
     return tuple(names)
 
 
@@ -125,13 +140,13 @@ def reading(options: Options, schema: StructType, known: Reading | None) -> Read
     if known is None or known.struct != schema:
         found: Reading | None = known
         if found is None and options.value_format == "binary":
-            found = Reading(schema, Layout(options.map, "binary", ("key",)))
+            found = Reading(schema, _layout(options, "binary", ("key",)))
         if found is None:
             with options.client() as client:
                 found = _of_map(client, options)
-        layout = found.layout if found is not None else Layout(options.map, "json")
+        layout = found.layout if found is not None else _layout(options, "json")
         if options.value_format is not None and options.value_format != layout.value_format:
-            layout = Layout(options.map, options.value_format, layout.key or ("key",))
+            layout = _layout(options, options.value_format, layout.key or ("key",))
         there = found.struct if found is not None else None
         wrote = found.wrote if found is not None else None
         known = Reading(schema, layout, wrote, there, _fields(layout, schema, there))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -64,8 +64,13 @@ class FilteringReader(HoldfastReader):
         return self._filters
 
 
-def share_batches(options: Options, known: Reading, share: Share) -> Iterator[pa.RecordBatch]:
-    """The rows of one share, as record batches of a good size. Raises BadRow, NotReady or CutLost."""
+def share_batches(
+    options: Options, known: Reading, share: Share, on_bad: Callable[[int], object] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one share, as record batches of a good size. Raises BadRow, NotReady or CutLost.
+
+    `on_bad`: called at the end with the number of entries that did not fit the columns.
+    """
     limit = options.read.limit
     if limit == 0:
         return
@@ -75,12 +80,15 @@ def share_batches(options: Options, known: Reading, share: Share) -> Iterator[pa
             options.map,
             fields=known.fields if maker.needs_values else (),
             keys=share.keys,
-            limit=limit or 0,
+            # Of the entries that a member sends, some may be left out.
+            limit=0 if options.read.bad.mode == "skip" else limit or 0,
             cut=share.cut or cut_before(client, options.map, share.overwriting, share.partitions),
             spread=options.read.spread,
         )
         with advised(options):
             yield from _batches(client, maker, wanted, share.partitions, limit)
+        if on_bad is not None and maker.bad:
+            on_bad(maker.bad)
 
 
 @contextmanager
@@ -109,12 +117,13 @@ def _batches(
             pages.append((partition, page))
             rows += page.rows
             size += page.size_bytes
-            if left is not None and rows >= left:
-                yield maker.batch(pages).slice(0, left)
-                return
-            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield maker.batch(pages)
-                left = None if left is None else left - rows
+            full = rows >= BATCH_ROWS or size >= BATCH_BYTES
+            if full or (left is not None and rows >= left):
+                batch = maker.batch(pages).slice(0, left)
+                yield batch
+                left = None if left is None else left - batch.num_rows
+                if left == 0:
+                    return
                 pages, rows, size = [], 0, 0
     if pages:
-        yield maker.batch(pages)
+        yield maker.batch(pages).slice(0, left)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from holdfast.client.blocking import Client
 from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry
 from holdfast.server.hazelcast.layouts import Schema
 from holdfast.spark.rows import compact
+from holdfast.spark.rows.bad_rows import UNREADABLE
 from holdfast.spark.rows.primitive import ARRAYS, COUNTED, PLAIN, TEXTS
 from holdfast.wire.values import JSON
 
@@ -67,12 +69,20 @@ def sample(client: Client, map_name: str, rows: int) -> list[tuple[bytes, bytes]
 
 
 def guess(
-    entries: Iterable[tuple[bytes, bytes]], fetch: Callable[[int], Schema | None] | None = None
+    entries: Iterable[tuple[bytes, bytes]],
+    fetch: Callable[[int], Schema | None] | None = None,
+    *,
+    mostly: bool = False,
 ) -> Guess | None:
-    """The columns and the format of these entries; None when there are none. `fetch`: finds Compact schemas."""
+    """The columns and the format of these entries; None when there are none. `fetch`: finds Compact schemas.
+
+    `mostly`: of those alone that are as most of them are, so that one odd entry does not make a map `binary`.
+    """
     entries = list(entries)
     if not entries:
         return None
+    if mostly:
+        entries = _alike(entries)
     types = {_type_of(value) for _, value in entries}
     if types == {JSON}:
         fields = _json_fields(value[8:] for _, value in entries)
@@ -87,6 +97,22 @@ def guess(
         struct = StructType().add("key", from_arrow_type(key)).add("value", from_arrow_type(value))
         return Guess(struct, "primitive", ("key",))
     return Guess(BINARY, "binary", ("key",))
+
+
+def _alike(entries: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The entries whose keys and values are of the types that most have; integers of all widths are one type."""
+    for part in (1, 0):
+        kinds = [_family(entry[part], objects=part == 1) for entry in entries]
+        most = Counter(kinds).most_common(1)[0][0]
+        entries = [entry for entry, kind in zip(entries, kinds, strict=True) if kind == most]
+    return entries
+
+
+def _family(stored: bytes, *, objects: bool) -> object:
+    type_id = _type_of(stored)
+    if objects and type_id == JSON:
+        return type_id, _json_fields([stored[8:]]) is not None
+    return "integer" if _KINDS.get(type_id) in _INTEGERS else type_id
 
 
 def _type_of(stored: bytes) -> int:
@@ -107,7 +133,7 @@ def _json_fields(values: Iterable[bytes]) -> StructType | None:
     for value in values:
         try:
             row = msgspec.json.decode(value, type=dict[str, Any])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
         for name, cell in row.items():
             if any(letter in '"\\' or letter < " " for letter in name):

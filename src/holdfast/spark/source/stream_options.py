@@ -40,7 +40,7 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 _SIGN = "startingposition"
 _DOORS = ("address", "map", "user", "password", "token", "cluster", "timeout")
-_SOURCE_ALSO = (*_DOORS, "numPartitions")
+_SOURCE_ALSO = (*_DOORS, "numPartitions", "bad")
 _SINK_ALSO = (*_DOORS, "key", "ttl", "valueFormat")
 """Which of the options of every read and write mean something here."""
 _ALIASES = frozenset({"path", "username"})

@@ -25,10 +25,10 @@ from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
 from holdfast.server.hazelcast.compact_schemas import schema_entry
+from holdfast.spark.rows.bad_rows import BadRow
 from holdfast.spark.rows.cells import partitions_of
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.entries import Encoder, Entries, Limits, Shape, Wrong
-from holdfast.spark.rows.stored import BadRow
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import clear_for_overwriting, end_overwriting
 from holdfast.spark.source.parcels import EntryRows
