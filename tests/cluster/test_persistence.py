@@ -131,7 +131,7 @@ def test_what_was_acknowledged_survives_every_way_in_which_processes_end(tmp_pat
 
         cluster.kill_all()
         started = cluster.boot(*cluster.names)
-        assert all("files opened for the 2. time" in cluster.said(member) for member in started)
+        assert all("(start 2 from this directory)" in cluster.said(member) for member in started)
         look()
         # One after the other: drained, or killed.
         for name in ("m1", "m2"):

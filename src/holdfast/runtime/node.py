@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import platform
 import random
 import ssl
 import time
@@ -56,6 +58,7 @@ from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
+from holdfast.version import __version__
 from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
@@ -172,6 +175,13 @@ class Node(MemberGrid):
         self.data_lane = data_lane(chosen.lane)
         self.tally = self.data_lane.tally()
         self.tally.count_reads_in(self.times.reads)
+        log.info(
+            "Holdfast %s, Python %s, %s, pid %d",
+            __version__,
+            platform.python_version(),
+            "compiled" if self.data_lane.kind == "compiled" else "plain Python",
+            os.getpid(),
+        )
         log.info(
             "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
         )
@@ -327,11 +337,11 @@ class Node(MemberGrid):
             log.error("partition %d: it may be that not all of it is here: %s", partition, why)
         entries = sum(copy.entry_count() for copy in recovered.copies.values())
         log.info(
-            "files opened for the %d. time: %d entries of %d partitions, in %.1f s",
-            recovered.incarnation,
+            "files opened: %d entries of %d partitions, in %.1f s (start %d from this directory)",
             entries,
             len(recovered.copies),
             time.monotonic() - began,
+            recovered.incarnation,
         )
         ready = asyncio.Event()
         self._journal.when_ready(ready.set)
