@@ -79,7 +79,7 @@ def test_what_is_lost_is_told_in_no_way(member: MemoryMember, wire: Wire) -> Non
 
 def test_names_and_numbers_have_bounds(member: MemoryMember, wire: Wire) -> None:
     partition = owned(member)[0]
-    for name in ("", "m" * 257):
+    for name in ("", "m" * 1025):
         assert malformed(wire.ask(own.AskHeads, name, [partition]))
         assert malformed(wire.ask(own.AskChanges, name, partition, 0, 0, 1))
     for numbers in (

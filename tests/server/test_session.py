@@ -205,7 +205,7 @@ def test_an_operation_is_carried_out_and_its_outcome_told(member: MemoryMember, 
     "request_",
     [
         Request(Op.GET, "", [at(KEY)], KEY),
-        Request(Op.GET, "m" * 257, [at(KEY)], KEY),
+        Request(Op.GET, "m" * 1025, [at(KEY)], KEY),
         Request(Op.GET, "m", [], KEY),
         Request(Op.GET, "m", [COUNT], KEY),
         Request(Op.SIZE, "m", [-1]),
