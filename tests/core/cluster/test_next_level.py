@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from tests.core.cluster.one_member import START_NS, A, B, C, D, One, home, info
 
+from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.cluster.next_level import possible, why_not_raised
+from holdfast.core.cluster.next_level import NextLevel, possible, why_not_raised
 from holdfast.core.messages import JoinAnswer, JoinRequest, LevelWanted
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels, common
@@ -127,7 +128,43 @@ def test_the_operator_is_told_what_stands_in_the_way() -> None:
     assert possible(view) == 1
     assert "name-c (1)" in why_not_raised(view, 2)
     assert why_not_raised(msgspec.structs.replace(view, level=2), 1).endswith("a level never falls")
+    assert why_not_raised(msgspec.structs.replace(view, members=new(A, B), level=2), 2) == "", "it is there"
     assert why_not_raised(View(5, "id", new(A, B)), 2) == ""
+
+
+@pytest.mark.rule("cluster/L-1")
+@pytest.mark.parametrize(
+    ("present", "known", "ordered", "level"),
+    [
+        (1, 1, 1, 1),
+        (1, 2, 1, 2),
+        (1, 1, 2, 2),
+        (1, 2, 3, 3),
+        (1, 3, 2, 3),
+        (2, 1, 1, 2),
+        # A level that somebody cannot do stands in the way of no other one, and the present one stays.
+        (1, 4, 2, 2),
+        (1, 2, 4, 2),
+        (2, 4, 1, 2),
+        (2, 4, 4, 2),
+        (3, 4, 2, 3),
+    ],
+)
+def test_the_highest_level_that_is_known_or_wanted_and_that_all_can_do(
+    present: int, known: int, ordered: int, level: int
+) -> None:
+    """`known`: of one who comes back. All can do 1 to 3."""
+    there = [of(one, FeatureLevels(1, 3)) for one in (A, B)]
+    one = One(there[0])
+    one.membership.install(View(5, "id", there, level=present))
+    candidates = Candidates()
+    candidates.ask(there[1], one.out.now_ns, level=known)
+    one.membership.intents.order_level(ordered, one.out.now_ns)
+    view = one.membership.view
+    assert view is not None
+    assert NextLevel(one.membership, candidates, one.out).wanted(view, there, []) == level
+    if level > present:
+        assert NextLevel(one.membership, candidates, one.out).wanted(view, there, [of(D, OLD)]) == present
 
 
 # -- cluster/L-2

@@ -121,6 +121,13 @@ def test_of_a_pause_so_much_counts_as_it_may_take_to_look(gap_ns: int, counts_ns
     assert detector.not_heard_for(counts_ns, gap_ns) == []
 
 
+def test_silence_begins_when_it_was_heard_to_the_nanosecond() -> None:
+    detector = watching(A)
+    detector.heard(A, 10 * SECOND)
+    assert detector.not_heard_for(0, 10 * SECOND) == []
+    assert detector.not_heard_for(0, 10 * SECOND + 1) == [A]
+
+
 def test_the_reason_for_silence_in_words() -> None:
     detector = watching(A, B)
     assert detector.why_silent(A, SUSPECT_NS - 1) == "others do not hear it"
@@ -166,12 +173,16 @@ def test_of_two_that_do_not_hear_each_other_the_younger_goes(
 
 
 def test_what_a_suspect_says_of_others_does_not_count_nor_what_others_say_of_it() -> None:
-    detector = accused((D, [C]), (B, [D]), (C, [B]))
+    detector = accused((D, [C, E]), (B, [D]), (C, [B]))
     detector.silent(D)
     assert detector.unwanted(A, ALL, 0) == {D, C}
     detector = accused((E, [D]))
     detector.silent(D)
     assert detector.unwanted(A, ALL, 0) == {D}, "E is not left out because it does not hear the dead"
+
+
+def test_who_watches_nobody_wants_nobody_out() -> None:
+    assert Detector(SUSPECT_NS, PAUSE_NS).unwanted(A, ALL, 0) == set()
 
 
 def test_with_new_members_old_accusations_are_forgotten() -> None:

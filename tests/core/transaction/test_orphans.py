@@ -154,11 +154,13 @@ def test_partitions_of_others_are_not_looked_at() -> None:
     one = Primary()
     one.leading[1] = None
     one.lock(1, T1, GONE)
-    one.look()
-    assert (one.orphans.count, one.steps()) == (0, [])
-    one.leading[1] = one.partitions.copies[1]
+    one.lock(3, T2, GONE)
     one.look()
     assert one.orphans.count == 1
+    assert one.steps() == rolled_back(T2, GONE, [3])
+    one.leading[1] = one.partitions.copies[1]
+    one.look()
+    assert one.orphans.count == 2
 
 
 def test_of_many_so_many_are_begun_at_a_time() -> None:

@@ -55,7 +55,7 @@ class Detector:
         if before_ns is not None and now_ns - before_ns > self._pause_ns:
             stood_ns = now_ns - before_ns - self._pause_ns
             for member in self._heard_ns:
-                self._stood_ns[member] = self._stood_ns.get(member, 0) + stood_ns
+                self._stood_ns[member] += stood_ns
 
     def heard(self, member: MemberId, now_ns: int) -> None:
         """A sign of life."""
@@ -86,7 +86,7 @@ class Detector:
         self.awake(now_ns)
         limit = now_ns - silence_ns
         stood = self._stood_ns
-        return [member for member, heard in self._heard_ns.items() if heard + stood.get(member, 0) < limit]
+        return [member for member, heard in self._heard_ns.items() if heard + stood[member] < limit]
 
     def suspects(self, now_ns: int) -> list[MemberId]:
         """Whom to suspect now, in the order of the view."""

@@ -92,7 +92,8 @@ class Intents:
 
     def of(self, member: MemberId) -> Intent:
         """What this member wants to become."""
-        return self._of.get(member, (0, Intent.NONE))[1]
+        known = self._of.get(member)
+        return known[1] if known is not None else Intent.NONE
 
     def leaving(self, view: View) -> list[MemberId]:
         """Members of the view that want to leave."""
@@ -116,7 +117,7 @@ class Intents:
     def wished(self, info: MemberInfo) -> MemberInfo:
         """The member as it wants to be, a data member or a lite one."""
         wish = self.of(info.uuid)
-        if wish not in (Intent.DATA, Intent.LITE) or info.lite is (wish is Intent.LITE):
+        if wish not in (Intent.DATA, Intent.LITE):
             return info
         return msgspec.structs.replace(info, lite=wish is Intent.LITE)
 

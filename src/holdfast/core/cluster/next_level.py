@@ -53,7 +53,5 @@ class NextLevel:
         """As whoever proposes. `missing`: who is waited for, and may come back as it was."""
         known = self._candidates.newest_level(view, members)
         ordered = self._standing.intents.level_order(self._out.now_ns)
-        for level in sorted({known, ordered}, reverse=True):
-            if level > view.level and all_can([*members, *missing], level):
-                return level
-        return view.level
+        possible = [level for level in (known, ordered) if all_can([*members, *missing], level)]
+        return max([view.level, *possible])

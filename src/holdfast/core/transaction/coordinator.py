@@ -568,13 +568,12 @@ class Coordinator:
         """What is to be written in each partition, and must be found there."""
         branches: dict[int, tuple[list[TransactionalWrite], list[ValueSeen]]] = {}
         for (name, key), entry in transaction.entries.items():
-            seen = transaction.optimistic and entry.known
-            if entry.write is None and not seen:
+            if entry.write is None and not entry.known:
                 continue
             writes, expected = branches.setdefault(entry.partition, ([], []))
             if entry.write is not None:
                 writes.append(entry.write)
-            if seen:
+            if entry.known:
                 expected.append(ValueSeen(name, key, entry.value))
         return branches
 

@@ -49,7 +49,7 @@ def _store(
         return present, stored if present is None else None
     if op is Op.REPLACE:
         return present, stored if present is not None else None
-    same = present is not None and present == request.expected
+    same = present == request.expected
     return same, stored if same else None
 
 
