@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.journal.log import Log
@@ -73,7 +74,9 @@ class Seat:
         )
         self.table = Table(partitions)
         self.journal = Log(self.out, on=False)
-        self.table_replication = TableReplication(self.table, self.membership, self.out, self.journal, self)
+        self.table_replication = TableReplication(
+            self.table, Settings(), self.membership, self.out, self.journal, self
+        )
 
     # -- what its machines ask of those above them
 

@@ -382,6 +382,17 @@ def test_a_table_that_differs_is_found_and_the_partition_named() -> None:
     assert any(InvariantBroken.__name__ in failure for failure in stage.world.failures)
 
 
+@pytest.mark.parametrize(("interval_ms", "found"), [(1000, True), (60_000, False)])
+def test_tables_are_compared_as_often_as_is_set(interval_ms: int, found: bool) -> None:
+    """`partitions.publish_interval_ms`: after 2.5 s a table that differs was compared, or not."""
+    stage = Stage(3, settings=settings(partitions={"publish_interval_ms": interval_ms}))
+    member = stage.processes[1].driver.member
+    row = member.table.rows[4]
+    member.table.rows[4] = msgspec.structs.replace(row, replicas=tuple(reversed(row.replicas)))
+    stage.world.run_until(stage.world.now_ns + 2_500_000_000)
+    assert any("partition 4 diverged" in failure for failure in stage.world.failures) is found
+
+
 def test_a_member_that_is_behind_gets_the_whole_table() -> None:
     stage = Stage(3)
     member = stage.processes[1].driver.member

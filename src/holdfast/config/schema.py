@@ -217,6 +217,13 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             "declare it and go on empty."
         ),
     ] = "wait"
+    publish_interval_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="How often the master compares its partition table with the others'; a member whose table "
+            "differs is sent the whole one. Changes are sent at once, whatever this is."
+        ),
+    ] = 15_000
     parallel_migrations: Annotated[
         int,
         Meta(

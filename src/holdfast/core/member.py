@@ -121,7 +121,9 @@ class Member:
         )
         majority = settings.cluster.quorum == "majority"
         self.membership = Membership(identity, timing, self.out, self, majority=majority)
-        self.table_replication = TableReplication(self.table, self.membership, self.out, self.log, self)
+        self.table_replication = TableReplication(
+            self.table, settings, self.membership, self.out, self.log, self
+        )
         self.listeners = Listeners(self.me, self.out, self.membership)
         self.collectors = Collectors(self.out, self.membership)
         told_by_backups = settings.replication.backup_acks == "client"

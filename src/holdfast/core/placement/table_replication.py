@@ -19,8 +19,8 @@ source, in this order (rule 6).
   and what names that member; but never what an earlier master has offered, who may have committed it.
 - placement/L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one
   member may have told its listeners, a new master can tell all others.
-- placement/L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent
-  the whole one, and finds the partition that is not the same.
+- placement/L-8: Every `partitions.publish_interval_ms` the master compares the stamps of all tables; a member whose
+  table differs is sent the whole one, and finds the partition that is not the same.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
@@ -40,7 +41,7 @@ from holdfast.core.messages import (
     TableReport,
     TableStored,
 )
-from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.notices import (
     AssignmentChanged,
@@ -56,8 +57,6 @@ from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.event_log import EventLog, Reporter
-
-CHECK_NS = 15 * SECOND
 
 
 class TableDelegate(Protocol):
@@ -91,12 +90,14 @@ class TableReplication:
     def __init__(
         self,
         table: Table,
+        settings: Settings,
         membership: Membership,
         out: Outbox,
         log: Log,
         delegate: TableDelegate,
     ) -> None:
         self.table = table
+        self._check_ns = settings.partitions.publish_interval_ms * MILLISECOND
         self._membership = membership
         self._out = out
         self._log = log
@@ -338,7 +339,7 @@ class TableReplication:
         assert self._membership.is_master, "the master alone changes the table"
         assert self._round is None, "a view begins with no round"
         self.ready = True
-        self._out.timer(TimerName.TABLE, CHECK_NS)
+        self._out.timer(TimerName.TABLE, self._check_ns)
         self._out.tell(TableGathered(tuple(active), frozenset(staying)))
         self._queued = {p: row for p, row in enumerate(self.head) if row.version}
         if self._queued or self.reporter.pending:
@@ -519,7 +520,7 @@ class TableReplication:
         view = self._membership.view
         if not self.ready or view is None:
             return
-        self._out.timer(TimerName.TABLE, CHECK_NS)
+        self._out.timer(TimerName.TABLE, self._check_ns)
         if self.settled and self._applied_round == self._number:
             for uuid in self._present():
                 if uuid != self._membership.me:
