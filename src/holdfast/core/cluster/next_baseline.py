@@ -52,7 +52,7 @@ class NextBaseline:
         order = self._standing.intents.baseline_order(self._out.now_ns)
         here = [info for info in members if not info.lite]
         if order is not None and self._may(order, baseline, here):
-            baseline = _ordered(order, view, baseline, members)
+            baseline = _ordered(order, view, baseline)
         elif baseline is not None and self._adjusts_now(view, members):
             kept = [_entry(info) for info in here]
             baseline = baseline.changed(kept, baseline.adjust_ms, "adjusted")
@@ -112,10 +112,7 @@ def _entry(info: MemberInfo) -> BaselineMember:
     return BaselineMember(info.consistent_id, info.group)
 
 
-def _ordered(
-    order: BaselineWanted, view: View, baseline: Baseline | None, members: list[MemberInfo]
-) -> Baseline:
+def _ordered(order: BaselineWanted, view: View, baseline: Baseline | None) -> Baseline:
     known = {one.consistent_id: one for one in baseline.members} if baseline is not None else {}
-    known |= {info.consistent_id: _entry(info) for info in members}
     wanted = [known.get(name, BaselineMember(name)) for name in sorted(set(order.members))]
     return (baseline or Baseline(())).changed(wanted, order.adjust_ms, view.cluster_id)
