@@ -11,8 +11,8 @@ from tests.sim.stage import Stage, settings
 from holdfast.config import Settings
 from holdfast.core.model.levels import FORGETS
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.replication.forgetting import Forgetting
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.sync.forgetting import Forgetting
 from holdfast.sim.builds import OLDER
 from holdfast.sim.workload import MAP
 
@@ -72,7 +72,7 @@ def test_a_destroyed_map_is_held_by_no_member() -> None:
     judge_equal(stage, {})
 
 
-@pytest.mark.rule("replication/M-1")
+@pytest.mark.rule("sync/M-1")
 def test_a_map_of_the_same_name_begins_after_the_one_that_was_destroyed() -> None:
     stage = Stage(3)
     for value in ("first", "second", "third"):
@@ -86,7 +86,7 @@ def test_a_map_of_the_same_name_begins_after_the_one_that_was_destroyed() -> Non
     judge_equal(stage, dict.fromkeys(KEYS, "last"))
 
 
-@pytest.mark.rule("replication/M-2")
+@pytest.mark.rule("sync/M-2")
 @pytest.mark.parametrize("again", [False, True])
 def test_backups_that_were_not_told_forget_by_the_next_summary(
     monkeypatch: pytest.MonkeyPatch, *, again: bool
@@ -105,7 +105,7 @@ def test_backups_that_were_not_told_forget_by_the_next_summary(
     judge_equal(stage, dict.fromkeys(KEYS, "new") if again else {})
 
 
-@pytest.mark.rule("replication/M-1")
+@pytest.mark.rule("sync/M-1")
 def test_nothing_is_forgotten_while_a_backup_has_not_acknowledged_the_end() -> None:
     stage = Stage(3)
     fill(stage)
@@ -123,7 +123,7 @@ def test_nothing_is_forgotten_while_a_backup_has_not_acknowledged_the_end() -> N
     judge_equal(stage, {})
 
 
-@pytest.mark.rule("replication/M-3")
+@pytest.mark.rule("sync/M-3")
 def test_a_map_that_stays_empty_is_forgotten_unless_it_has_a_change_stream() -> None:
     for changes_bytes, left in ((0, 0), (1 << 16, 14)):
         stage = Stage(3, settings=chosen(changes_bytes=changes_bytes))

@@ -108,7 +108,7 @@ def _partition(members: Sequence[Picture], partition: int) -> list[str]:
 
 
 def _being_forgotten(copy: PartitionCopy, other: PartitionCopy) -> list[str]:
-    """The maps that are empty here and not held there: one of the two has forgotten them first (replication/M-2)."""
+    """The maps that are empty here and not held there: one of the two has forgotten them first (sync/M-2)."""
     return [
         name for name, held in copy.maps.items() if name not in other.maps and not len(held.state.entries)
     ]

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from holdfast.config import Settings
 from holdfast.core import messages as m
 from holdfast.core.agreed.agreed import Agreed
@@ -73,8 +71,6 @@ from holdfast.core.migration.returns import BroughtBack
 from holdfast.core.model import migration_step
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
-from holdfast.core.model.levels import FORGETS
-from holdfast.core.model.operations import Op
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.placement.table_replication import TableReplication
@@ -82,7 +78,6 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.forgetting import Forgetting
 from holdfast.core.replication.lane import PLAIN, Lane, Ways
 from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import HAS_LEFT, Router
@@ -176,10 +171,6 @@ class Member:
             activation=self.activation,
             journal=self.log.on,
         )
-        self.forgetting = Forgetting(
-            self.me, self.out, rows, self.copies, self.lane, self.log, supplies=self.source.supplies
-        )
-        self.replication.forgetting = self.forgetting
         self.repair = Repair(
             self.me,
             settings,
@@ -190,7 +181,7 @@ class Member:
             self.log,
             membership=self.membership,
             activation=self.activation,
-            forgetting=self.forgetting,
+            lane=self.lane,
         )
         self.router = Router(
             self.me,
@@ -254,7 +245,6 @@ class Member:
             activation=self.activation,
             agreed=self.agreed,
             transactions=self.transactions,
-            forgetting=self.forgetting,
         )
         """What all this is now, for those who only look."""
 
@@ -317,16 +307,12 @@ class Member:
 
     def on_request(self, event: ClientRequest) -> None:
         """A session of this member wants something done."""
-        request = event.request
-        if request.op is Op.DESTROY and not self.out.does(FORGETS):
-            # Members of an earlier build do not know it.
-            request = msgspec.structs.replace(request, op=Op.CLEAR)
         if self.membership.has_left:
             self.out.complete(event.token, HAS_LEFT)
-        elif self.agreed.zones.holds(request):
-            self.agreed.zones.execute(request, event.token)
+        elif self.agreed.zones.holds(event.request):
+            self.agreed.zones.execute(event.request, event.token)
         else:
-            self.router.execute(request, event.token)
+            self.router.execute(event.request, event.token)
 
     def on_zone_batches(self, event: ZoneBatches) -> None:
         """Sessions of this member want something of the maps of zones."""
@@ -436,7 +422,7 @@ class Member:
         self.serving.sweep()
         self.copies.sweep()
         self.changes.sweep()
-        self.forgetting.sweep()
+        self.repair.forgetting.sweep()
         self.agreed.sweep()
         self.transactions.sweep()
         if self.copies.stale and self.table.assigned and not self.picture.why_cluster_unsafe():
@@ -493,7 +479,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Filled: lambda member, sender, message: member.source.on_filled(sender, message),
     m.FillRefused: lambda member, sender, message: member.source.on_fill_refused(sender, message),
     m.Summary: lambda member, sender, message: member.repair.on_summary(sender, message),
-    m.ForgetMaps: lambda member, sender, message: member.forgetting.on_forget(sender, message),
+    m.ForgetMaps: lambda member, sender, message: member.repair.forgetting.on_forget(sender, message),
     m.RepairWanted: lambda member, sender, message: member.repair.on_wanted(sender, message),
     m.Enlist: lambda member, sender, message: member.copies.on_enlist(sender, message),
     m.Enlisted: lambda member, sender, message: member.activation.on_enlisted(sender, message),
@@ -564,7 +550,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.ROUTE: lambda member: member.on_route(),
     TimerName.GATHER: lambda member: member.on_gather(),
     TimerName.CLEAR: lambda member: member.replication.on_timer(),
-    TimerName.FORGET: lambda member: member.forgetting.on_timer(),
+    TimerName.FORGET: lambda member: member.repair.forgetting.on_timer(),
     TimerName.GROUPS: lambda member: member.agreed.groups.on_timer(),
     TimerName.READ_ROUNDS: lambda member: member.agreed.groups.rounds.on_timer(),
     TimerName.METASTORE_VOTERS: lambda member: member.agreed.voters.on_timer(),
@@ -706,6 +692,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.PartitionDrained: (lambda member, it: member.source.on_drained(it),),
     n.ReplicaWhole: (lambda member, it: member.destination.on_whole(it),),
     n.RecordsTaken: (lambda member, it: member.repair.on_records(it),),
+    n.MapEmptied: (lambda member, it: member.repair.forgetting.on_emptied(it),),
     n.MapForgotten: (lambda member, it: member.router.backup_reads.positions.forget(it.partition, it.name),),
     n.BacklogChanged: (lambda member, it: member.serving.on_backlog(),),
     n.CheckpointEnded: (

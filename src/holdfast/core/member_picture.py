@@ -25,13 +25,11 @@ from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.sync_request import How
-from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.change_streams import ChangeStreams, Reach
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.forgetting import Forgetting
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
@@ -85,7 +83,6 @@ class Picture:
         listeners: Listeners,
         agreed: Agreed,
         transactions: Transactions,
-        forgetting: Forgetting,
     ) -> None:
         self.me = membership.me
         self._out = out
@@ -104,7 +101,6 @@ class Picture:
         self._listeners = listeners
         self._agreed = agreed
         self._transactions = transactions
-        self._forgetting = forgetting
         self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
 
     @property
@@ -436,7 +432,7 @@ class Picture:
         """Migrations, by partition, of whose beginning services have heard, and not of their end."""
         return MappingProxyType(self._copies.services.pending)
 
-    def runs_transaction(self, transaction: TransactionId) -> bool:
+    def runs_transaction(self, transaction: bytes) -> bool:
         """Whether it was begun here, and is not over."""
         return self._transactions.coordinator.runs(transaction)
 
@@ -457,7 +453,6 @@ class Picture:
             self._activation,
             self._agreed,
             self._transactions,
-            self._forgetting,
         )
         kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
         return {what: count for what, count in kinds.items() if count}

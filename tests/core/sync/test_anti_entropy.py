@@ -35,6 +35,7 @@ class Pair(Side):
             Log(self.out, on=False),
             membership=self.around,  # type: ignore[arg-type]
             activation=self.around,  # type: ignore[arg-type]
+            lane=self.lane,
         )
         self.copy = self.copies.held[0]
         self.out.take()

@@ -204,6 +204,14 @@ class CheckpointEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class MapEmptied:
+    """A client has destroyed a map, and every backup of this partition, which is led here, has removed its entries."""
+
+    partition: PartitionId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class MapForgotten:
     """This member holds nothing of a map in this partition any more: the map is empty."""
 
@@ -232,6 +240,7 @@ Notice = (
     | PartitionDrained
     | ReplicaWhole
     | RecordsTaken
+    | MapEmptied
     | MapForgotten
     | BacklogChanged
     | CheckpointEnded

@@ -33,7 +33,7 @@ class Change(IntEnum):
     key is the id of the cut, `ttl_ms` its lease."""
     BEGIN = 7
     """The map begins again, empty, at this counter: replicas drop what they hold of it from before it was forgotten
-    (`core.replication.forgetting`)."""
+    (`core.sync.forgetting`)."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -21,6 +21,7 @@ from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.notices import MapEmptied
 from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
     READS,
@@ -43,7 +44,6 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.replication.clearing import Clearings
-from holdfast.core.replication.forgetting import Forgetting
 from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
@@ -74,8 +74,6 @@ class PrimaryCopy:
         self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
         """Whether anybody wants to know where a map stands (routing/R-5)."""
         self._delegate: ReplicationDelegate | None = None
-        self.forgetting: Forgetting | None = None
-        """What forgets maps that were destroyed."""
         self._lock_wait_ms = settings.limits.call_timeout_ms
         """The router cuts this short."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
@@ -299,9 +297,9 @@ class PrimaryCopy:
         """When a map is destroyed in a partition, and every backup knows that, it is forgotten there."""
 
         def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
-            if outcome.status is Status.OK and self.forgetting is not None:
-                for partition in set(request.partitions).difference(left, missed):
-                    self.forgetting.destroyed(partition, request.map)
+            if outcome.status is Status.OK:
+                for partition in sorted(set(request.partitions).difference(left, missed)):
+                    self._out.tell(MapEmptied(partition, request.map))
             done(outcome, left, missed)
 
         return destroyed

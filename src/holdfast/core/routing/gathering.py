@@ -9,10 +9,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from msgspec.structs import replace
+
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.levels import FORGETS
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import (
     CLEARING,
@@ -130,6 +133,9 @@ class Gatherings:
         if not self._waiting.enter(0):
             answer(self._out, asker, FULL)
             return
+        if request.op is Op.DESTROY and not self._out.does(FORGETS):
+            # Members of an earlier build do not know it.
+            request = replace(request, op=Op.CLEAR)
         self._take_turn(Gathering(request, asker, self._out.now_ns + self._timeout_ns))
 
     def share_wanted(self, sender: MemberId, forward: Forward) -> None:

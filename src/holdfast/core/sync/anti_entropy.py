@@ -32,9 +32,10 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.forgetting import Forgetting
+from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
+from holdfast.core.sync.forgetting import Forgetting
 from holdfast.core.sync.source import Source
 
 TICKS = 32
@@ -59,9 +60,8 @@ class Repair:
         *,
         membership: Standing,
         activation: Activation,
-        forgetting: Forgetting | None = None,
+        lane: Lane,
     ) -> None:
-        """`forgetting`: whom a round asks to forget empty maps."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -70,7 +70,8 @@ class Repair:
         self._log = log
         self._membership = membership
         self._activation = activation
-        self._forgetting = forgetting
+        self.forgetting = Forgetting(me, out, rows, copies, lane, log, source)
+        """Forgets empty maps; each round looks for them."""
         self._parallel = settings.replication.parallel_repairs
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
@@ -115,8 +116,7 @@ class Repair:
             return
         if self._source.moves(partition):
             return
-        if self._forgetting is not None:
-            self._forgetting.look_for_empty(copy)
+        self.forgetting.look_for_empty(copy)
         for index, member in enumerate(row.holding):
             if index and member is not None:
                 maps = [summed(held) for held in copy.maps.values() if self._copies.wanted(held.name, index)]
@@ -332,6 +332,7 @@ class Repair:
         return {
             "repairs": len(self._running) + len(self._wanted),
             "summaries that wait": len(self._summaries) + len(self._copies.watched),
+            **self.forgetting.leftovers,
         }
 
 

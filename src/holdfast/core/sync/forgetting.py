@@ -4,19 +4,17 @@ An empty map still has a counter, terms, a tail and a table in each partition: a
 backup. So a primary forgets the replica of a map that was destroyed, and of one that has been empty for a round of
 anti-entropy. Nobody can tell the difference, because the map begins again as soon as someone stores in it (store/R-1).
 
-- replication/M-1: A replica is forgotten only when it is empty, no update of it waits for anyone, and nothing of its
+- sync/M-1: A replica is forgotten only when it is empty, no update of it waits for anyone, and nothing of its
   partition is being supplied. So no update of a forgotten map is ever sent again. For example, a primary that forgot a
   map at update 50 while a backup had not acknowledged it would send 50 again to the next member that joins, which would
   hold one that nobody else knows.
-- replication/M-2: Backups forget what their primary has forgotten: when it says so, and otherwise when its next summary
+- sync/M-2: Backups forget what their primary has forgotten: when it says so, and otherwise when its next summary
   does not name the map (sync/R-4). A backup that has something else than what the primary has forgotten keeps it.
-- replication/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: a reader
+- sync/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: a reader
   goes on from its last update.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from holdfast.config import INTERNAL
 from holdfast.core.journal.log import Log
@@ -25,13 +23,14 @@ from holdfast.core.messages import ForgetMaps, ForgottenMap
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.levels import FORGETS
-from holdfast.core.model.notices import MapForgotten
+from holdfast.core.model.notices import MapEmptied, MapForgotten
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
+from holdfast.core.sync.source import Source
 
 SOON_NS = 20 * MILLISECOND
 LATER_NS = 500 * MILLISECOND
@@ -51,17 +50,15 @@ class Forgetting:
         copies: Copies,
         lane: Lane,
         log: Log,
-        *,
-        supplies: Callable[[int], bool],
+        source: Source,
     ) -> None:
-        """`supplies`: whether this member is supplying anything of a partition."""
         self._me = me
         self._out = out
         self._rows = rows
         self._copies = copies
         self._lane = lane
         self._log = log
-        self._supplies = supplies
+        self._source = source
         self._wanted: dict[tuple[int, str], int] = {}
         """Replicas that are to be forgotten, by partition and map, if they still are at this counter then."""
         self._timer = False
@@ -72,15 +69,15 @@ class Forgetting:
 
     # -- the primary
 
-    def destroyed(self, partition: int, name: str) -> None:
+    def on_emptied(self, notice: MapEmptied) -> None:
         """A client has destroyed the map, and every backup of this partition has removed its entries."""
-        copy = self._lane.leading[partition]
-        held = copy.maps.get(name) if copy is not None else None
+        copy = self._lane.leading[notice.partition]
+        held = copy.maps.get(notice.name) if copy is not None else None
         if held is not None:
-            self._want(partition, held, SOON_NS)
+            self._want(notice.partition, held, SOON_NS)
 
     def look_for_empty(self, copy: PartitionCopy) -> None:
-        """Once in a round of anti-entropy: forget the maps that were as empty in the round before (replication/M-3)."""
+        """Once in a round of anti-entropy: forget the maps that were as empty in the round before (sync/M-3)."""
         partition = copy.partition
         before = self._empty.pop(partition, {})
         empty = {
@@ -129,8 +126,8 @@ class Forgetting:
             self._out.timer(TimerName.FORGET, SOON_NS if more else LATER_NS)
 
     def _is_busy(self, partition: int, held: MapReplica) -> bool:
-        """Whether anyone may still be sent updates of the replica (replication/M-1)."""
-        if self._supplies(partition) or partition in self._lane.joining:
+        """Whether anyone may still be sent updates of the replica (sync/M-1)."""
+        if self._source.supplies(partition) or partition in self._lane.joining:
             return True
         if not held.updates.sequential or held.updates.hwm != held.counter:
             return True
@@ -147,7 +144,7 @@ class Forgetting:
                 told.setdefault(member, []).append(forgotten)
 
     def _forget(self, copy: PartitionCopy, held: MapReplica) -> None:
-        assert not held.state.entries, "only an empty map is forgotten (replication/M-1)"
+        assert not held.state.entries, "only an empty map is forgotten (sync/M-1)"
         copy.forget(held.name)
         if held.journal != "off":
             self._log.note(Dropped(copy.partition, held.name))
@@ -156,7 +153,7 @@ class Forgetting:
     # -- the backup
 
     def on_forget(self, sender: MemberId, message: ForgetMaps) -> None:
-        """The primary of these partitions holds these maps no more (replication/M-2)."""
+        """The primary of these partitions holds these maps no more (sync/M-2)."""
         for said in message.maps:
             row = self._rows[said.partition]
             copy = self._copies.held.get(said.partition)
