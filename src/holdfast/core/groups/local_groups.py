@@ -49,7 +49,9 @@ STATE_BYTES = 256 << 10
 LOG_ENTRIES = 4096
 """A log keeps so many entries that are applied, for followers that lack some; twice as many before it is cut."""
 LOG_BYTES = 16 << 20
-"""And at most so many bytes of them, at about."""
+"""And at most so many bytes of them, at about;"""
+METASTORE_LOG_BYTES = 1 << 20
+"""of the metastore's, whose whole state is not much larger."""
 PIECES = part_name("raft")
 """What the pieces of a group are called in a checkpoint."""
 
@@ -620,7 +622,8 @@ class Groups:
         hosted.bytes_since += sum(entry.size for entry in entries)
         log = hosted.group.log
         kept = log.applied - log.base
-        if kept >= 2 * LOG_ENTRIES or hosted.bytes_since >= LOG_BYTES:
+        most = METASTORE_LOG_BYTES if hosted.number == METASTORE_GROUP else LOG_BYTES
+        if kept >= 2 * LOG_ENTRIES or hosted.bytes_since >= most:
             hosted.bytes_since = 0
             log.compact(max(log.base, log.applied - min(LOG_ENTRIES, kept // 2)))
 

@@ -46,8 +46,8 @@ from holdfast.errors import InvariantBroken, NotReady, ProtocolError, RequestErr
 ASK_AGAIN_NS = 1000 * MILLISECOND
 """What got no answer for so long is asked again. Another leader is asked at once."""
 DEADLINE_NS = 10_000 * MILLISECOND
-KEEP_REVISIONS = 10_000
-HISTORY_BYTES = 32 << 20
+KEEP_REVISIONS = 1000
+HISTORY_BYTES = 2 << 20
 
 Ticket = int
 """Names what was asked of the metastore of this member."""

@@ -262,6 +262,7 @@ class ZoneController:
         """A revision of the metastore has arrived here."""
         self._now = now_ms
         local: set[Part] = set()
+        dropped: set[int] = set()
         for _, entry in changes:
             if (part := part_of(entry.key)) is not None:
                 local.add(part[:2])
@@ -271,6 +272,8 @@ class ZoneController:
                     self._wake((WorkKind.GROUP, *part[:2]))
                     self._step((WorkKind.GROUP, *part[:2])).attempts = 0
             elif (zone := zone_of(entry.key)) is not None:
+                if zone[1] == "descriptor" and entry.value is None:
+                    dropped.add(zone[0])
                 self._wake_zone(*zone)
             elif entry.key == TOPOLOGY_KEY:
                 for number in self._zones():
@@ -278,6 +281,8 @@ class ZoneController:
         for one in sorted(local):
             self._look_local(one)
         self._go()
+        for number in sorted(dropped):
+            self._forget_zone(number)
 
     def on_notice(self, now_ms: int, part: Part, notice: GroupNotice) -> None:
         """A group of this member tells something."""
@@ -383,6 +388,16 @@ class ZoneController:
         step = self._work.pop(work, None)
         if step is not None and step.ticket is not None:
             self._of_ticket.pop(step.ticket, None)
+
+    def _forget_zone(self, number: int) -> None:
+        """The zone was dropped: keep nothing of it but replicas that are in doubt here."""
+        for work in [one for one in self._work if one[1] == number and one[0] is not WorkKind.DOUBT]:
+            self._forget(work)
+        self._asked.pop(number, None)
+        self._states.pop(number, None)
+        self._short_since.pop(number, None)
+        for part in [part for part in self._told if part[0] == number and self._groups.copy(part) is None]:
+            del self._told[part]
 
     def _wake_zone(self, zone: int, field: str) -> None:
         """Something of a zone has changed that its triggers go by (zones/A-18)."""
