@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.check.linearizability import FOREVER, Call, Outcome, judge
-from holdfast.check.times import OUTLIVES, Clocks, endings, outlived
+from holdfast.check.times import OUTLIVES, ROUNDED, Clocks, Remaining, endings, misdated, outlived
 
 S = 1_000_000_000
 DONE, UNKNOWN = Outcome.DONE, Outcome.UNKNOWN
@@ -98,3 +98,44 @@ def test_who_is_idle_for_long_is_gone() -> None:
 def test_who_sees_a_value_at_the_moment_in_which_it_is_written_sees_it_in_time() -> None:
     early = Call("get", "k", 0, 5 * S, DONE, result="a")
     assert not outlived([put("a", 1, idle=2), early])
+
+
+def view(at: float, left: float | None) -> Remaining:
+    """An entry view of the value `a` that was answered within 0.1 s."""
+    return Remaining(get("a", at), int(left * S) if left is not None else None)
+
+
+def test_a_view_of_another_end_is_told() -> None:
+    calls = [put("a", 10, ttl=60)]
+    slack = OUTLIVES / S
+    assert not misdated(calls, [view(20, 50), view(50, 20), view(50, 20 + slack)])
+    assert len(misdated(calls, [view(50, 20.2 + slack)])) == 1, "it began again"
+    assert len(misdated(calls, [view(50, None)])) == 1, "it never ends"
+    assert len(misdated(calls, [view(20, 49.8)])) == 1, "it ends early"
+
+
+def test_a_view_counts_whole_milliseconds() -> None:
+    calls = [put("a", 10, ttl=60)]
+    exact = get("a", 20)
+    early = 70 * S - exact.end
+    assert not misdated(calls, [Remaining(exact, early - ROUNDED)])
+    assert misdated(calls, [Remaining(exact, early - ROUNDED - 1)])
+
+
+def test_a_view_allows_for_clocks() -> None:
+    calls = [put("a", 10, ttl=60)]
+    assert not misdated(calls, [view(20, 49)], Clocks(fastest=1.05))
+    assert not misdated(calls, [view(20, 49)], Clocks(early_ns=S))
+    late = view(50, 25 + OUTLIVES / S)
+    assert misdated(calls, [late]) and not misdated(calls, [late], Clocks(late_ns=5 * S))
+    assert not misdated(calls, [late], Clocks(slowest=0.9))
+
+
+def test_a_view_is_judged_where_all_writes_before_it_were_answered() -> None:
+    wrong = view(50, 59)
+    assert misdated([put("a", 10, ttl=60)], [wrong])
+    assert not misdated([put("a", 10, ttl=60, outcome=UNKNOWN)], [wrong])
+    assert not misdated([put("a", 10, ttl=60), touch(45, 60)], [wrong]), "it was given another time"
+    assert not misdated([put("a", 10, ttl=60), touch(45, 60, outcome=UNKNOWN)], [wrong])
+    assert not misdated([put("a", 10, ttl=60, idle=5)], [wrong]), "it may end sooner, unused"
+    assert not misdated([], [wrong])

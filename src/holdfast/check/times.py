@@ -2,7 +2,11 @@
 
 The first half is a matter of the register that clients see: an entry that ends is a removal that nobody has asked for.
 `endings` says when each value may end, as calls for the judge of linearizability: at no other time may it disappear.
-The second half is `outlived`: who sees a value long after its time sees what should be gone.
+The second half is `outlived`: who sees a value long after its time sees what should be gone. An entry view also says
+how long an entry still has, so `misdated` needs not wait for the end.
+
+Restarts have no allowance. An entry of 60 s that was written at 10 s ends at 70 s, whether its members started again
+once or ten times. Members may be late by `OUTLIVES` in all, so a view at 50 s that still gives it 40 s is wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ OUTLIVES = 15_000_000_000
 """How long after its time to live an entry may still be found, however often its members have started again. Each
 change of its primary lengthens the time a little, by what the record or the chunk was under way: as long as it may take
 until a backup that nobody reaches is left out."""
+ROUNDED = 1_000_000
+"""An entry view counts whole milliseconds."""
 WRITES = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"})
 
 
@@ -44,6 +50,20 @@ class Clocks:
 
 
 EXACT = Clocks()
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """How long an entry still has, as a read of it was told."""
+
+    call: Call
+    """The read, with the value as its result."""
+    left: int | None
+    """Nanoseconds of the answering member's clock, less than `ROUNDED` too few; None: it never ends."""
+
+    def __str__(self) -> str:
+        left = "for ever" if self.left is None else f"for {self.left / 1e9:.3f} s more"
+        return f"{self.call}, {left}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,32 @@ def outlived(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[str]:
             over = _over(write, history, call, clocks)
             if over < call.start:
                 problems.append(f"key {key}: {call} should have ended at {over / 1e9:.6f} s, after {write}")
+    return problems
+
+
+def misdated(calls: Iterable[Call], seen: Iterable[Remaining], clocks: Clocks = EXACT) -> list[str]:
+    """Entries that end earlier or later, as a read of them was told, than their writes allow. Entries without a maximum
+    idle time are judged, whose writes were all answered.
+    """
+    problems: list[str] = []
+    histories = _by_key(calls)
+    for one in seen:
+        read = one.call
+        before = [call for call in histories.get(read.key, ()) if call.start <= read.end and call is not read]
+        write = next((call for call in before if writes(call) and call.argument == read.result), None)
+        if write is None or write.idle < FOREVER or any(call.outcome is Outcome.UNKNOWN for call in before):
+            continue
+        lives, _ = _times(write, before)
+        latest = max(FOREVER if life.span >= FOREVER else life.end + clocks.most(life.span) for life in lives)
+        earliest = min(life.start + clocks.least(life.span) for life in lives)
+        soonest = FOREVER if one.left is None else read.start + int(one.left / clocks.fastest)
+        last = FOREVER if one.left is None else read.end + int((one.left + ROUNDED) / clocks.slowest)
+        if soonest > latest:
+            problems.append(f"key {read.key}: {one}: should end by {latest / 1e9:.6f} s, after {write}")
+        if last < earliest:
+            problems.append(
+                f"key {read.key}: {one}: should not end before {earliest / 1e9:.6f} s, after {write}"
+            )
     return problems
 
 

@@ -18,6 +18,8 @@ WALL_MS = 1_700_000_000_000
 """When a simulated world begins, in milliseconds since 1970."""
 SKEW_MS = 60_000
 """How far the calendar of a host may be off from the beginning."""
+SYNCHRONISED_MS = 500
+"""The same, where the hosts ask a time server."""
 UPTIME_NS = 30 * 24 * 3600 * SECOND
 """How long a host may have been up when the world begins: where its monotonic clock stands."""
 
@@ -25,7 +27,8 @@ UPTIME_NS = 30 * 24 * 3600 * SECOND
 class Clock:
     """The two clocks of one host. Times of the world are true nanoseconds."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, skew_ms: int = SKEW_MS) -> None:
+        """`skew_ms`: how far its calendar may be off at first."""
         self.host = host
         self.ppm = MILLION
         """How many millionths of a second this clock goes on in a second."""
@@ -33,7 +36,7 @@ class Clock:
         """Time of the world at which the rate, or what is shown, was changed last."""
         self._shown_ns = 0
         """What it showed then."""
-        self._skew_ms = crc32(host.encode()) % (2 * SKEW_MS) - SKEW_MS
+        self._skew_ms = crc32(host.encode()) % (2 * skew_ms) - skew_ms
 
     def now_ns(self, world_ns: int) -> int:
         """What the monotonic clock shows."""
@@ -81,6 +84,13 @@ class Clocks:
         """How far calendars were set ahead, all together: a restart from files may end something so much sooner."""
         self.set_back_ns = 0
         """How far they were set back: so much later, but not beyond the whole time after the restart."""
+        self.skew_ms = SKEW_MS
+        """How far calendars may be off at first. To be set before anybody looks at one."""
+
+    @property
+    def apart_ns(self) -> int:
+        """How far two calendars may be apart."""
+        return 2 * self.skew_ms * MILLISECOND + self.set_ahead_ns + self.set_back_ns
 
     def err(self, draw: random.Random) -> None:
         """From the beginning no two clocks agree, neither in what they show nor in how fast they are."""
@@ -90,7 +100,7 @@ class Clocks:
         """The clocks of this host."""
         clock = self._of.get(host)
         if clock is None:
-            clock = self._of[host] = Clock(host)
+            clock = self._of[host] = Clock(host, self.skew_ms)
             if self._drift is not None:
                 ppm = MILLION + self._drift.randint(-DRIFT_PPM, DRIFT_PPM)
                 clock.drift(ppm, self._drift.randint(0, UPTIME_NS))

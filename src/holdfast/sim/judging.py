@@ -9,7 +9,7 @@ from functools import partial
 
 from holdfast.check.heard_events import REMOVING
 from holdfast.check.linearizability import FOREVER, READS, Call, Outcome, judge
-from holdfast.check.times import EXACT, OUTLIVES, Clocks, endings, outlived
+from holdfast.check.times import EXACT, OUTLIVES, Clocks, Remaining, endings, misdated, outlived
 from holdfast.config import Settings
 from holdfast.core.model import operations as core
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -107,15 +107,37 @@ def clocks_of(cluster: Cluster) -> Clocks:
     )
 
 
+def zone_clocks_of(cluster: Cluster) -> Clocks:
+    """The same for Raft maps. There the leader's calendar says when an entry was written and when its time is over; the
+    next leader's may be ahead or behind.
+    """
+    clocks, apart_ns = clocks_of(cluster), cluster.world.clocks.apart_ns
+    return replace(clocks, early_ns=clocks.early_ns + apart_ns, late_ns=clocks.late_ns + apart_ns)
+
+
+def judge_times(
+    calls: Sequence[Call], seen: Sequence[Remaining], clocks: Clocks, zone_clocks: Clocks
+) -> list[str]:
+    """Entries that were seen after their time, or of which a read told another end than their writes allow."""
+    problems: list[str] = []
+    for zoned, of_these in ((False, clocks), (True, zone_clocks)):
+        mine = [call for call in calls if (call.key[0] == "z") is zoned]
+        problems += outlived(mine, of_these)
+        problems += misdated(mine, [one for one in seen if (one.call.key[0] == "z") is zoned], of_these)
+    return problems
+
+
 def judge_calls(
     calls: Sequence[Call],
     settings: Settings,
     clocks: Clocks = EXACT,
     lost: Sequence[tuple[int, int]] = (),
+    seen: Sequence[Remaining] = (),
+    zone_clocks: Clocks = EXACT,
 ) -> list[str]:
     """What is wrong with the answers, in words: of a key that holds no register, what kind of call shows it; values
     that were seen after their time; reads of what nobody wrote. `lost`: partitions of which all copies were destroyed,
-    and when.
+    and when. `seen`: how long entries still had, as reads were told.
     """
     confirmed = {
         name
@@ -131,12 +153,14 @@ def judge_calls(
     ]
     binding = _parted(binding, settings.partitions.count, lost)
     # Other reads may come from a primary that was replaced, and have used nothing.
-    binding += endings(binding, clocks)
+    of_zones = [call for call in binding if call.key[0] == "z"]
+    others = [call for call in binding if call.key[0] != "z"]
+    binding += endings(others, clocks) + endings(of_zones, zone_clocks)
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in binding:
         by_key[call.key].append(call)
     problems = [problem for key in sorted(by_key) if (problem := _of_key(key, by_key[key]))]
-    return problems + outlived(calls, clocks) + _invented(calls)
+    return problems + judge_times(calls, seen, clocks, zone_clocks) + _invented(calls)
 
 
 def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]]) -> list[Call]:

@@ -447,6 +447,10 @@ def _idle_endless(liar: Liar) -> None:
     _schedule(liar, lambda ttl_ms, max_idle_ms: (ttl_ms, 0))
 
 
+def _ttl_restarts(liar: Liar) -> None:
+    liar.replace(Recovery, "_moment", lambda original: lambda recovery, wall_ms: recovery._now_ns)
+
+
 def _set_ttl_nothing(liar: Liar) -> None:
     liar.decide(Op.SET_TTL, 0.5, lambda asked: Decision(asked.present is not None))
 
@@ -546,6 +550,9 @@ LIES: dict[str, Lie] = {
     ),
     "ttl-quarter": Lie("A time to live ends after a quarter.", _ttl_quarter),
     "ttl-endless": Lie("A time to live never ends.", _ttl_endless),
+    "ttl-restarts": Lie(
+        "A time to live begins again whenever its member starts again.", _ttl_restarts, power_cuts=True
+    ),
     "idle-endless": Lie("A maximum idle time never ends.", _idle_endless),
     "set-ttl-nothing": Lie("A new time to live is acknowledged, and changes nothing.", _set_ttl_nothing),
     "listener-misses": Lie("A listener misses an event.", _listener_misses),

@@ -13,6 +13,7 @@ from holdfast.sim.calls import Knowledge, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.cutting import Cutter
 from holdfast.sim.entry_readers import Reading
+from holdfast.sim.lifetimes import Lifetimes
 from holdfast.sim.listening import Listeners
 from holdfast.sim.steady import Offices
 from holdfast.sim.stream_readers import Reader
@@ -52,6 +53,9 @@ class Observers:
         self.reading = Reading(world, cluster, read, of_map)
         maps = [MAP, SWEPT, *([DEEP] if DEEP in settings.maps else [])]
         self.cutter = Cutter(world, cluster, maps, knowledge.calls.append)
+        self.lifetimes = Lifetimes(
+            world, cluster, "tz" if keys.zoned else "t", of_map, knowledge.calls.append
+        )
         others = [wire for wire in keys.hot if of_map(wire) == MAP] or keys.hot
         self.applications = Applications(world, cluster, others, MAP) if transactions else None
         self._map_of = of_map
@@ -63,6 +67,8 @@ class Observers:
         self.listeners.start()
         self.reading.start()
         self.cutter.start()
+        if self.cluster.disks:
+            self.lifetimes.start()
         if self.applications is not None:
             self.applications.start()
         if self._stream:
@@ -72,7 +78,7 @@ class Observers:
         """Ask nothing more, but go on to hear: so that the cluster can come to rest."""
         if self.applications is not None:
             self.applications.pause()
-        self.reading.running = self.cutter.running = False
+        self.reading.running = self.cutter.running = self.lifetimes.running = False
 
     def end(self) -> None:
         """Look on no more."""
@@ -123,6 +129,7 @@ class Observers:
             "changes_told": len(self.reader.told),
             "cuts": self.cutter.cuts,
             "cuts_read": self.cutter.reads,
+            "lifetimes_seen": len(self.lifetimes.seen),
             "reads_observed": len(self.reading.reads),
             "transactions": len(self.applications.history) if self.applications is not None else 0,
         }

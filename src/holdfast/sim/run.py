@@ -26,9 +26,10 @@ from holdfast.sim.clients.client import Manners
 from holdfast.sim.clients.hazelcast import HazelcastClient
 from holdfast.sim.clients.own_client import OwnClient
 from holdfast.sim.clients.simulated_doors import Doors
+from holdfast.sim.clocks import SYNCHRONISED_MS
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
-from holdfast.sim.judging import clocks_of, judge_calls, last_values, look
+from holdfast.sim.judging import clocks_of, judge_calls, last_values, look, zone_clocks_of
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.marks import RULE, Marks
 from holdfast.sim.observers import Observers
@@ -148,6 +149,8 @@ def _run(
         world.recorder = recorder(world)
     if shape.clocks:
         world.clocks.err(random.Random(f"{seed}/clocks"))
+    if shape.zone is not None and seed % 2:
+        world.clocks.skew_ms = SYNCHRONISED_MS
     services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
     cluster = Cluster(
         world,
@@ -299,12 +302,20 @@ def _judged(
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [
-            f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients, watch)
+            f"again from disk: {problem}"
+            for problem in _again_from_disk(world, cluster, clients, watch) or observers.lifetimes.look()
         ]
     if not problems and any(client.habits.ttl or client.habits.idle for client in clients):
         world.run_until(world.now_ns + OUTLIVES + LATE_NS)
         problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
-    problems += judge_calls(clients[0].knowledge.calls, cluster.settings, clocks_of(cluster), cluster.lost)
+    problems += judge_calls(
+        clients[0].knowledge.calls,
+        cluster.settings,
+        clocks_of(cluster),
+        cluster.lost,
+        observers.lifetimes.seen,
+        zone_clocks_of(cluster),
+    )
     problems += observers.problems(clients[0].knowledge.calls, final)
     for problem in problems:
         world.tell(f"PROBLEM {problem}")
@@ -343,6 +354,7 @@ def _look_at_all(
         return problems
     problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
     if observers is not None:
+        problems += observers.lifetimes.look()
         world.run_until(world.now_ns + CAUGHT_UP_NS, stop=lambda: observers.caught_up)
         observers.look()
         observers.end()
