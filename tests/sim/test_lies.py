@@ -18,6 +18,7 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
+from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.services import map_operations
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import Replica
@@ -37,6 +38,7 @@ LIED_ABOUT = (
     changes,
     Replica,
     Router,
+    ZoneRouting,
     backup_reads,
     map_operations,
     primary_copy,
@@ -49,7 +51,9 @@ STARTS = (0, 100, 200, 300, 400)
 def one_run(seed: int, lie: str) -> Verdict:
     power_cuts = LIES[lie].power_cuts
     journal: Journalling = "sync" if power_cuts else "mixed"
-    return simulate(seed, lies=frozenset({lie}), journal=journal, power_cuts=power_cuts)
+    return simulate(
+        seed, lies=frozenset({lie}), journal=journal, power_cuts=power_cuts, zones=LIES[lie].zones
+    )
 
 
 def truth() -> list[dict[str, object]]:

@@ -362,7 +362,11 @@ def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
         if rule in chosen
     ]
     hunts += [
-        (name, terms._replace(without=frozenset(), lies=frozenset({name})), lie.power_cuts)
+        (
+            name,
+            terms._replace(without=frozenset(), lies=frozenset({name}), zones=terms.zones or lie.zones),
+            lie.power_cuts,
+        )
         for name, lie in LIES.items()
         if everything or name in terms.lies
     ]

@@ -34,6 +34,7 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
+from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.services import map_operations
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
@@ -481,6 +482,29 @@ def _listener_hears_twice(liar: Liar) -> None:
     liar.replace(Listeners, "hear", happened)
 
 
+def _zone_listener_misses(liar: Liar) -> None:
+    def happened(original: Method) -> Method:
+        def happens(zones: ZoneRouting, event: EntryEvent) -> None:
+            if not liar.now_and_then(0.02):
+                original(zones, event)
+
+        return happens
+
+    liar.replace(ZoneRouting, "hear", happened)
+
+
+def _zone_listener_hears_twice(liar: Liar) -> None:
+    def happened(original: Method) -> Method:
+        def happens(zones: ZoneRouting, event: EntryEvent) -> None:
+            original(zones, event)
+            if liar.now_and_then(0.02):
+                original(zones, event)
+
+        return happens
+
+    liar.replace(ZoneRouting, "hear", happened)
+
+
 def _stream_skips(liar: Liar) -> None:
     def told(original: Method) -> Method:
         def tells(asked: Any, records: Any) -> Any:
@@ -516,6 +540,8 @@ class Lie:
     tell: Callable[[Liar], None]
     power_cuts: bool = False
     """Whether it takes power cuts to be seen."""
+    zones: bool = False
+    """Whether it takes a Raft map to be seen."""
 
 
 LIES: dict[str, Lie] = {
@@ -557,6 +583,12 @@ LIES: dict[str, Lie] = {
     "set-ttl-nothing": Lie("A new time to live is acknowledged, and changes nothing.", _set_ttl_nothing),
     "listener-misses": Lie("A listener misses an event.", _listener_misses),
     "listener-hears-twice": Lie("A listener hears an event twice.", _listener_hears_twice),
+    "zone-listener-misses": Lie(
+        "A listener of a Raft map misses an event.", _zone_listener_misses, zones=True
+    ),
+    "zone-listener-hears-twice": Lie(
+        "A listener of a Raft map hears an event twice.", _zone_listener_hears_twice, zones=True
+    ),
     "stream-skips": Lie("A change stream leaves out an update, whoever tells it.", _stream_skips),
     "cut-later": Lie("A cut shows later values of some keys, whoever keeps it.", _cut_later),
 }

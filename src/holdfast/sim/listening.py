@@ -21,6 +21,7 @@ from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.steady import LOOK_NS, Offices, Spans
 from holdfast.sim.world import Process, World
+from holdfast.sim.zone_runs import ZONED
 
 Way = Link[Message] | Process
 """How a member tells a listener: over its link to the listener's member, which is another one after each new life of
@@ -98,9 +99,13 @@ class Listeners:
     """Some listeners at a time, on whichever members."""
 
     def __init__(
-        self, world: World, cluster: Cluster, keys: Mapping[str, Sequence[str]], offices: Offices
+        self,
+        world: World,
+        cluster: Cluster,
+        keys: Mapping[str, Sequence[str]],
+        offices: Callable[[str], Offices],
     ) -> None:
-        """`keys`: by map, keys that are much written, for those who listen to one."""
+        """`keys`: by map, keys that are much written, for those who listen to one. `offices`: of a map."""
         self.world = world
         self.cluster = cluster
         self.keys = keys
@@ -138,6 +143,8 @@ class Listeners:
         name = self.random.choice(sorted(self.keys))
         key = self.random.choice(self.keys[name]) if self.random.random() < 0.2 else None
         one = Registration(f"{len(self.registrations)} at {process.name}", process, name, key)
+        if name == ZONED:
+            self.world.marks.hit("zone: listener")
         self.registrations.append(one)
         raw = None if key is None else wire_key(key)
         end = process.driver.callers.listen(name, key=raw, local_only=False, heard=one.hear)
@@ -161,7 +168,7 @@ class Listeners:
                     each for each in heard if each.key is None or self._partition(each.key) not in lost
                 ]
                 one.listening.must_hear = partial(self._must_hear, one)
-                one.listening.offices = self._offices
+                one.listening.offices = partial(self._offices, one)
             problems += judge(of_map, [one.listening for one in mine])
         return problems
 
@@ -169,10 +176,12 @@ class Listeners:
         return partition_of(wire_key(key), 0, self.cluster.settings.partitions.count)
 
     def _must_hear(self, one: Registration, call: Call) -> bool:
-        return one.must_hear(self.offices, self._partition(call.key), call)
+        return one.must_hear(self.offices(one.map), self._partition(call.key), call)
 
-    def _offices(self, heard: Heard) -> list[int]:
-        return [] if heard.key is None else self.offices.begun(self._partition(heard.key), heard.member)
+    def _offices(self, one: Registration, heard: Heard) -> list[int]:
+        if heard.key is None:
+            return []
+        return self.offices(one.map).begun(self._partition(heard.key), heard.member)
 
 
 def _arrived(way: Way) -> bool:

@@ -68,6 +68,7 @@ ZONES: dict[str, str] = {
     "zone: rendezvous": "each partition goes where it ranks the members first",
     "zone: even": "loads differ by one at the most",
     "zone altered": "while it is used",
+    "zone: listener": "events of a Raft map are judged",
     "zone: another leader": "somebody else leads a group than before",
     "zone: joint": "the voters before and those that are wanted decide together",
     "zone: state sent": "a replica is so far behind that it gets the state itself",

@@ -15,11 +15,12 @@ from holdfast.sim.cutting import Cutter
 from holdfast.sim.entry_readers import Reading
 from holdfast.sim.lifetimes import Lifetimes
 from holdfast.sim.listening import Listeners
-from holdfast.sim.steady import Offices
+from holdfast.sim.steady import Offices, ZoneOffices
 from holdfast.sim.stream_readers import Reader
 from holdfast.sim.transacting import Applications
 from holdfast.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
 from holdfast.sim.world import World
+from holdfast.sim.zone_runs import ZONED
 
 READ_KEYS = 8
 """So many keys are read again and again."""
@@ -44,10 +45,11 @@ class Observers:
         of_map = partial(map_of, settings=settings)
         hot = [*keys.hot, *keys.timed[:4]]
         listened: dict[str, list[str]] = {}
-        for key in [*hot, *keys.swept]:
+        for key in [*hot, *keys.swept, *keys.zoned]:
             listened.setdefault(of_map(key), []).append(key)
         self.offices = Offices(world, cluster)
-        self.listeners = Listeners(world, cluster, listened, self.offices)
+        self.zone_offices = ZoneOffices(world, cluster, ZONED) if keys.zoned else None
+        self.listeners = Listeners(world, cluster, listened, self._offices_of)
         self.reader = Reader(world, cluster, MAP)
         read = [*keys.hot[:READ_KEYS], *keys.timed[:2]]
         self.reading = Reading(world, cluster, read, of_map)
@@ -61,9 +63,14 @@ class Observers:
         self._map_of = of_map
         self._stream = stream
 
+    def _offices_of(self, map_name: str) -> Offices:
+        return self.zone_offices if map_name == ZONED and self.zone_offices is not None else self.offices
+
     def start(self) -> None:
         """Begin."""
         self.offices.start()
+        if self.zone_offices is not None:
+            self.zone_offices.start()
         self.listeners.start()
         self.reading.start()
         self.cutter.start()
@@ -84,6 +91,8 @@ class Observers:
         """Look on no more."""
         self.pause()
         self.offices.running = self.listeners.running = False
+        if self.zone_offices is not None:
+            self.zone_offices.running = False
         self.reader.end()
 
     @property
@@ -126,6 +135,7 @@ class Observers:
         """How much was seen."""
         return {
             "events_heard": self.listeners.heard,
+            **self._zone_figures(),
             "changes_told": len(self.reader.told),
             "cuts": self.cutter.cuts,
             "cuts_read": self.cutter.reads,
@@ -133,3 +143,9 @@ class Observers:
             "reads_observed": len(self.reading.reads),
             "transactions": len(self.applications.history) if self.applications is not None else 0,
         }
+
+    def _zone_figures(self) -> dict[str, int]:
+        if self.zone_offices is None:
+            return {}
+        registrations = [one for one in self.listeners.registrations if one.map == ZONED]
+        return {"zone_events_heard": sum(len(one.listening.heard) for one in registrations)}

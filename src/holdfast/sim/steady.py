@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import World
 
@@ -52,6 +53,14 @@ class Office:
     term: int
 
 
+class Serving(Protocol):
+    """What a member serves of a partition."""
+
+    @property
+    def term(self) -> int:
+        """Of the office in which it does."""
+
+
 class Offices:
     """Who served each partition, and when: as seen by somebody who sees everybody at once."""
 
@@ -71,14 +80,18 @@ class Offices:
         """Who serves now. To be asked for also when somebody was just answered: a primary that others have replaced
         may serve for a moment between two looks.
         """
+        self._note([(member.me, member.picture.leading) for member in self.cluster.members()])
+
+    def _note(self, serving: Sequence[tuple[MemberId, Sequence[Serving | None]]]) -> None:
+        """By member, what it serves of each partition. Where two serve at once nobody can say who made a change."""
         found: list[Office | None] = [None] * len(self._of)
         rivals: list[int] = []
-        for member in self.cluster.members():
-            for partition, copy in enumerate(member.picture.leading):
-                if copy is not None:
+        for member, of_partitions in serving:
+            for partition, served in enumerate(of_partitions):
+                if served is not None:
                     if found[partition] is not None:
                         rivals.append(partition)
-                    found[partition] = Office(member.me, copy.term)
+                    found[partition] = Office(member, served.term)
         for partition in rivals:
             found[partition] = None
         for spans, office in zip(self._of, found, strict=True):
@@ -96,3 +109,17 @@ class Offices:
             if office.member == member:
                 first.setdefault(office.term, seen_ns - LOOK_NS)
         return list(first.values())
+
+
+class ZoneOffices(Offices):
+    """Who led the group of each partition of a zone, and when."""
+
+    def __init__(self, world: World, cluster: Cluster, map_name: str) -> None:
+        """`map_name`: a map of the zone."""
+        super().__init__(world, cluster)
+        self._map = map_name
+
+    def look(self) -> None:
+        """Who leads now."""
+        zones = [(member.me, member.picture.zone_entries(self._map)) for member in self.cluster.members()]
+        self._note([(member, zone.serving) for member, zone in zones if zone is not None])
