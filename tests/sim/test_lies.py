@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from holdfast.cli.simulate import RUNS_MAX
+from holdfast.core.groups import local_groups
 from holdfast.core.journal.recovery import Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.replication import change_streams as changes
@@ -40,6 +41,7 @@ LIED_ABOUT = (
     Router,
     ZoneRouting,
     backup_reads,
+    local_groups,
     map_operations,
     primary_copy,
 )

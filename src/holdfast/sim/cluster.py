@@ -118,6 +118,8 @@ class Cluster:
         """Partitions of which all copies were destroyed on purpose, and when: what was written there before may be
         gone, and nothing else.
         """
+        self.when_up: list[Callable[[Process], None]] = []
+        """Called for each process that has read its files, before it does anything."""
         self.orders_wait = False
         """Whether the operator of zones has something to do: what is under way may be carried out at any moment, and as
         it was meant for those who lived then.
@@ -213,6 +215,8 @@ class Cluster:
 
     def _up(self, process: Process) -> None:
         process.up = True
+        for look in self.when_up:
+            look(process)
         process.driver.start()
 
     def is_free(self, index: int) -> bool:

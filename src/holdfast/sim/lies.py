@@ -18,7 +18,8 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.core.journal.recovery import Recovered, Recovery
+from holdfast.core.groups import local_groups
+from holdfast.core.journal.recovery import Recovered, RecoveredGroup, Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.messages import Forward
 from holdfast.core.model.changes_since import ChangesSince
@@ -230,6 +231,20 @@ def _recovery_loses(liar: Liar) -> None:
 
     liar.lose_for_good()
     liar.replace(Recovery, "finish", finish)
+
+
+def _group_tail_lost(liar: Liar) -> None:
+    def regain(original: Method) -> Method:
+        def regains(found: RecoveredGroup) -> Any:
+            replica = original(found)
+            # The same ones whenever they are read.
+            if replica.entries and crc32(b"".join(found.writes)) % 3 == 0:
+                replica.entries.pop()
+            return replica
+
+        return regains
+
+    liar.replace(local_groups, "regained", regain)
 
 
 def _backup_idle(liar: Liar) -> None:
@@ -552,6 +567,12 @@ LIES: dict[str, Lie] = {
     "chunk-loses": Lie("Of a chunk one entry is lost, on all replicas alike.", _chunk_loses),
     "recovery-loses": Lie(
         "A restart loses one entry, on all replicas alike.", _recovery_loses, power_cuts=True
+    ),
+    "group-tail-lost": Lie(
+        "A restart loses the last entry of a Raft group's log, though the member had acknowledged it.",
+        _group_tail_lost,
+        power_cuts=True,
+        zones=True,
     ),
     "backup-idle": Lie("A backup acknowledges a record that it does not apply.", _backup_idle),
     "remove-keeps": Lie("A remove answers as if it had removed, and keeps the entry.", _remove_keeps),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from holdfast.check import convergence, ranked_placement
-from holdfast.check.linearizability import STILL, Outcome
+from holdfast.check.linearizability import STILL, Call, Outcome
 from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -171,7 +171,7 @@ def _run(
     end_ns = shape.run_ns
     clients, crowd = _clients(world, cluster, shape, draw)
     tellers = _tellers(world, cluster, shape)
-    watch = _zone(world, cluster, shape)
+    watch = _zone(world, cluster, shape, crowd.knowledge.calls)
     faults = Faults(
         seed,
         world,
@@ -256,13 +256,13 @@ def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
     return tellers
 
 
-def _zone(world: World, cluster: Cluster, shape: Shape) -> ZoneWatch | None:
+def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -> ZoneWatch | None:
     """Who creates and alters the zone, and looks at its groups, if there is one."""
     if shape.zone is None:
         return None
     operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns)
     operator.start()
-    watch = ZoneWatch(world, cluster, operator)
+    watch = ZoneWatch(world, cluster, operator, calls)
     watch.start()
     return watch
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from holdfast.check.linearizability import Call
 from holdfast.check.zone_invariants import GroupsSeen, judge
 from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
@@ -27,6 +28,7 @@ from holdfast.core.model.zone_questions import (
 from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
 from holdfast.sim.cluster import PARITIES, PARITY, Cluster
+from holdfast.sim.kept_entries import KeptEntries
 from holdfast.sim.world import Process, World
 
 ZONE = "z"
@@ -184,18 +186,36 @@ def _said(value: object) -> SettingValue:
 class ZoneWatch:
     """Looks at the groups of all members, again and again, and says whether they are at rest."""
 
-    def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator) -> None:
+    def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator, calls: Sequence[Call]) -> None:
+        """`calls`: those of all clients."""
         self._world = world
         self._cluster = cluster
         self._operator = operator
         self._looked_ns = 0
         self._rests = False
         self.seen = GroupsSeen()
+        self._kept = KeptEntries(calls)
+        if cluster.disks:
+            cluster.when_up.append(self._on_up)
+            for process in cluster.running():
+                process.when_dead.append(partial(self._on_dead, process))
+
+    def _on_up(self, process: Process) -> None:
+        """A process has read its files."""
+        self._world.failures += self._kept.started(process.picture)
+        process.when_dead.append(partial(self._on_dead, process))
+
+    def _on_dead(self, process: Process) -> None:
+        """What it and the others had acknowledged until now."""
+        pictures = [member.picture for member in self._cluster.members()]
+        self._kept.look([*pictures, process.picture], self._world.now_ns)
 
     def start(self) -> None:
         """Begin."""
         pictures = [member.picture for member in self._cluster.members()]
         before = self.seen.changes
+        if self._cluster.disks:
+            self._kept.look(pictures, self._world.now_ns)
         self._world.failures += self.seen.look(pictures)
         self._mark(pictures, self.seen.changes - before)
         self._world.after(LOOK_NS, self.start)
