@@ -11,9 +11,10 @@ from itertools import chain
 import pytest
 
 from holdfast.core.model.migration_step import MigrationKind
+from holdfast.sim.lies import telling
 from holdfast.sim.matrix.fault_keys import CRASHES, KINDS, MESSAGES, Fault, parse
 from holdfast.sim.matrix.forms import FORMS
-from holdfast.sim.matrix.play import Case, case_of, play
+from holdfast.sim.matrix.play import Case, Verdict, case_of, play
 from holdfast.sim.matrix.sweep import (
     MAIN_KINDS,
     Tally,
@@ -32,13 +33,13 @@ STAGES = list(stages(1))
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=str)
-def test_without_a_fault_exactly_one_migration_is_made(stage: Case) -> None:
+def test_without_a_fault_exactly_the_migrations_of_the_form_are_made(stage: Case) -> None:
     verdict = play(stage)
     assert verdict.ok, verdict.problems
     assert verdict.figures["migrations_failed"] == 0
     # A master that leaves takes its count along.
     leaves = FORMS[stage.form].leaving == FORMS[stage.form].masters[stage.master]
-    assert verdict.figures["migrations"] == (0 if leaves else 1)
+    assert verdict.figures["migrations"] == (0 if leaves else FORMS[stage.form].steps)
 
 
 def test_the_forms_are_all_there() -> None:
@@ -68,6 +69,35 @@ def test_the_protocol_goes_through_the_tap(form: str) -> None:
     assert FORMS[form].backups == 0 or {"Replicate", "Replicated"} <= seen
 
 
+TWO_MOVES = {"shift-down-two-moves": ("AB", "CB", "CA"), "shift-up-two-moves": ("ABC", "ABD", "ACD")}
+"""The rows before, between and after the MOVEs, as source 001 has them in case 2 of SHIFT DOWN and of SHIFT UP."""
+
+
+@pytest.mark.parametrize("form", TWO_MOVES)
+def test_faults_strike_between_the_two_moves_of_case_two(form: str) -> None:
+    """There are packets after the first MOVE is committed and before the second is asked for."""
+    told: list[str] = []
+    verdict = play(Case(form, "neither", 0), story=told.append)
+    messages = [message for _, _, message in verdict.boundaries]
+    asked = [at for at, message in enumerate(messages) if message == "MigrationRequest"]
+    assert len(asked) == 2, "each MOVE is asked for once"
+    assert "TableCommit" in messages[asked[0] : asked[1]], "the first is committed before the second begins"
+    assert (FORMS[form].start, FORMS[form].target) == TWO_MOVES[form][::2]
+
+
+def lied(case: Case) -> Verdict:
+    with telling({"old-copy-returns"}):
+        return play(case)
+
+
+@pytest.mark.parametrize("form", TWO_MOVES)
+def test_what_comes_back_between_two_moves_is_judged_by_no_other_form(form: str) -> None:
+    """A member that gives its copy away and is filled again must hold what it was filled with."""
+    assert not lied(Case(form, "neither", 0)).ok
+    others = [stage for stage in STAGES if stage.form not in TWO_MOVES and stage.master == "neither"]
+    assert [stage.form for stage in others if not lied(stage).ok] == []
+
+
 # -- single faults
 
 
@@ -84,6 +114,8 @@ LONG = (
     "shift-down-owner",
     "shift-up-empty",
     "copy-first",
+    "shift-down-two-moves",
+    "shift-up-two-moves",
 )
 """Forms that take long: every thirty-second case is played here, all of them by `make slow` and `make matrix`."""
 SAMPLE = 32

@@ -37,6 +37,7 @@ from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.services import map_operations
+from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, Replica
@@ -258,6 +259,36 @@ def _backup_idle(liar: Liar) -> None:
         return applies
 
     liar.replace(Replica, "apply", apply)
+
+
+def _old_copy_returns(liar: Liar) -> None:
+    given_away: dict[tuple[str, int], dict[str, dict[bytes, bytes]]] = {}
+
+    def commit(original: Method) -> Method:
+        def commits(copies: Copies, event: MigrationEvent) -> None:
+            copy = copies.held.get(event.partition)
+            if copy is not None and event.endpoint is Endpoint.SOURCE and event.new < 0:
+                given_away[copies._me, event.partition] = {
+                    name: dict(held.state.entries) for name, held in copy.maps.items()
+                }
+            original(copies, event)
+
+        return commits
+
+    def assignment_changed(original: Method) -> Method:
+        def changed(copies: Copies, partition: int, old: Assignment, new: Assignment, arrived: Any) -> Any:
+            before = given_away.pop((copies._me, partition), None) if arrived is not None else None
+            if before is not None:
+                for name, held in arrived.maps.items():
+                    former = before.get(name, {})
+                    for key in sorted(former.keys() & held.state.entries.keys()):
+                        held.state.entries[key] = former[key]
+            return original(copies, partition, old, new, arrived)
+
+        return changed
+
+    liar.replace(Copies, "commit", commit)
+    liar.replace(Copies, "assignment_changed", assignment_changed)
 
 
 def _remove_keeps(liar: Liar) -> None:
@@ -573,6 +604,9 @@ LIES: dict[str, Lie] = {
         _group_tail_lost,
         power_cuts=True,
         zones=True,
+    ),
+    "old-copy-returns": Lie(
+        "A member that is filled again has old values of what it held before.", _old_copy_returns
     ),
     "backup-idle": Lie("A backup acknowledges a record that it does not apply.", _backup_idle),
     "remove-keeps": Lie("A remove answers as if it had removed, and keeps the entry.", _remove_keeps),

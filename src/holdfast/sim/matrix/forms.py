@@ -1,5 +1,8 @@
 """The forms of a migration, each as the smallest cluster that shows it, with the master in every role.
 
+Case 2 of SHIFT DOWN and of SHIFT UP in the source takes two MOVEs, with a member that holds nothing in between. For
+`AB` to `CA`: A hands ownership to C (`CB`), holds nothing, and then takes the slot of B.
+
 Members are letters: A holds the primary before; the others have their places in the rows. A row is written as in
 the design, `AB-` being owner A, backup B, and an empty slot.
 """
@@ -30,6 +33,8 @@ class Form:
     """Of the map `ledger`; the map `deep` has one for each colder slot."""
     leaving: str = ""
     """The member that leaves gracefully, which is why the migration happens."""
+    steps: int = 1
+    """So many migrations make the target row, one after the other."""
 
     @property
     def width(self) -> int:
@@ -148,6 +153,22 @@ FORMS: dict[str, Form] = {
             "ABC-",
             "AC-B",
             {"source": "B", "destination": "C", "primary": "A", "neither": LITE},
+        ),
+        Form(
+            "shift-down-two-moves",
+            MigrationKind.MOVE,
+            "AB",
+            "CA",
+            {"source": "A", "destination": "C", "neither": "B"},
+            steps=2,
+        ),
+        Form(
+            "shift-up-two-moves",
+            MigrationKind.MOVE,
+            "ABC",
+            "ACD",
+            {"source": "B", "destination": "C", "primary": "A", "neither": "D"},
+            steps=2,
         ),
     )
 }
