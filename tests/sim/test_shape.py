@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.model.ids import SECOND
 from holdfast.sim.marks import FEATURES, MARKS, Marks, missing
 from holdfast.sim.run import simulate
-from holdfast.sim.shape import Shape, drawn
+from holdfast.sim.shape import KEPT_SEEDS, Shape, drawn
 
 SEEDS = 400
 
@@ -37,6 +37,12 @@ def test_what_is_large_is_rare_or_short(shapes: list[Shape]) -> None:
     large = [shape for shape in shapes if shape.hosts >= 9 or shape.settings.partitions.count >= 100]
     assert 0.05 < len(large) / SEEDS < 0.2
     assert max(shape.run_ns for shape in large) <= 15 * SECOND
+
+
+def test_every_second_run_reads_a_change_stream(shapes: list[Shape]) -> None:
+    streamed = ["change streams" in shape.features() for shape in shapes]
+    assert 0.45 < sum(streamed[KEPT_SEEDS:]) / (SEEDS - KEPT_SEEDS) < 0.55
+    assert sum(streamed[:KEPT_SEEDS]) < KEPT_SEEDS / 3, "kept seeds stay what they were"
 
 
 def test_every_shape_can_work(shapes: list[Shape]) -> None:

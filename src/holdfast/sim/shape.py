@@ -204,7 +204,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
     split = not power_cuts and kinds.random() < 0.05
     loss = _loss(kinds, hosts - len([index for index in lite if index < hosts]), mode) if not split else ""
     accepted = loss == "accept" or (not loss and kinds.random() < 0.1)
-    changes = kinds.choice([5000, 50_000]) if kinds.random() < 0.15 else 0
+    changes = kinds.choice([5000, 50_000]) if kinds.random() < 0.15 else _streamed(seed)
     settings = _knobs(
         simulated_settings(
             _chosen(size, [(1, 6), (2, 3), (3, 1)]),
@@ -321,6 +321,15 @@ def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
     """Builds that are mixed, drawn from streams that nothing else is drawn from."""
     mixed = seed >= KEPT_SEEDS and random.Random(f"{seed}/mixed").random() < 0.15
     return tuple(builds_drawn(seed, hosts)) if mixed else ()
+
+
+def _streamed(seed: int) -> int:
+    """The bytes of history that maps keep, where nothing else has said so: every second run reads a change stream.
+
+    Drawn from a stream that nothing else is drawn from.
+    """
+    draw = random.Random(f"{seed}/streams")
+    return draw.choice([5000, 50_000]) if seed >= KEPT_SEEDS and draw.random() < 0.41 else 0
 
 
 def _placement(seed: int) -> Placement:
