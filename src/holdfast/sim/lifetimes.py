@@ -53,6 +53,8 @@ class Lifetimes:
         self._written = 0
         self._open: list[str] = []
         """Keys that were written, and not found absent since."""
+        self._writers: dict[str, Process] = {}
+        """By key, the process that took the write."""
 
     def start(self) -> None:
         """Begin."""
@@ -83,6 +85,7 @@ class Lifetimes:
             call.outcome = Answered.DONE if outcome.status is Status.OK else Answered.REFUSED
             if call.outcome is Answered.DONE:
                 self._open.append(key)
+                self._writers[key] = process
 
         process.driver.execute(
             self._request(Op.SET, key, value=wire_value(value), ttl_ms=ttl_s * 1000), answered
@@ -123,6 +126,8 @@ class Lifetimes:
         if isinstance(call.result, str) and isinstance(view, list):
             left_ms = view[3]
             assert isinstance(left_ms, int), "an entry view says how long the entry still has"
+            if self._writers[call.key].dead:
+                self.world.marks.hit("time to live over a restart")
             self.seen.append(Remaining(call, left_ms * MILLISECOND if left_ms >= 0 else None))
         elif call.key in self._open:
             self._open.remove(call.key)

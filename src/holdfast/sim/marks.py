@@ -74,6 +74,11 @@ ZONES: dict[str, str] = {
     "zone: state sent": "a replica is so far behind that it gets the state itself",
 }
 """Marks of runs in which a map lives in a zone."""
+RESTARTS: dict[str, str] = {
+    "time to live over a restart": "an entry view is read when the member that took the write has died",
+    "zone: log over a restart": "what a node had acknowledged of a group is compared with its files",
+}
+"""Marks of runs with files."""
 TRANSACTIONS: dict[str, str] = {
     "transaction committed": "and its application was told",
     "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
@@ -139,7 +144,16 @@ PHASES: dict[str, str] = {
 }
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
 MARKS: dict[str, str] = (
-    FEATURES | BUILDS | ZONES | TRANSACTIONS | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
+    FEATURES
+    | BUILDS
+    | ZONES
+    | RESTARTS
+    | TRANSACTIONS
+    | FAULTS
+    | DISK_FAULTS
+    | ANSWERS
+    | PHASES
+    | RULES_ASKED
 )
 """Every mark, and what it means."""
 
@@ -155,7 +169,14 @@ NEVER: dict[str, str] = {
 }
 """Marks that no run can hit, and why."""
 NEED_DISKS = frozenset(
-    {*DISK_FAULTS, PHASE + "loss: return", "journal sync", "journal lazy", *(RULE + name for name in DURABLE)}
+    {
+        *DISK_FAULTS,
+        *RESTARTS,
+        PHASE + "loss: return",
+        "journal sync",
+        "journal lazy",
+        *(RULE + name for name in DURABLE),
+    }
     | {ANSWER + "NO_ROOM", RULE + "fill-durable", RULE + "failed-sync-stops", RULE + "damage-ends"}
 )
 """Marks that only runs with files can hit."""
@@ -207,7 +228,7 @@ CUTS_HAVE_NOT = frozenset(
     }
 )
 """Marks that runs with power cuts do not hit."""
-ONLY_ZONES_HAVE = frozenset({*ZONES, *(RULE + name for name in ZONED)})
+ONLY_ZONES_HAVE = frozenset({*ZONES, "zone: log over a restart", *(RULE + name for name in ZONED)})
 """Marks that only runs with zones hit."""
 ZONES_HAVE_NOT = frozenset(
     {
