@@ -40,6 +40,8 @@ NAMES: dict[Op, str] = {
 }
 """What the judge calls an operation."""
 FILL = b"."
+PROBE = "probe"
+"""Keys that begin with this are written to see whether anything can be written: no call of a client is noted."""
 
 
 def wire_key(key: str) -> bytes:

@@ -17,7 +17,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent
 from holdfast.engine.link import Link
-from holdfast.sim.calls import key_of, name_of, wire_key
+from holdfast.sim.calls import PROBE, key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.steady import LOOK_NS, Offices, Spans
 from holdfast.sim.world import Process, World
@@ -45,6 +45,8 @@ class Registration:
     def hear(self, event: EntryEvent) -> None:
         """An event."""
         key = key_of(event.key) if event.key is not None else None
+        if key is not None and key.startswith(PROBE):
+            return
         self.listening.heard.append(
             Heard(
                 event.kind,

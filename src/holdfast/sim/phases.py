@@ -28,7 +28,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_events import Kind, News
-from holdfast.sim.calls import wire_key
+from holdfast.sim.calls import PROBE, wire_key
 from holdfast.sim.cluster import Cluster, agreed_views, settled_among
 from holdfast.sim.damage import mended, spoil
 from holdfast.sim.faults import Faults
@@ -361,7 +361,7 @@ class Probes:
         maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.zone)]
         number = 0
         while len(self.open) < count * len(maps):
-            key = wire_key(f"probe{number}")
+            key = wire_key(f"{PROBE}{number}")
             for name in maps:
                 self.open.setdefault((partition_of(key, 0, count), name), key)
             number += 1
