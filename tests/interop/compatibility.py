@@ -46,9 +46,9 @@ REFUSALS = """
 ## How a refusal looks
 
 What is not supported is answered with an `UnsupportedOperationException` (Java; `UnsupportedOperationError` in Python
-and Node.js, `hzerrors.ErrUnsupportedOperation` in Go) that says which call it was: `Map.lock is not supported by
-Holdfast`. The connection goes on. A structure is refused when the client opens it, or at its first call, whichever it
-tells the members of first.
+and Node.js, `hzerrors.ErrUnsupportedOperation` in Go) that says which call it was, and names this page: `Map.lock is
+not supported by Holdfast (docs/compatibility.md lists what is)`. The connection goes on. A structure is refused when
+the client opens it, or at its first call, whichever it tells the members of first.
 
 There is one place where clients hide the reason: when a listener cannot be added, or a near cache made, the error of
 the Java, Python and Node.js clients says `Listener cannot be added` alone. The reason is the cause of that error: in
@@ -67,6 +67,10 @@ Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in 
 * Requests may come in fragments. All of a connection that are not whole yet take no more than `limits.frame_bytes`.
 * A client with several clusters to go to (`ClientFailoverConfig`) is let in by each.
 * Maps that live in a zone have no near caches: see [zones.md](zones.md).
+* A request is read and carried out in slices, so a long one keeps other clients waiting for some ms at most. Some have
+  a limit: the names of a Compact schema, and 8 characters for each of its fields, are at most 32,768 together; a
+  request asks for the near-cache metadata of at most 1,000 maps, brings at most 10,000 schemas and opens at most 50,000
+  structures; a parameter that is no list has at most 16,000 frames. More is refused by an error that says the limit.
 * The Go client forgets a request now and then that is under way when its connection breaks, and waits for an answer
   until the deadline of its context: give each call one. What such a call has done is unknown.
 * The Go client, where it speaks with one member alone (`Unisocket`), makes its listeners anew with no other one: after

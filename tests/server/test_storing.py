@@ -127,7 +127,10 @@ def test_what_is_left_is_not_stored_when_the_cluster_becomes_passive_between_two
     groups = {one: dict.fromkeys(keys_of(one, 1), b"1"), two: dict.fromkeys(keys_of(two, 1), b"1")}
     question = own.PutColumns(1, *columns(groups))
     said: list[own.PutDone] = []
-    work = storing.Stored.read(question, COUNT).storing(member, said.append)
+    with pytest.raises(StopIteration) as read:
+        next(storing.Stored.reading(question, COUNT))
+    rows = read.value.value
+    work = rows.storing(member, said.append)
     next(work)
     member.passive = True
     monkeypatch.setattr(member, "why_refused", lambda request, size=0: Outcome(Status.PASSIVE))

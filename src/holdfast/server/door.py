@@ -37,12 +37,14 @@ REST_S = 5.0
 """How long a connection that is closed may take to read what was answered before."""
 LOOKS = 10
 """How often within `limits.silent_ms` a connection is looked at."""
-TURN_NS = 25 * MILLISECOND
+TURN_NS = 8 * MILLISECOND
 """How long clients are served in one turn of the loop,"""
-SLICES_NS = 25 * MILLISECOND
+SLICES_NS = 4 * MILLISECOND
 """and how long those whose work was left over from turns before."""
 LOOK_BYTES = 16 * 1024
 """When so many bytes have come it is looked how long that took, and told how many there were."""
+LOOK_UNITS = 1000
+"""And when so much work was done (`server.flow`)."""
 COUNTED_BYTES = 64 * 1024
 """Answers of more bytes are counted at once, others when there are as many as that."""
 STUCK_S = 0.05
@@ -197,7 +199,9 @@ class Door:
         self.failed = failed
         self.came = came
         self.come = 0
-        """Bytes that have come since it was looked how things stand."""
+        """Bytes that have come since it was looked how things stand,"""
+        self.spent = 0
+        """and units of work that were done."""
         self.connections: dict[ClientConnection, None] = {}
         """Oldest first."""
         self.unwritten: list[ClientConnection] = []
@@ -284,7 +288,7 @@ class Door:
 
     def look(self) -> None:
         """Some has come: tell how much, and see whether clients have been served for long enough in this turn."""
-        size, self.come = self.come, 0
+        size, self.come, self.spent = self.come, 0, 0
         self.came(size)
         now_ns = self.clock()
         if not self._turn_ends_ns:
@@ -561,7 +565,8 @@ class ClientConnection:
             deed(data)
             self._leave()
             door.come += len(data)
-            if door.come > LOOK_BYTES:
+            door.spent += flow.spent
+            if door.come > LOOK_BYTES or door.spent > LOOK_UNITS:
                 door.look()
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             door.failed(error)
@@ -623,7 +628,7 @@ class ClientConnection:
         session, flow = self._session, self._flow
         if self._transport is None or self._transport.is_closing():
             return
-        if self._held or (session is not None and not flow.works and flow.must_halt):
+        if self._held or (session is not None and not flow.works and flow.left < 0):
             self._stuck = True
             self._door.stuck(self)
             self._read_or_not()

@@ -48,12 +48,12 @@ from holdfast.server import cut_questions as cuts
 from holdfast.server import replica_digests as replicas
 from holdfast.server.access import why_not_question
 from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
-from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
+from holdfast.server.flow import EXPECTED_SHARE, REQUEST_UNITS, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.logins import Login, LoginAnswer
 from holdfast.server.open_transactions import OpenTransactions
 from holdfast.server.order_bounds import named_partitions, why_no_order
-from holdfast.server.reserved import why_no_request, why_no_rows
+from holdfast.server.reserved import is_reserved, why_no_request, why_no_rows
 from holdfast.server.rights import EVERYTHING
 from holdfast.server.scanning import FIELDS_MAX, Scanned
 from holdfast.server.storing import Stored, as_request
@@ -61,6 +61,14 @@ from holdfast.wire import own
 
 WAITING_MAX = 1024
 """Questions of one connection that may wait for their answer at the same time."""
+
+LONG_BYTES = 64 * 1024
+"""A question from this size on is looked at before it is read, and answered in a turn of its own."""
+BYTES_PER_UNIT = 64
+"""Of questions and answers: what a unit of work reads or makes."""
+
+RESERVED_PER_SLICE = 256
+"""Rows of a map of the members' own: each is read as what it is to be."""
 
 DIGEST_ENTRIES_MAX = 10_000
 """An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
@@ -161,6 +169,7 @@ class OwnSession:
         if self._gone:
             return
         self._buffers += 1
+        self._flow.spent = 0
         self._frames.feed(data)
         if self._proving and self._frames.held > self._limits.greeting_bytes:
             self._end(own.FaultKind.DENIED, "wait for the answer to hello")
@@ -173,6 +182,7 @@ class OwnSession:
         """Do what was left to do when the session stopped: one slice of work, or what has arrived and waits."""
         if self._gone:
             return
+        self._flow.spent = 0
         if self._flow.works:
             self._flow.step()
         elif self._flow.rest:
@@ -190,15 +200,10 @@ class OwnSession:
         flow = self._flow
         try:
             while not self._gone and not self._proving and (body := self._frames.take()) is not None:
-                question = own.read_question(body)
-                try:
-                    self._answer(question)
-                except (ProtocolError, TooLarge) as broken:
-                    if self._acts:
-                        raise InvariantBroken(f"{type(question).__name__}: {broken}") from broken
-                    raise
-                except Exception as error:  # noqa: BLE001  (see `_meet`)
-                    self._meet(question, error)
+                if len(body) < LONG_BYTES:
+                    self._handle(body)
+                else:
+                    flow.begin(self._handling(body))
                 if flow.must_halt and not self._gone:
                     flow.rest = True
                     return False
@@ -217,6 +222,30 @@ class OwnSession:
         except ProtocolError as broken:
             self._end(own.FaultKind.MALFORMED, str(broken))
         return False
+
+    def _handle(self, body: bytes) -> None:
+        """Answer one question. Raises ProtocolError, TooLarge."""
+        self._flow.spent += REQUEST_UNITS + len(body) // BYTES_PER_UNIT
+        question = own.read_question(body)
+        try:
+            self._answer(question)
+        except (ProtocolError, TooLarge) as broken:
+            if self._acts:
+                raise InvariantBroken(f"{type(question).__name__}: {broken}") from broken
+            raise
+        except Exception as error:  # noqa: BLE001  (see `_meet`)
+            self._meet(question, error)
+
+    def _handling(self, body: bytes) -> Work:
+        """The same of a long one, which is looked at before it is read."""
+        try:
+            yield from own.count_parts(body)
+            yield
+            self._handle(body)
+        except ProtocolError as broken:
+            self._end(own.FaultKind.MALFORMED, str(broken))
+        except TooLarge as large:
+            self._end(own.FaultKind.TOO_LARGE, str(large))
 
     def _meet(self, question: own.Question, error: Exception) -> None:
         """An error in this member, for which a question is not answered.
@@ -828,11 +857,24 @@ class OwnSession:
         if unfit is not None:
             self._fault(put.id, _FAULTS.get(unfit.status, own.FaultKind.NOT_READY), unfit.detail)
             return
-        rows = Stored.read(put, self._grid.partition_count)
+        self._flow.begin(self._meeting(put, self._storing(put)))
+
+    def _storing(self, put: own.PutColumns) -> Work:
+        """Read, check and store the rows, slice by slice."""
+        try:
+            rows = yield from Stored.reading(put, self._grid.partition_count)
+        except ProtocolError as broken:
+            self._end(own.FaultKind.MALFORMED, str(broken))
+            return
         wrong = rows.why_wrong(LIFETIME_MS_MAX) or self._why_too_large(rows.keys, rows.values)
-        reserved = why_no_rows(put, zip(rows.keys, rows.values, strict=True))
-        if reserved:
-            wrong = (own.FaultKind.DENIED, reserved)
+        step = RESERVED_PER_SLICE if is_reserved(put.map) else own.ROWS_MAX
+        for begin in range(0, len(rows.keys), step):
+            if begin:
+                yield
+            some = slice(begin, begin + step)
+            if reserved := why_no_rows(put, zip(rows.keys[some], rows.values[some], strict=True)):
+                wrong = (own.FaultKind.DENIED, reserved)
+                break
         if wrong is not None:
             self._fault(put.id, *wrong)
             return
@@ -845,7 +887,7 @@ class OwnSession:
             self._say(answer)
 
         self._acts = True
-        self._flow.begin(rows.storing(self._grid, self._telling("PutColumns", say, put.id)))
+        yield from rows.storing(self._grid, self._telling("PutColumns", say, put.id))
 
     # -- answering
 
@@ -888,7 +930,9 @@ class OwnSession:
 
     def _say(self, answer: own.Answer) -> None:
         if not self._gone:
-            self._send(own.frame(answer))
+            said = own.frame(answer)
+            self._flow.spent += len(said) // BYTES_PER_UNIT
+            self._send(said)
 
 
 def _nothing() -> None:

@@ -91,7 +91,7 @@ def why_no_rows(put: own.PutColumns, entries: Iterable[tuple[bytes, bytes]]) -> 
     """Why these rows may not be stored in a map of this name; empty when they may."""
     if not is_reserved(put.map):
         return ""
-    if put.map not in _WRITABLE or any(kind != own.PutKind.SET for kind in put.kinds):
+    if put.map not in _WRITABLE or put.kinds.strip(bytes((own.PutKind.SET,))):
         return f"the map name {put.map!r} is reserved: members keep that map for themselves"
     why_not = _WRITABLE[put.map][1]
     for key, value in entries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -14,7 +14,11 @@ from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work, slices
 from holdfast.server.grid import EntryLane, Grid
 from holdfast.wire import own
 
-ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
+SLICE_ROWS = 8192
+"""Rows whose partitions are found in one go."""
+STORED_ROWS = SLICE_ITEMS // 2
+"""Rows that are stored in one go."""
+ROW_BYTES = SLICE_BYTES // STORED_ROWS
 """What a row counts for in a slice besides the bytes of its value."""
 NOTHING = [(0, 0)]
 """The slices of a group without rows."""
@@ -37,9 +41,19 @@ class Stored:
     values: list[bytes]
 
     @classmethod
-    def read(cls, put: own.PutColumns, partition_count: int) -> Stored:
-        """Raises ProtocolError when groups and rows do not go together, or a key is in the wrong group."""
-        keys, values = put.columns.split()
+    def reading(cls, put: own.PutColumns, partition_count: int) -> Generator[None, None, Stored]:
+        """Slice by slice. Raises ProtocolError when groups and rows do not go together, there are too many, or a key is
+        in the wrong group.
+        """
+        if put.columns.rows > own.ROWS_MAX:
+            raise ProtocolError(f"PutColumns has at most {own.ROWS_MAX} rows: send several")
+        many = put.columns.rows > SLICE_ROWS
+        keys = put.columns.split_keys()
+        if many:
+            yield
+        values = put.columns.split_values()
+        if many:
+            yield
         if (
             len(put.counts) != len(put.partitions)
             or min(put.counts, default=0) < 0
@@ -49,11 +63,17 @@ class Stored:
         for column in (put.kinds, put.ttls_ms, put.max_idles_ms, put.key_hashes):
             if len(column) not in (0, len(keys)):
                 raise ProtocolError(f"a column of PutColumns has {len(column)} rows instead of {len(keys)}")
-        if put.key_hashes:
-            pairs = zip(keys, put.key_hashes, strict=True)
-            found = [partition_of(key, word, partition_count) for key, word in pairs]
-        else:
-            found = partitions_of(keys, partition_count)
+        found: list[int] = []
+        for begin in range(0, len(keys), SLICE_ROWS):
+            some = keys[begin : begin + SLICE_ROWS]
+            if put.key_hashes:
+                words = put.key_hashes[begin : begin + SLICE_ROWS]
+                pairs = zip(some, words, strict=True)
+                found += [partition_of(key, word, partition_count) for key, word in pairs]
+            else:
+                found += partitions_of(some, partition_count)
+            if many:
+                yield
         at = 0
         for partition, rows in zip(put.partitions, put.counts, strict=True):
             if found[at : at + rows].count(partition) != rows:
@@ -91,13 +111,16 @@ class Stored:
         """Whether this must not go on: who asks sends the rest again, and is told why."""
         for group, (partition, rows) in enumerate(zip(put.partitions, put.counts, strict=True)):
             for begin, end in (
-                slices([len(value) for value in self.values[at : at + rows]]) if rows else NOTHING
+                slices([len(value) for value in self.values[at : at + rows]], STORED_ROWS)
+                if rows
+                else NOTHING
             ):
                 if size >= SLICE_BYTES:
                     lane.close_batch(sealing.begin())
                     yield
                     size = 0
                     refused = refused or grid.why_refused(as_request(put)) is not None
+                size += ROW_BYTES  # Of the group, which may have no rows.
                 copy = lane.leading[partition] if not refused else None
                 if copy is None:
                     moved.append(partition)
@@ -117,11 +140,9 @@ class Stored:
                 else:
                     kept[group] += self._store_each(grid, copy, some)
             at += rows
-        left_alone = sum(kept)
+        left_alone, gone = sum(kept), set(moved)
         there = left_alone - sum(
-            rows
-            for partition, rows in zip(put.partitions, put.counts, strict=True)
-            if partition in set(moved)
+            rows for partition, rows in zip(put.partitions, put.counts, strict=True) if partition in gone
         )
 
         def done(known: bool) -> None:

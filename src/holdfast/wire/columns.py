@@ -40,7 +40,15 @@ class ColumnBatch(msgspec.Struct, frozen=True, array_like=True):
 
     def split(self) -> tuple[list[bytes], list[bytes]]:
         """All keys, and all values. Raises ProtocolError when the offsets do not fit the columns."""
-        return _cut(self.rows, self.key_offsets, self.keys), _cut(self.rows, self.value_offsets, self.values)
+        return self.split_keys(), self.split_values()
+
+    def split_keys(self) -> list[bytes]:
+        """All keys. Raises ProtocolError when the offsets do not fit the column."""
+        return _cut(self.rows, self.key_offsets, self.keys)
+
+    def split_values(self) -> list[bytes]:
+        """All values. Raises ProtocolError when the offsets do not fit the column."""
+        return _cut(self.rows, self.value_offsets, self.values)
 
     @property
     def size_bytes(self) -> int:

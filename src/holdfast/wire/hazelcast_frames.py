@@ -43,14 +43,20 @@ NO_HASH = bytes(4)
 """The partition-hash word that `Data` begins with, when the key has none of its own."""
 
 
+FRAMES_PER_LOOK = 8192
+"""Frames that one look steps over: some ms, where the compiled data lane is not used."""
+
+
 class Scan:
     """How far the search for the end of a message has come, so that bytes that trickle in are looked at once.
 
-    `end` is where the message ends, or -1 while it is incomplete; then at least `need` bytes must be there
-    before looking again.
+    Places are counted from where the data begins that was given first; `base` says where later pieces begin. `end` is
+    where the message ends, or -1 while that is not known. Then either at least `need` bytes must be there before
+    looking again, or there were too many frames for one look, and the rest waits (`tired`). A message of 16 MB can
+    have 2.6 million frames, and to step over them takes a second.
     """
 
-    __slots__ = ("at", "end", "need", "start")
+    __slots__ = ("_final", "at", "end", "last", "need", "start", "tired")
 
     def __init__(self) -> None:
         self.begin(0)
@@ -59,39 +65,57 @@ class Scan:
         """Look for the end of the message that begins at `start`."""
         self.start = start
         self.at = start
+        """Where the next frame begins, as far as known."""
+        self.last = start
+        """Where the one before it begins."""
+        self._final = False
+        """Whether the message ends at `at`."""
         self.end = -1
         self.need = start + HEADER_BYTES
+        self.tired = False
 
-    def look(self, data: bytes | bytearray, limit: int) -> int:
+    def look(self, data: bytes | bytearray, limit: int, base: int = 0) -> int:
         """Answers `end`, also when asked again. Raises ProtocolError for an impossible frame, TooLarge for a message
         above `limit` bytes.
         """
         if self.end >= 0:
             return self.end
-        available = len(data)
-        while True:
-            self.need = self.at + HEADER_BYTES
+        available = base + len(data)
+        at, start = self.at, self.start
+        self.tired = False
+        for _ in range(FRAMES_PER_LOOK):
+            if self._final:
+                self.need = at
+                self.end = at if available >= at else -1
+                return self.end
+            self.need = at + HEADER_BYTES
             if available < self.need:
                 return -1
             length: int
-            length, flags = FRAME.unpack_from(data, self.at)
+            length, flags = FRAME.unpack_from(data, at - base)
             if length < HEADER_BYTES:
                 raise ProtocolError(f"a frame of {length} bytes cannot be")
-            frame_end = self.at + length
-            if self.at == self.start:
+            if at == start:
                 check_first_frame(length, flags)
-            if frame_end - self.start > limit:
-                self.need = self.start + FIRST_REQUEST_FRAME_BYTES
+            if at + length - start > limit:
+                self.need = start + FIRST_REQUEST_FRAME_BYTES
                 if available < self.need:
                     return -1  # Whose answer the refusal is cannot be said yet.
                 raise TooLarge(f"the message is larger than the limit of {limit} bytes")
-            if available < frame_end:
-                self.need = frame_end
-                return -1
-            self.at = frame_end
-            if flags & IS_FINAL:
-                self.end = frame_end
-                return frame_end
+            self.last = at
+            self.at = at = at + length
+            self._final = bool(flags & IS_FINAL)
+        self.tired = True
+        return -1
+
+    def move(self, by: int) -> None:
+        """Count places from so many bytes further on."""
+        self.start -= by
+        self.at -= by
+        self.last -= by
+        self.need -= by
+        if self.end >= 0:
+            self.end -= by
 
 
 def messages_in(data: bytes) -> Iterator[bytes]:
@@ -108,9 +132,11 @@ def messages_in(data: bytes) -> Iterator[bytes]:
 class Skip:
     """Steps over the rest of a message, frame by frame, as it arrives, and keeps nothing of it."""
 
-    __slots__ = ("_head", "_last", "_left")
+    __slots__ = ("_head", "_last", "_left", "at")
 
     def __init__(self) -> None:
+        self.at = 0
+        """How far in the data it has come, when it had to stop for others (-1 was answered)."""
         self._head = b""
         """The beginning of a frame's header."""
         self._left = 0
@@ -119,8 +145,11 @@ class Skip:
         """Whether the message ends with it."""
 
     def over(self, data: bytes, at: int) -> int:
-        """Where in the data the message ends, -1 while it goes on. Raises ProtocolError for an impossible frame."""
-        while True:
+        """Where in the data the message ends, -1 while it goes on; then `at` is below the end of the data if there were
+        too many frames for one look. Raises ProtocolError for an impossible frame.
+        """
+        self.at = len(data)
+        for _ in range(FRAMES_PER_LOOK):
             step = min(self._left, len(data) - at)
             at += step
             self._left -= step
@@ -139,6 +168,8 @@ class Skip:
             self._head = b""
             self._left = length - HEADER_BYTES
             self._last = bool(flags & IS_FINAL)
+        self.at = at
+        return -1
 
 
 def check_first_frame(length: int, flags: int) -> None:
@@ -152,24 +183,46 @@ def check_first_frame(length: int, flags: int) -> None:
         )
 
 
-class FrameReader:
-    """The frames of one complete message, front to back."""
+UNITS_PER_SLICE = 2000
+"""What is read in one go: a frame is a unit, and so are `BYTES_PER_UNIT` of its payload. Some ms."""
+UNITS_MAX = 16_000
+"""And what is read at most of something that cannot be read in slices."""
+BYTES_PER_UNIT = 4096
 
-    __slots__ = ("_at", "_data", "_end")
+
+class FrameReader:
+    """The frames of one complete message, front to back.
+
+    It counts what it has read. A reader of lists asks `due` at each element, and lets others have their turn when it
+    is. What is read without that is bounded all the same: above `UNITS_MAX` the request is refused.
+    """
+
+    __slots__ = ("_at", "_data", "_end", "_units")
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self._data = data
         self._at = at
         self._end = end
+        self._units = 0
 
     def next(self) -> tuple[int, bytes]:
-        """Flags and payload of the next frame. Raises ProtocolError when there is none."""
+        """Flags and payload of the next frame. Raises ProtocolError when there is none, TooLarge after too many."""
         if self._at >= self._end:
             raise ProtocolError("the message has fewer parameters than its type asks for")
         length, flags = FRAME.unpack_from(self._data, self._at)
         start = self._at + HEADER_BYTES
         self._at += length
+        self._units += 1 + length // BYTES_PER_UNIT
+        if self._units > UNITS_MAX and length < BYTES_PER_UNIT:
+            raise TooLarge(f"one parameter of the request has more than {UNITS_MAX} frames")
         return flags, self._data[start : self._at]
+
+    def due(self) -> bool:
+        """Whether others should have their turn now; then it is counted from 0 again."""
+        if self._units < UNITS_PER_SLICE:
+            return False
+        self._units = 0
+        return True
 
     def begin(self) -> None:
         """Step over the frame that begins a list or a structure."""

@@ -11,6 +11,7 @@ Entries travel in columns (`wire.columns`).
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 
 import msgspec
 
@@ -142,6 +143,7 @@ __all__ = [
     "ZoneDigests",
     "ZoneMapDigest",
     "ZoneSays",
+    "count_parts",
     "frame",
     "frame_length",
     "read_answer",
@@ -238,6 +240,72 @@ def frame_length(head: bytes | bytearray, limit: int) -> int:
     if length > limit:
         raise TooLarge(f"a frame of {length} bytes; the most is {limit}")
     return length
+
+
+PARTS_MAX = 400_000
+"""Numbers, texts, lists and so on of one question; more cannot be read in one turn of a member. The longest question is
+a `PutColumns` with `ROWS_MAX` rows, each with its own times and hash word."""
+PARTS_PER_SLICE = 8192
+"""Of these so many are counted in one go."""
+_SIZES = dict(
+    zip(
+        (*range(0xC0, 0xC4), *range(0xCA, 0xD9)),
+        (0, 0, 0, 0, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 2, 3, 5, 9, 17),
+        strict=True,
+    )
+)
+"""Bytes behind the one with which a part begins, for those of one size."""
+_BLOBS = {
+    0xC4: (1, 0),
+    0xC5: (2, 0),
+    0xC6: (4, 0),
+    0xC7: (1, 1),
+    0xC8: (2, 1),
+    0xC9: (4, 1),
+    0xD9: (1, 0),
+    0xDA: (2, 0),
+    0xDB: (4, 0),
+}
+"""Bytes of the length behind it, and what else comes before the content."""
+_LISTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+"""Bytes of the count behind it, and parts for each that is counted."""
+
+
+def count_parts(body: bytes) -> Generator[None, None, None]:
+    """Look, slice by slice, that the question can be read in one turn: 16 MB may hold 16 million empty lists. Raises
+    ProtocolError when it cannot be, or has no end.
+    """
+    at, left, seen, size = 0, 1, 0, len(body)
+    while left:
+        if left + seen > PARTS_MAX:
+            raise ProtocolError(f"a question has at most {PARTS_MAX} parts")
+        if at >= size:
+            raise ProtocolError("not a question of this protocol: it is cut short")
+        left -= 1
+        seen += 1
+        first = body[at]
+        at += 1
+        if first <= 0x7F or first >= 0xE0:
+            pass
+        elif first <= 0x8F:
+            left += 2 * (first & 0x0F)
+        elif first <= 0x9F:
+            left += first & 0x0F
+        elif first <= 0xBF:
+            at += first & 0x1F
+        elif first in _SIZES:
+            at += _SIZES[first]
+        elif first in _BLOBS:
+            width, more = _BLOBS[first]
+            at += width + more + int.from_bytes(body[at : at + width], "big")
+        else:
+            width, each = _LISTS[first]
+            left += each * int.from_bytes(body[at : at + width], "big")
+            at += width
+        if not seen % PARTS_PER_SLICE:
+            yield
+    if at > size:
+        raise ProtocolError("not a question of this protocol: it is cut short")
 
 
 def read_question(body: bytes) -> Question:

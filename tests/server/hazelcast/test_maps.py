@@ -285,7 +285,10 @@ def test_unsupported_messages_are_named(wire: Wire) -> None:
         (0x030100, "Queue.offer"),
         (0x210400, "Sql.execute"),
         (0x140100, "XATransaction.clearRemote"),
-        (0x130100, "Cache message 0x130100"),
+        (0x130600, "Cache.createConfig"),
+        (0x200500, "ManagementCenter.getMemberConfig"),
+        (0xFE0100, "Jet.submitJob"),
+        (0x13FF00, "Cache message 0x13ff00"),
         (0x7F0100, "message 0x7f0100"),
         (0x010101, "Map message 0x010101"),
         (-1, "message 0xffffffff"),
@@ -298,5 +301,8 @@ def test_unsupported_messages_are_named(wire: Wire) -> None:
         wire.sent.clear()
         refused = error_of(answer)
         assert refused is not None
-        assert (refused.code, str(refused)) == (61, f"{name} is not supported by Holdfast")
+        assert (refused.code, str(refused)) == (
+            61,
+            f"{name} is not supported by Holdfast (docs/compatibility.md lists what is)",
+        )
     assert not wire.closed

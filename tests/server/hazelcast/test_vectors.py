@@ -103,7 +103,7 @@ def test_error() -> None:
     queue_offer = bytes.fromhex("1600000000e1 000103000c00000000000000ffffffff")
     session.receive(queue_offer)
     name = b"java.lang.UnsupportedOperationException"
-    words = b"Queue.offer is not supported by Holdfast"
+    words = b"Queue.offer is not supported by Holdfast (docs/compatibility.md lists what is)"
     assert sent == [
         bytes.fromhex("1300000000c0 000000000c00000000000000 00 060000000010 060000000010 0a0000000000 3d000000")
         + (6 + len(name)).to_bytes(4, "little") + b"\0\0" + name

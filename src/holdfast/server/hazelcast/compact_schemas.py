@@ -9,6 +9,7 @@ promises.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import cache
 from typing import cast
 
@@ -16,7 +17,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request, Value
 from holdfast.errors import ProtocolError
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout, Schema, read_schema
+from holdfast.server.hazelcast.layouts import FIELD_BYTES, Call, RequestLayout, Schema, read_schema
 from holdfast.server.hazelcast.refusals import CallRefused
 from holdfast.wire.hazelcast_frames import (
     BEGIN,
@@ -32,6 +33,8 @@ from holdfast.wire.hazelcast_frames import (
 )
 
 SCHEMAS_MAP = "__schemas"
+SCHEMA_BYTES_PER_SLICE = 8 * 1024
+"""Of schemas whose ids are made in one go."""
 
 _LONG_TYPE = (-8).to_bytes(4, "big", signed=True)
 _BYTES_TYPE = (-12).to_bytes(4, "big", signed=True)
@@ -135,11 +138,22 @@ def _send_schema(talk: Conversation, call: Call) -> None:
     talk.execute_all(call, [_store(talk, schema) for schema in call.schemas], stored)
 
 
+def _storing(talk: Conversation, schemas: list[Schema]) -> Iterator[Request | None]:
+    """Requests that store these. To make the ids takes long: None stands for a slice of that."""
+    made = 0
+    for schema in schemas:
+        made += FIELD_BYTES * len(schema.fields) + sum(len(name) for name, _ in schema.fields)
+        made += len(schema.type_name)
+        if made > SCHEMA_BYTES_PER_SLICE:
+            made = 0
+            yield None
+        yield _store(talk, schema)
+
+
 def _send_all_schemas(talk: Conversation, call: Call) -> None:
+    talk.require(_on(talk, Op.SET, b""))
     talk.execute_all(
-        call,
-        [_store(talk, schema) for schema in call.schemas],
-        lambda _: message([response(call.kind + 1, call.correlation)]),
+        call, _storing(talk, call.schemas), lambda _: message([response(call.kind + 1, call.correlation)])
     )
 
 

@@ -9,7 +9,15 @@ from functools import partial
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status, Value, too_long
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
-from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE, SLICE_BYTES, SLICE_ITEMS, Flow, Work
+from holdfast.server.flow import (
+    EXPECTED_LIST_SHARE,
+    EXPECTED_SHARE,
+    REQUEST_UNITS,
+    SLICE_BYTES,
+    SLICE_ITEMS,
+    Flow,
+    Work,
+)
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
@@ -379,7 +387,7 @@ class Conversation:
             if items >= SLICE_ITEMS or taken >= SLICE_BYTES:
                 items = taken = 0
                 yield
-            items += max(1, len(request.items))
+            items += REQUEST_UNITS + len(request.items)
             taken += sum(map(len, request.items))
             reads = reads and request.op in READS
             if not begun:

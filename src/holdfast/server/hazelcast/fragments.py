@@ -21,6 +21,7 @@ from holdfast.wire.hazelcast_frames import (
     HEADER_BYTES,
     IS_FINAL,
     UNFRAGMENTED,
+    check_first_frame,
 )
 
 OPEN_MAX = 64
@@ -33,7 +34,9 @@ _NUMBER = Struct("<q")
 class _Coming:
     """A request of which some fragments have come."""
 
-    parts: list[bytes] = field(default_factory=list)
+    parts: list[bytes | memoryview] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
+    """Where in each of them its last frame begins."""
     size: int = 0
     refused: bool = False
 
@@ -58,9 +61,9 @@ class Fragments:
         self.held = 0
         """Bytes of requests that are not whole."""
 
-    def take(self, data: bytes, start: int, end: int) -> bytes | None:
-        """The fragment `data[start:end]` has come; answers the request if it is whole now. Raises ProtocolError, and
-        RequestTooLarge once for a request.
+    def take(self, data: bytes, start: int, last: int, end: int) -> bytes | None:
+        """The fragment `data[start:end]` has come, whose last frame begins at `last`; answers the request if it is
+        whole now. Raises ProtocolError, and RequestTooLarge once for a request.
         """
         length, flags = FRAME.unpack_from(data, start)
         (number,) = _NUMBER.unpack_from(data, start + HEADER_BYTES)
@@ -74,48 +77,53 @@ class Fragments:
         if coming is None:
             raise ProtocolError(f"a fragment of a request, number {number}, that has not begun")
         if not coming.refused:
-            self._add(coming, data[start + length : end])
+            self._add(coming, _part(data, start + length, end), last - start - length)
         if not flags & END_FRAGMENT:
             return None
         del self._coming[number]
         self.held -= coming.size
-        return None if coming.refused else _joined(coming.parts)
+        return None if coming.refused else _joined(coming)
 
-    def _add(self, coming: _Coming, part: bytes) -> None:
+    def _add(self, coming: _Coming, part: bytes | memoryview, last: int) -> None:
         if not part:
             raise ProtocolError("a fragment is empty")
         if not coming.parts and len(part) < FIRST_REQUEST_FRAME_BYTES:
             raise ProtocolError("the first fragment of a request lacks its first frame")
         if self.held + len(part) > self._limit:
-            head = (coming.parts or [part])[0][:FIRST_REQUEST_FRAME_BYTES]
+            head = bytes((coming.parts or [part])[0][:FIRST_REQUEST_FRAME_BYTES])
             self.held -= coming.size
             coming.parts.clear()
+            coming.lasts.clear()
             coming.size, coming.refused = 0, True
             raise RequestTooLarge(f"its fragments are larger than the limit of {self._limit} bytes", head)
         coming.parts.append(part)
+        coming.lasts.append(last)
         coming.size += len(part)
         self.held += len(part)
 
 
-def _joined(parts: list[bytes]) -> bytes:
-    """The request as if it had come whole: only its last frame is final."""
-    whole = bytearray()
-    for number, part in enumerate(parts):
-        begin = len(whole)
-        whole += part
-        if number < len(parts) - 1:
-            last = _last_frame(whole, begin)
-            length, flags = FRAME.unpack_from(whole, last)
-            FRAME.pack_into(whole, last, length, flags & ~IS_FINAL)
-    length, flags = FRAME.unpack_from(whole, 0)
-    FRAME.pack_into(whole, 0, length, flags | UNFRAGMENTED)
-    return bytes(whole)
+def _part(data: bytes, begin: int, end: int) -> bytes | memoryview:
+    """This part of what has come: not copied if it is most of it, for that takes some ms."""
+    if end - begin > len(data) // 2:
+        return memoryview(data)[begin:end]
+    return data[begin:end]
 
 
-def _last_frame(data: bytearray, at: int) -> int:
-    """Where the last of the whole frames from `at` on begins."""
-    while True:
-        length = FRAME.unpack_from(data, at)[0]
-        if at + length >= len(data):
-            return at
-        at += length
+def _joined(coming: _Coming) -> bytes:
+    """The request as if it had come whole: only its last frame is final. It is copied once."""
+    length, flags = FRAME.unpack_from(coming.parts[0])
+    check_first_frame(length, flags | UNFRAGMENTED)
+    pieces: list[bytes | memoryview] = []
+    for number, (part, last) in enumerate(zip(coming.parts, coming.lasts, strict=True)):
+        headers = {0: UNFRAGMENTED} if not number else {}
+        if number < len(coming.parts) - 1:
+            headers[last] = headers.get(last, 0)
+        begin = 0
+        for at, more in headers.items():
+            size, flags = FRAME.unpack_from(part, at)
+            if number < len(coming.parts) - 1 and at == last:
+                flags &= ~IS_FINAL
+            pieces += (part[begin:at], FRAME.pack(size, flags | more))
+            begin = at + HEADER_BYTES
+        pieces.append(part[begin:])
+    return b"".join(pieces)

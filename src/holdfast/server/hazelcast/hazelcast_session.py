@@ -15,7 +15,7 @@ from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.access import why_not_call
 from holdfast.server.audit_events import AuditEvent, AuditKind
-from holdfast.server.flow import SLICE_BYTES, Flow, Work
+from holdfast.server.flow import REQUEST_UNITS, SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import (
     authentication,
@@ -76,7 +76,7 @@ _TRICKLE = 4096
 """Shorter pieces of a message that has not arrived whole are put together at once: each takes more than its bytes."""
 _GATHERED_MAX = 8 * 1024
 """Bytes of answers that are kept together while the next request of a buffer is looked at."""
-_LONG_BYTES = SLICE_BYTES // 16
+_LONG_BYTES = SLICE_BYTES // 64
 """A message from this size on is worked on in slices."""
 
 
@@ -187,10 +187,14 @@ class HazelcastSession:
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps that live in zones, which the data lane remembers."""
         self._unsealed = bytearray()
-        self._held = b""
-        """The beginning of a message that has not arrived whole,"""
-        self._more: list[bytes] = []
-        """and what came after that, until the next look at it."""
+        self._held: list[bytes] = []
+        """A message that has not arrived whole, in pieces."""
+        self._unseen = b""
+        """The end of these that was not looked at: part of a frame's header, or more after too many frames."""
+        self._many = False
+        """Whether it has too many frames for one look."""
+        self._whole = b""
+        """What `_scan` has found the end of its first message in: it is not looked for again."""
         self._rest = (b"", 0)
         """What has arrived and was not looked at, because the session had to stop (`flow`), and where it begins."""
         self._scan = Scan()
@@ -206,6 +210,7 @@ class HazelcastSession:
         talk = self._talk
         self._buffers += 1
         flow = self._flow
+        flow.spent = 0
         if self._held or self._skip is not None or not talk.known or talk.gone or flow.rest or flow.works:
             self._receive_piece(data)
             return
@@ -261,6 +266,7 @@ class HazelcastSession:
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
+        flow.spent = 0
         if flow.works:
             proving = talk.proving
             talk.busy = True
@@ -274,6 +280,12 @@ class HazelcastSession:
         elif flow.rest:
             (data, at), self._rest, flow.rest = self._rest, (b"", 0), False
             self.receive(data[at:])
+            self._forget_whole()
+
+    def _forget_whole(self) -> None:
+        """Keep nothing of a message that was served."""
+        if not self._flow.rest:
+            self._whole = b""
 
     def _halts(self, data: bytes, at: int) -> bool:
         """Whether the session has to stop here; then the rest is kept for `go_on`."""
@@ -296,61 +308,76 @@ class HazelcastSession:
             rest, at = self._rest
             self._rest, flow.rest = (rest[at:] + data, 0), True
             return
-        at = 0
         if self._skip is not None:
+            data = self._step_over(data, self._skip)
+        elif self._held and (data := self._gather(data)) and talk.known:
+            if (
+                self._many
+            ):  # To step over its last frames and to put it together was work enough for one turn.
+                self._rest, flow.rest = (data, 0), True
+                return
+            self.receive(data)
+            self._forget_whole()
+            return
+        if data and not talk.gone:
+            talk.busy = True
             try:
-                at = self._skip.over(data, 0)
-            except ProtocolError as broken:
-                talk.hang_up(f"the client broke the protocol: {broken}")
-                return
-            if at < 0:
-                return
-            self._skip = None
-        if self._held:
-            flow.coming += len(data)
-            more = self._more
-            if more and len(more[-1]) < _TRICKLE:
-                more[-1] += data
-            else:
-                more.append(data)
-            if flow.coming - self._fragments.held < self._scan.need:
-                return
-            self._held = b"".join((self._held, *more))
-            more.clear()
-            if not self._is_whole():
-                return
-            data = self._held
-            if talk.known:
-                self._let_go()
-                self.receive(data)
-                return
-        talk.busy = True
+                self._serve(data, 0)
+            finally:
+                talk.busy = False
+            talk.flush()
+
+    def _step_over(self, data: bytes, skip: Skip) -> bytes:
+        """Step over what has come of a message that is too large; answers what is behind it."""
+        flow = self._flow
         try:
-            self._serve(data, at)
-        finally:
-            talk.busy = False
-        talk.flush()
+            end = skip.over(data, 0)
+        except ProtocolError as broken:
+            self._talk.hang_up(f"the client broke the protocol: {broken}")
+            return b""
+        if end >= 0:
+            self._skip = None
+            return data[end:]
+        if skip.at < len(data):
+            self._rest, flow.rest = (data, skip.at), True
+        return b""
+
+    def _gather(self, data: bytes) -> bytes:
+        """Look whether the message that is held has an end now, or one that cannot be: then all that is here."""
+        flow, scan, held = self._flow, self._scan, self._held
+        if held and len(held[-1]) < _TRICKLE:
+            held[-1] += data
+        else:
+            held.append(data)
+        flow.coming += len(data)
+        size = flow.coming - self._fragments.held
+        self._unseen += data
+        limit = self._limits.frame_bytes if self._talk.known else self._limits.greeting_bytes
+        base = size - len(self._unseen)
+        try:
+            if size < scan.need or scan.look(self._unseen, limit, base) < 0:
+                self._unseen = self._unseen[max(0, scan.at - base) :]
+                flow.rest = scan.tired
+                self._many = self._many or scan.tired
+                return b""
+        except (ProtocolError, TooLarge):
+            pass  # To be found again, and answered, by who looks at it next.
+        self._whole = b"".join(held)
+        self._let_go()
+        return self._whole
 
     def _let_go(self) -> None:
         """Nothing of a message is held any more."""
-        self._held = b""
-        self._more.clear()
+        self._held = []
+        self._unseen = b""
         self._flow.coming = self._fragments.held
-
-    def _is_whole(self) -> bool:
-        """Whether the message that is held has an end, or one that cannot be."""
-        limit = self._limits.frame_bytes if self._talk.known else self._limits.greeting_bytes
-        try:
-            return self._scan.look(self._held, limit) >= 0
-        except (ProtocolError, TooLarge):
-            return True  # To be found again, and answered, by who looks at it next.
 
     def closed(self) -> None:
         """The connection is gone: listeners end, and answers that come later are dropped."""
         self._talk.end()
         self._fragments = Fragments(self._limits.frame_bytes)
         self._let_go()
-        self._rest = (b"", 0)
+        self._rest, self._whole = (b"", 0), b""
 
     @property
     def admitted(self) -> bool:
@@ -494,10 +521,10 @@ class HazelcastSession:
 
     def _serve(self, data: bytes, at: int) -> None:
         """Everything in the buffer from `at`. The start of an incomplete message is held for the next."""
-        talk = self._talk
-        scan = self._scan
-        if not self._held:
+        talk, scan, flow = self._talk, self._scan, self._flow
+        if data is not self._whole or at:
             scan.begin(at)
+        self._whole = b""
         try:
             while at < len(data):
                 limit = self._limits.frame_bytes if talk.known else self._limits.greeting_bytes
@@ -509,14 +536,12 @@ class HazelcastSession:
                     return
                 at = end
                 if talk.proving:
-                    self._let_go()
                     self._wait(data[at:])
                     return
-                if talk.known and not self._flow.must_halt:
+                if talk.known and not flow.must_halt:
                     at = self._serve_entries(data, end)
                 scan.begin(at)
                 if at < len(data) and self._halts(data, at):
-                    self._let_go()
                     return
         except TooLarge as broken:
             self._refuse_large(data, at, str(broken))
@@ -544,13 +569,14 @@ class HazelcastSession:
             raise CallRefused(ACCESS_CONTROL, why)
 
     def _hold(self, data: bytes, at: int) -> None:
-        self._held = data[at:]
-        self._flow.coming = len(self._held) + self._fragments.held
-        scan = self._scan
-        if self._held:
-            scan.at -= at
-            scan.need -= at
-            scan.start = 0
+        """Keep the beginning of a message for when more of it has come, or for the next turn."""
+        flow, scan = self._flow, self._scan
+        held = data[at:]
+        scan.move(at)
+        self._held = [held] if held else []
+        self._unseen = held[scan.at :] if scan.at < len(held) else b""
+        flow.coming = len(held) + self._fragments.held
+        flow.rest = self._many = bool(held) and scan.tired
 
     def _answer(self, data: bytes, start: int, end: int) -> None:
         """One complete message."""
@@ -565,6 +591,7 @@ class HazelcastSession:
             talk.hang_up(f"{name_of(kind)} without authentication")
             return
         talk.acts = False
+        self._flow.spent += REQUEST_UNITS
         try:
             if known_kind is None:
                 raise CallRefused(UNSUPPORTED, f"{name_of(kind)} is not supported by Holdfast")
@@ -577,6 +604,8 @@ class HazelcastSession:
             known_kind.handler(talk, call)
         except CallRefused as refused:
             talk.refuse(correlation, refused.code, str(refused))
+        except TooLarge as broken:
+            talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {broken}")
         except ProtocolError as broken:
             if talk.acts:
                 raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
@@ -589,14 +618,12 @@ class HazelcastSession:
         if not self._talk.known:
             raise ProtocolError("a fragment before authentication")
         try:
-            whole = self._fragments.take(data, start, end)
+            whole = self._fragments.take(data, start, self._scan.last, end)
         except RequestTooLarge as broken:
             _, _, kind, correlation, _ = REQUEST.unpack_from(broken.head)
             self._say_too_large(kind, correlation, str(broken))
             return
         if whole is not None:
-            end = Scan().look(whole, len(whole))
-            assert end == len(whole), "only its last frame is final"
             self._answer(whole, 0, len(whole))
 
     def _answer_slowly(self, message: RequestKind, data: bytes, start: int, end: int) -> Work:
@@ -610,6 +637,8 @@ class HazelcastSession:
             message.handler(talk, call)
         except CallRefused as refused:
             talk.refuse(correlation, refused.code, str(refused))
+        except TooLarge as broken:
+            talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {broken}")
         except ProtocolError as broken:
             if talk.acts:
                 raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
@@ -661,13 +690,12 @@ class HazelcastSession:
             talk.hang_up(reason)
             return
         self._say_too_large(kind, correlation, reason)
-        self._let_go()
-        skip = Skip()
-        end = skip.over(data, at)
-        if end < 0:
-            self._skip = skip
-        elif end < len(data):
-            self._serve(data, end)
+        # Frames that were looked at are not looked at again: there may be millions.
+        begin = max(at, self._scan.at)
+        self._skip = Skip()
+        rest = self._step_over(data[begin:], self._skip)
+        if rest and not talk.gone:
+            self._serve(rest, 0)
 
 
 __all__ = ["MESSAGES", "HazelcastSession"]

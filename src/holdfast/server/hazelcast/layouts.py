@@ -16,13 +16,25 @@ from typing import cast
 
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ProtocolError
-from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
-from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, CallRefused
+from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
 from holdfast.wire.hazelcast_frames import IS_NULL, REQUEST, UUID, FrameReader
 
 UUID_BYTES = UUID.size
 LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
 """Clients say "for ever" also with huge numbers; what is longer than this (100 years) is for ever."""
+
+
+NAMES_MAX = 1000
+"""Maps of which one request may ask."""
+PROXIES_MAX = 50_000
+"""Structures that one request may open."""
+SCHEMAS_MAX = 10_000
+"""Schemas that one request may bring."""
+SCHEMA_MAX = 32 * 1024
+"""Characters of a schema: its id is made byte by byte."""
+FIELD_BYTES = 8
+"""What a field of a schema counts beside its name."""
+NAME_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,8 @@ class Call:
     """Partition-hash words of `keys`, or of the keys of `entries`."""
     entries: list[bytes] = field(default_factory=list)
     """Flat: key, value, key, value."""
+    size: int = 0
+    """Bytes of these."""
     predicate: bytes = b""
     ttl_ms: int = DEFAULT_TTL
     max_idle_ms: int = DEFAULT_TTL
@@ -166,7 +180,7 @@ def _key(frames: FrameReader, call: Call) -> bytes:
 def _keys(frames: FrameReader, call: Call) -> Sliced:
     keys: list[bytes] = []
     for _ in frames.elements():
-        if not len(keys) % SLICE_ITEMS:
+        if frames.due():
             yield
         key, key_hash = read_data(frames)
         keys.append(key)
@@ -176,14 +190,12 @@ def _keys(frames: FrameReader, call: Call) -> Sliced:
 
 def _entries(frames: FrameReader, call: Call) -> Sliced:
     flat: list[bytes] = []
-    size = 0
     for _ in frames.elements():
-        if not len(flat) % SLICE_ITEMS or size > SLICE_BYTES:
-            size = 0
+        if frames.due():
             yield
         key, key_hash = read_data(frames)
         value = read_data(frames)[0]
-        size += len(value)
+        call.size += len(key) + len(value)
         flat += (key, value)
         call.hashes.append(key_hash)
     return flat
@@ -192,7 +204,11 @@ def _entries(frames: FrameReader, call: Call) -> Sliced:
 def _names(frames: FrameReader, call: Call) -> Sliced:
     found: list[str] = []
     for _element in frames.elements():
-        if not len(found) % SLICE_ITEMS:
+        if len(found) >= NAMES_MAX:
+            raise CallRefused(
+                UNSUPPORTED, f"more than {NAMES_MAX} maps in one request are not supported by Holdfast"
+            )
+        if frames.due():
             yield
         found.append(_object_name(frames, call))
     return found
@@ -201,7 +217,11 @@ def _names(frames: FrameReader, call: Call) -> Sliced:
 def _proxies(frames: FrameReader, call: Call) -> Sliced:
     found: list[tuple[str, str]] = []
     for _ in frames.elements():
-        if not len(found) % SLICE_ITEMS:
+        if len(found) >= PROXIES_MAX:
+            raise CallRefused(
+                BAD_ARGUMENT, f"one request opens at most {PROXIES_MAX} structures: send several"
+            )
+        if frames.due():
             yield
         found.append((_object_name(frames, call), _text(frames, call)))
     return found
@@ -221,32 +241,57 @@ def _pointers(frames: FrameReader, _: Call) -> list[tuple[int, int]]:
 
 def read_schema(frames: FrameReader) -> Schema:
     """The schema in the next frames. Raises ProtocolError, CallRefused."""
+    work = reading_schema(frames)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return cast("Schema", done.value)
+
+
+def reading_schema(frames: FrameReader) -> Generator[None, None, Schema]:
+    """The same, slice by slice."""
     fields = []
     frames.begin()
     type_name = _needed_text(frames)
+    size = len(type_name)
     frames.begin()
     while not frames.at_end():
+        if frames.due():
+            yield
         frames.begin()
         _, payload = frames.next()
         if len(payload) < 4:
             raise ProtocolError("a field of a schema has no kind")
         kind = int.from_bytes(payload[:4], "little", signed=True)
-        fields.append((_needed_text(frames), kind))
+        name = _needed_text(frames)
+        fields.append((name, kind))
+        size += FIELD_BYTES + len(name)
+        if size > SCHEMA_MAX:
+            break
         frames.skip_to_end()
+    if size > SCHEMA_MAX:
+        raise CallRefused(
+            BAD_ARGUMENT,
+            f"the schema of {type_name[:NAME_SHOWN]!r} is too large: its names, and {FIELD_BYTES} for each of its "
+            f"fields, are at most {SCHEMA_MAX} characters",
+        )
     frames.skip_to_end()
     return Schema(type_name, fields)
 
 
-def _one_schema(frames: FrameReader, _: Call) -> list[Schema]:
-    return [read_schema(frames)]
+def _one_schema(frames: FrameReader, _: Call) -> Sliced:
+    return [(yield from reading_schema(frames))]
 
 
 def _all_schemas(frames: FrameReader, _: Call) -> Sliced:
     found: list[Schema] = []
     for _element in frames.elements():
-        if not len(found) % (SLICE_ITEMS // 20):
+        if len(found) >= SCHEMAS_MAX:
+            raise CallRefused(BAD_ARGUMENT, f"one request brings at most {SCHEMAS_MAX} schemas: send several")
+        if frames.due():
             yield
-        found.append(read_schema(frames))
+        found.append((yield from reading_schema(frames)))
     return found
 
 

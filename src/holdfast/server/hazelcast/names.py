@@ -69,17 +69,35 @@ _TABLE = """
 12 TransactionalQueue
     offer take poll peek size
 13 Cache
+    addEntryListener clear removeAllKeys removeAll containsKey createConfig destroy entryProcessor
+    getAll getAndRemove getAndReplace getConfig get iterate listenerRegistration loadAll
+    managementConfig putIfAbsent put removeEntryListener removeInvalidationListener remove replace size
+    addPartitionLostListener removePartitionLostListener putAll iterateEntries
+    addNearCacheInvalidationListener fetchNearCacheInvalidationMetadata eventJournalSubscribe
+    eventJournalRead setExpiryPolicy
 14 XATransaction
     clearRemote collectTransactions finalize commit create prepare rollback
 15 Transaction
     commit create rollback
 16 ContinuousQuery
+    publisherCreateWithValue publisherCreate madePublishable addListener setReadCursor destroyCache
 17 Ringbuffer
     size tailSequence headSequence capacity remainingCapacity add readOne addAll readMany
 18 DurableExecutor
+    shutdown isShutdown submitToPartition retrieveResult disposeResult retrieveAndDisposeResult
 19 CardinalityEstimator
+    add estimate
 1a ScheduledExecutor
+    shutdown submitToPartition submitToMember getAllScheduledFutures getStatsFromPartition
+    getStatsFromMember getDelayFromPartition getDelayFromMember cancelFromPartition cancelFromMember
+    isCancelledFromPartition isCancelledFromMember isDoneFromPartition isDoneFromMember
+    getResultFromPartition getResultFromMember disposeFromPartition disposeFromMember
 1b DynamicConfig
+    addMultiMapConfig addRingbufferConfig addCardinalityEstimatorConfig addListConfig addSetConfig
+    addReplicatedMapConfig addTopicConfig addExecutorConfig addDurableExecutorConfig
+    addScheduledExecutorConfig addQueueConfig addMapConfig addReliableTopicConfig addCacheConfig
+    addFlakeIdGeneratorConfig addPNCounterConfig addDataConnectionConfig addWanReplicationConfig
+    addUserCodeNamespaceConfig addVectorCollectionConfig
 1c FlakeIdGenerator
     newIdBatch
 1d PNCounter
@@ -89,17 +107,33 @@ _TABLE = """
 1f CPSession
     createSession closeSession heartbeatSession generateThreadId
 20 ManagementCenter
+    readMetrics changeClusterState getMapConfig updateMapConfig getMemberConfig runGc getThreadDump
+    shutdownMember promoteLiteMember getSystemProperties getTimedMemberState matchMCConfig applyMCConfig
+    getClusterMetadata shutdownCluster changeClusterVersion runScript runConsoleCommand
+    changeWanReplicationState clearWanQueues addWanBatchPublisherConfig wanSyncMap checkWanConsistency
+    pollMCEvents getCPMembers promoteToCPMember removeCPMember resetCPSubsystem triggerPartialStart
+    triggerForceStart triggerHotRestartBackup interruptHotRestartBackup resetQueueAgeStatistics
+    reloadConfig updateConfig forceCloseCPSession demoteDataMember getConfigFileContent
+    setDiagnosticsConfig getDiagnosticsConfig
 21 Sql
     executeReserved fetchReserved close execute fetch mappingDdl
 22 CPSubsystem
+    addMembershipListener removeMembershipListener addGroupAvailabilityListener
+    removeGroupAvailabilityListener getCPGroupIds getCPObjectInfos
 23 CPMap
+    get put set remove delete compareAndSet putIfAbsent
 24 VectorCollection
     put putIfAbsent putAll get remove set delete searchNearVector optimize clear size
 fd Experimental
+    pipelineSubmit
 fe Jet
+    submitJob terminateJob getJobStatus getJobIds joinSubmittedJob - getJobSubmissionTime getJobConfig
+    resumeJob exportSnapshot getJobSummaryList existsDistributedObject getJobMetrics
+    getJobSuspensionCause getJobAndSqlSummaryList isJobUserCancelled uploadJobMetaData
+    uploadJobMultipart addJobStatusListener removeJobStatusListener updateJobConfig
 """
-"""Service id and name, then its requests in the order of their method ids, which begin at 1. Of services that
-neither of the official clients tested uses, only the name is kept.
+"""Service id and name, then its requests in the order of their method ids, which begin at 1; `-`: there is none of this
+id any more. As in the Java client 5.6.
 """
 
 
@@ -115,12 +149,12 @@ def _read_table() -> tuple[dict[int, str], dict[int, str]]:
             continue
         for word in words:
             method += 1
-            requests[service << 16 | method << 8] = f"{services[service]}.{word}"
+            if word != "-":
+                requests[service << 16 | method << 8] = f"{services[service]}.{word}"
     return services, requests
 
 
 SERVICES, NAMES = _read_table()
-NAMES[0x1B1400] = "DynamicConfig.addVectorCollectionConfig"
 """Service id -> its name, as in `Map`. Message type of a request -> its name, as in `Map.put`."""
 
 

@@ -28,8 +28,6 @@ from holdfast.wire.hazelcast_frames import BEGIN, END, NULL, data, event, frame,
 
 FETCH_METADATA = 0x013D00
 ADD_LISTENER = 0x013F00
-NAMES_MAX = 1000
-"""Maps of which one request may ask."""
 BATCH_MAX = 1000
 """Keys of one event."""
 
@@ -165,10 +163,6 @@ def _was_written(talk: Conversation, name: str) -> bool:
 
 def _metadata(talk: Conversation, call: Call) -> None:
     """Sequences and UUIDs of the partitions that are served here; each member tells of its own."""
-    if len(call.names) > NAMES_MAX:
-        raise CallRefused(
-            UNSUPPORTED, f"more than {NAMES_MAX} maps in one request are not supported by Holdfast"
-        )
     for name in call.names:
         reject_reserved(name)
     talk.answer(call, lambda: _telling_metadata(talk, call))

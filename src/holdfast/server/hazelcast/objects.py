@@ -7,12 +7,14 @@ members name, is the list of names that clients have asked for, so that every me
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import cast
 
 from holdfast.config import INTERNAL
 from holdfast.config.permissions import Action, Kind
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.server.flow import REQUEST_UNITS, SLICE_ITEMS
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import nothing, reject_reserved, truth
@@ -21,6 +23,8 @@ from holdfast.wire.hazelcast_frames import BEGIN, END, event, message, response,
 
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"
+NAMES_PER_SLICE = SLICE_ITEMS // REQUEST_UNITS
+"""Names that are noted in one go."""
 SERVICE_SHOWN_MAX = 200
 """Characters that are shown of what a client calls a service."""
 
@@ -76,9 +80,14 @@ def _create(talk: Conversation, call: Call) -> None:
 
 
 def _create_all(talk: Conversation, call: Call) -> None:
-    for name, service in call.proxies:
-        _check(name, service)
-    _open(talk, call, [name for name, _ in call.proxies])
+    def checking() -> Generator[None, None, None]:
+        for place, (name, service) in enumerate(call.proxies):
+            if place % SLICE_ITEMS == SLICE_ITEMS - 1:
+                yield
+            _check(name, service)
+        _open(talk, call, [name for name, _ in call.proxies])
+
+    talk.answer(call, checking)
 
 
 def _open(talk: Conversation, call: Call, names: list[str]) -> None:
@@ -86,13 +95,22 @@ def _open(talk: Conversation, call: Call, names: list[str]) -> None:
     and where nobody serves the partition in which a name is noted, to use all others. Who may not store there has
     nothing noted.
     """
+    talk.execute_all(call, _noting(talk, names), lambda _: nothing(call, None), pardon=NO_ROOM_FOR_NAMES)
+
+
+def _noting(talk: Conversation, names: list[str]) -> Iterator[Request | None]:
+    """Requests that note these names; None after a slice of them."""
     rights = talk.rights
-    noting = [_on(talk, Op.PUT_IF_ABSENT, name) for name in names if rights.may(Action.PUT, Kind.MAP, name)]
-    unserved = [request for request in noting if _waits(talk, request.partitions[0])]
-    for request in unserved:
-        talk.grid.execute(request, _unheard)
-    requests = [request for request in noting if request not in unserved]
-    talk.execute_all(call, requests, lambda _: nothing(call, None), pardon=NO_ROOM_FOR_NAMES)
+    for place, name in enumerate(names):
+        if place % NAMES_PER_SLICE == NAMES_PER_SLICE - 1:
+            yield None
+        if not rights.may(Action.PUT, Kind.MAP, name):
+            continue
+        request = _on(talk, Op.PUT_IF_ABSENT, name)
+        if _waits(talk, request.partitions[0]):
+            talk.grid.execute(request, _unheard)
+        else:
+            yield request
 
 
 def _waits(talk: Conversation, partition: int) -> bool:

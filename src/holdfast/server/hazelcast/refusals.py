@@ -34,6 +34,8 @@ UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
 NO_DATA_MEMBER = ErrorCode(67, "com.hazelcast.partition.NoDataMemberInClusterException")
 INDETERMINATE = ErrorCode(80, "com.hazelcast.core.IndeterminateOperationStateException")
 
+SEE = "docs/compatibility.md lists what is"
+"""What every refusal of something that is not supported ends with."""
 UNKNOWN_OUTCOME = (
     "the outcome is unknown: the request may or may not have been applied; read before you write again"
 )
@@ -63,6 +65,8 @@ class CallRefused(Refused):
 
 def error(correlation: int, code: ErrorCode, reason: str) -> bytes:
     """The error message: a chain of one cause without a stack trace."""
+    if code is UNSUPPORTED:
+        reason = f"{reason} ({SEE})"
     return message(
         [
             response(0, correlation),
