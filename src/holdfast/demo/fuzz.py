@@ -33,6 +33,7 @@ from rich.console import Console
 from holdfast.client.blocking import Client
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import SECOND
+from holdfast.demo.crowds import TurnMeter
 from holdfast.demo.hostile import CLIENTS, HTTP, MEMBERS, OWN, Facts, Talk, talk
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.demo.rule_oracle import fuzz_rules
@@ -94,6 +95,8 @@ class Verdict:
     operations: int = 0
     grown_bytes: int = 0
     """By how much the member that grew most did."""
+    turn_ms: float = 0.0
+    """The most processor time of a member between two answers to another client."""
     seconds: float = 0.0
     doors: dict[str, int] = field(default_factory=dict)
     """What the members have counted."""
@@ -379,9 +382,17 @@ def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
         time.sleep(plan.rest_s)
         verdict.rest_ms, _, faults = client.ask()
         verdict.wrong += faults
+        meters = [
+            TurnMeter(member.pid, (host, int(port)), plan.tls)
+            for member in cluster.members
+            for host, _, port in (member.client_address.rpartition(":"),)
+        ]
         began_s = time.monotonic()
         run.say_all()
         verdict.seconds = time.monotonic() - began_s
+        verdict.turn_ms = max(meter.take_ms() for meter in meters)
+        for meter in meters:
+            meter.close()
         verdict.under_ms, verdict.operations, faults = client.ask()
         verdict.wrong += [f"the client: {fault}" for fault in faults]
         for member in cluster.alive:
@@ -408,6 +419,10 @@ def main(plan: Plan, logs: Path | None) -> int:
     console.print(
         f"the client beside it: {verdict.operations:,} sets and gets, p99 {verdict.under_ms:.1f} ms, at rest "
         f"{verdict.rest_ms:.1f} ms ({verdict.slower:.1f} times)",
+        markup=False,
+    )
+    console.print(
+        f"the longest turn: {verdict.turn_ms:.1f} ms of a member's processor between two answers",
         markup=False,
     )
     for what, count in sorted(verdict.doors.items()):

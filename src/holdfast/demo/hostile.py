@@ -26,6 +26,7 @@ from holdfast.core.messages import Message
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import WHOLE, Op, Request
 from holdfast.core.model.views import ClusterState
+from holdfast.demo.crowds import CLIENT_CROWDS, HTTP_CROWDS, OWN_CROWDS
 from holdfast.demo.hostile_http import http_pieces
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
@@ -41,6 +42,10 @@ from holdfast.wire import own
 CLIENTS, OWN, MEMBERS, HTTP = "Hazelcast", "own", "member", "HTTP"
 HTTP_SHARE = 0.15
 """Of the talks are at the door for HTTP; the others are those that there were before it."""
+CROWD_SHARE = 0.003
+"""Of the talks are one message of very many parts (`demo.crowds`),"""
+CROWD_BYTES = (30_000, 300_000, 1_500_000)
+"""of so many bytes."""
 DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
 ROUGH = 0.4
 """Of the talks."""
@@ -586,8 +591,20 @@ def login(facts: Facts) -> bytes:
     )
 
 
+def _crowd(draw: random.Random, facts: Facts) -> Talk:
+    """A message that has as many small parts as fit, so that it holds a member for long if anything does."""
+    door = draw.choice((CLIENTS, OWN, HTTP))
+    crowds = {CLIENTS: CLIENT_CROWDS, OWN: OWN_CROWDS, HTTP: HTTP_CROWDS}[door]
+    before = {CLIENTS: b"CP2" + login(facts), OWN: own.PREAMBLE + own.frame(own.Hello(1, own.VERSION))}
+    made = crowds[draw.choice(sorted(crowds))](draw.choice(CROWD_BYTES))
+    return Talk(door, [before.get(door, b""), made], 1, None, draw.random() < 0.9, "closes")
+
+
 def talk(seed: int, number: int, facts: Facts) -> Talk:
     """The talk of this number."""
+    many = random.Random(f"crowd/{seed}/{number}")  # noqa: S311  (to be had again)
+    if many.random() < CROWD_SHARE:
+        return _crowd(many, facts)
     at_http = random.Random(f"http/{seed}/{number}")  # noqa: S311  (to be had again)
     if at_http.random() < HTTP_SHARE:
         count = at_http.randint(1, MESSAGES_MAX)
