@@ -157,6 +157,8 @@ class PaperJudge:
             if seen.applied and entry.index <= seen.applied:
                 raise Broken(f"{group.me} applies {entry} after {seen.applied}")
             seen.applied = entry.index
+            if entry.index not in self.committed and entry.index <= min(group.log.base, seen.committed):
+                self._commits_new(group, seen, entry)  # In the step that has compacted it, too.
             if self.committed.get(entry.index) != entry:
                 raise Broken(f"{group.me} applies {entry}, committed is {self.committed.get(entry.index)}")
 

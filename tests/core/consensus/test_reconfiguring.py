@@ -23,7 +23,7 @@ class Group3(Schedule):
 
     def __init__(self, voters: str = "abc") -> None:
         super().__init__(1, voters, SETTINGS)
-        self.settle()
+        self.settle(40)
         self.propose(5)
         self.notices.clear()
 

@@ -137,6 +137,8 @@ class Process:
 class Cluster:
     """Members `m1`, `m2`, … in one view."""
 
+    kind: type[Process] = Process
+
     def __init__(self, members: int, *, seed: int = 0, files: bool = True) -> None:
         self.random = Random(seed)
         self.network: deque[tuple[MemberId, MemberId, bytes]] = deque()
@@ -150,7 +152,7 @@ class Cluster:
             info = MemberInfo(
                 uuid, 1, "h", number, "h", number, f"m{number}", store=f"f{number}" if files else ""
             )
-            self.processes[uuid] = Process(self, info)
+            self.processes[uuid] = self.kind(self, info)
         self.install(list(self.processes))
 
     def __getitem__(self, number: int) -> Process:

@@ -46,9 +46,9 @@ class RaftWritten:
 
     term: int
     """The replica's when it handed it over (consensus/E-5)."""
-    last: tuple[int, int] = (0, 0)
+    last: tuple[int, int]
     """Index and term of the last entry; (0, 0): there is none to tell of."""
-    snapshot: int = 0
+    snapshot: int
     """The index of the snapshot that is installed; 0: none."""
 
 
@@ -98,21 +98,21 @@ class Group:
         self.me = me
         self.log = log
         self._name = name
-        self.role = RaftRole.FOLLOWER
-        self.leading: Leading | None = None
+        self.role: RaftRole
+        self.leading: Leading | None
         """The leader's side; None while it does not lead."""
         self._changing: Reconfiguring | None = None
         """The change of the peers that it is at; None while it does not lead."""
-        self._elapsed = 0
+        self._elapsed: int
         """Ticks since a leader, or a vote, was heard of; of a leader, since it asked itself for a majority."""
-        self._heartbeat_elapsed = 0
-        self.timeout_ticks = 0
-        self._votes: dict[NodeId, bool] = {}
+        self._heartbeat_elapsed: int
+        self.timeout_ticks: int
+        self._votes: dict[NodeId, bool]
         self._abandoned = False
         """Whether that has to be told yet."""
         self._told_lead: tuple[NodeId | None, RaftRole] = (None, RaftRole.FOLLOWER)
         log.commit_to(hard.commit)
-        self._follow(hard.term, None)
+        self._follow(hard.term)
         self._told_hard = self.hard
 
     # -- what it is now
@@ -140,9 +140,8 @@ class Group:
     @property
     def rests(self) -> bool:
         """Whether nothing is under way that the log does not show: no change of peers, no handing over, no read."""
-        if self.leading is None or self._changing is None:
-            return True
-        return self._changing.stage is ChangeStage.NONE and not self.leading.busy
+        changing = self._changing
+        return changing is None or (changing.stage is ChangeStage.NONE and not changing.leading.busy)
 
     @property
     def hard(self) -> HardState:
@@ -152,7 +151,7 @@ class Group:
     @property
     def _has_nothing(self) -> bool:
         """Whether it has never been told anything of the group (consensus/E-7)."""
-        return not self.log.last and not self.configuration.voters
+        return not self.log.last
 
     # -- roles
 
@@ -173,9 +172,9 @@ class Group:
         word = blake2b(self._name + f"/{self.me}/{self._seat.term}".encode(), digest_size=8).digest()
         self.timeout_ticks = ticks + int.from_bytes(word, "big") % ticks
 
-    def _follow(self, term: int, lead: NodeId | None) -> None:
+    def _follow(self, term: int) -> None:
+        """Become a follower; of whom a leader's message says (`_from_leader`)."""
         self._reset(term)
-        self._seat.lead = lead
         self.role = RaftRole.FOLLOWER
 
     def _ask(self) -> None:
@@ -202,27 +201,27 @@ class Group:
 
     def tick(self) -> None:
         """Some time has passed."""
-        if self.leading is None:
+        changing = self._changing
+        if changing is None:
             self._elapsed += 1
             if self._seat.promotable and self._elapsed >= self.timeout_ticks:
                 self._elapsed = 0
                 self.campaign()
             return
-        settings = self._seat.settings
+        leading, settings = changing.leading, self._seat.settings
         self._heartbeat_elapsed += 1
         self._elapsed += 1
         if self._elapsed >= settings.election_ticks:
             self._elapsed = 0
-            if settings.check_quorum and not self.leading.has_quorum():
-                self._follow(self._seat.term, None)
+            if settings.check_quorum and not leading.has_quorum():
+                self._follow(self._seat.term)
                 return
-            self.leading.transferee = None
+            leading.transferee = None
         if self._heartbeat_elapsed >= settings.heartbeat_ticks:
             self._heartbeat_elapsed = 0
-            self.leading.heartbeat()
-        self.leading.tick()
-        if self._changing is not None:
-            self._changing.tick()
+            leading.heartbeat()
+        leading.tick()
+        changing.tick()
 
     # -- elections
 
@@ -256,9 +255,9 @@ class Group:
         answer = RaftKind.PRE_VOTED if pre else RaftKind.VOTED
         free = seat.vote == message.sender or (seat.vote is None and seat.lead is None)
         free = free and not (seat.settings.begins_voted and self._has_nothing)
-        if (free or (pre and message.term > seat.term)) and self.log.up_to_date(
-            message.index, message.log_term
-        ):
+        # Only a pre-vote speaks of a term that has not come.
+        free = free or message.term > seat.term
+        if free and self.log.up_to_date(message.index, message.log_term):
             seat.send(answer, message.sender, term=message.term)
             if not pre:
                 self._elapsed = 0
@@ -270,7 +269,7 @@ class Group:
         self._votes.setdefault(message.sender, not message.refused)
         result = vote(self.configuration.sets, self._votes)
         if result is Election.LOST:
-            self._follow(self._seat.term, None)
+            self._follow(self._seat.term)
         elif result is Election.WON and self.role is RaftRole.PRE_CANDIDATE:
             self._run()
             self._request(RaftKind.VOTE, self._seat.term, b"")
@@ -298,7 +297,7 @@ class Group:
             self._step_leader(self.leading, message)
         elif message.kind in LEADERS:
             if self.role is not RaftRole.FOLLOWER:
-                self._follow(message.term, message.sender)
+                self._follow(message.term)
             self._from_leader(message)
         elif self.role is RaftRole.FOLLOWER:
             self._step_follower(message)
@@ -313,7 +312,7 @@ class Group:
         self._seat.generation = message.generation
         self.log.abandon()
         self._abandoned = True
-        self._follow(max(message.term, self._seat.term), message.sender)
+        self._follow(max(message.term, self._seat.term))
         self._seat.messages, self._seat.after = [], []
         return True
 
@@ -327,7 +326,7 @@ class Group:
                     return False  # consensus/E-3
             if kind is RaftKind.PRE_VOTE or (kind is RaftKind.PRE_VOTED and not message.refused):
                 return True  # It speaks of a term that may come.
-            self._follow(message.term, message.sender if kind in LEADERS else None)
+            self._follow(message.term)
         elif message.term < seat.term:
             if kind in (RaftKind.HEARTBEAT, RaftKind.APPEND) and (settings.check_quorum or settings.pre_vote):
                 # A leader of an older term, which does not disturb anybody, would never hear of this one.
@@ -412,15 +411,16 @@ class Group:
 
     def _after_step(self) -> None:
         """What a leader does when something was committed: leave a joint configuration, or leave itself."""
-        leading, changing = self.leading, self._changing
-        if leading is None or changing is None:
+        changing = self._changing
+        if changing is None:
             return
+        leading = changing.leading
         leading.leave_joint()
         changing.look()
         if leading.over and not self._seat.settings.removed_leads:
             if self._seat.settings.bequeaths:
                 leading.bequeath()
-            self._follow(self._seat.term, None)
+            self._follow(self._seat.term)
 
     # -- what this replica is asked
 
@@ -430,7 +430,7 @@ class Group:
         """
         if self.leading is not None:
             return self.leading.propose(commands)
-        if self.role is not RaftRole.FOLLOWER or self._seat.lead is None:
+        if self._seat.lead is None:
             raise ProposalRefused("no leader is known")
         entries = tuple(RaftEntry(0, 0, data) for data in commands)
         message = RaftMessage(kind=RaftKind.PROPOSE, to=self._seat.lead, sender=self.me, entries=entries)
@@ -495,10 +495,10 @@ class Group:
         """Hand leadership over to this voter, unless the peers are changing; given up when it takes as long as an
         election.
         """
-        if self.leading is not None and self._changing is not None:
+        if self._changing is not None:
             if self._changing.stage is ChangeStage.NONE:
                 self._elapsed = 0
-                self.leading.transfer(node)
+                self._changing.leading.transfer(node)
         elif self._seat.lead is not None:
             message = RaftMessage(kind=RaftKind.TRANSFER, to=self._seat.lead, sender=node)
             self._seat.pass_on(message, self._seat.lead)
@@ -517,7 +517,7 @@ class Group:
         if self._changing is not None and self._changing.stage in (ChangeStage.JOINT, ChangeStage.FINAL):
             return ChangeAnswer.BUSY
         self._seat.generation = token
-        self._follow(self._seat.term + 1, None)
+        self._follow(self._seat.term + 1)
         configuration = Configuration(frozenset(voters), token=token)
         self.log.append([RaftEntry(self._seat.term, self.log.last + 1, configuration=configuration)])
         return ChangeAnswer.STARTED
@@ -578,12 +578,10 @@ class Group:
 
     def written(self, what: RaftWritten) -> None:
         """What was to be written down is durable."""
-        if what.term == self._seat.term and what.last != (0, 0):
+        if what.term == self._seat.term:
             self.log.written(*what.last)
-        if what.snapshot:
-            self.log.installed(what.snapshot)
+        self.log.installed(what.snapshot)
 
     def applied(self, entries: Sequence[RaftEntry]) -> None:
         """These committed entries are applied."""
         self.log.has_applied(entries[-1].index, sum(entry.size for entry in entries))
-        self._after_step()

@@ -56,11 +56,6 @@ class Leading:
         """Reads that came before an entry of this term was committed."""
         for node in self._seat.configuration.members:
             self._follow(node, self.began)
-        mine = self.progress.get(seat.me)
-        if mine is not None:
-            mine.match = self._log.last
-            mine.replicate()
-            mine.active = True
         seat.uncommitted = 0
         self.append([RaftEntry(seat.term, self.began)])
 

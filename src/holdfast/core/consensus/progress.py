@@ -108,13 +108,9 @@ class FollowerProgress:
 
     def probe(self) -> None:
         """Its log is not known any more: one message at a time."""
-        if self.flow is LogFlow.SNAPSHOT:
-            pending, self.snapshot = self.snapshot, 0
-            self._enter(LogFlow.PROBE)
-            self.next = max(self.match + 1, pending + 1)
-        else:
-            self._enter(LogFlow.PROBE)
-            self.next = self.match + 1
+        pending = self.snapshot
+        self._enter(LogFlow.PROBE)
+        self.next = max(self.match, pending) + 1
         self.told_commit = min(self.told_commit, self.next - 1)
 
     def replicate(self) -> None:

@@ -105,7 +105,7 @@ class Reconfiguring:
 
     def __init__(self, seat: Seat, leading: Leading) -> None:
         self._seat = seat
-        self._leading = leading
+        self.leading = leading
         configuration, log = seat.configuration, seat.log
         self.stage = _C.NONE
         if configuration.joint:
@@ -142,7 +142,7 @@ class Reconfiguring:
         known = max(self._seat.configuration.token, self.target.token if self.target is not None else 0)
         if token < known:
             return ChangeAnswer.STALE
-        if self._leading.transferee is not None or not self._leading.settled:
+        if self.leading.transferee is not None or not self.leading.settled:
             return ChangeAnswer.BUSY
         if self.stage is _C.NONE:
             if target.reached(self._seat.configuration):
@@ -182,13 +182,13 @@ class Reconfiguring:
         self._asked = self._alone = 0
         self.target = target
         self._catching_up = sorted(target.voters - now.voters)
-        self._leading.accompany((target.voters | target.learners) - now.members)
+        self.leading.accompany((target.voters | target.learners) - now.members)
         self.look()
 
     def _give_up(self) -> None:
         self.target = None
         self._catching_up = []
-        self._leading.accompany(frozenset())
+        self.leading.accompany(frozenset())
 
     def end(self) -> None:
         """The leader leads no more."""
@@ -215,7 +215,7 @@ class Reconfiguring:
     def _look_at_laggards(self) -> None:
         """consensus/F-4."""
         for node in self._catching_up:
-            quiet = self._leading.progress[node].quiet
+            quiet = self.leading.progress[node].quiet
             if quiet >= self._seat.settings.catch_up_ticks and not self._close(node):
                 self._fail(f"{node} has got nothing for {quiet} ticks")
                 return
@@ -228,7 +228,7 @@ class Reconfiguring:
         self._seat.notices.append(ChangeFailed(token, why))
 
     def _close(self, node: NodeId) -> bool:
-        progress = self._leading.progress[node]
+        progress = self.leading.progress[node]
         margin = self._seat.settings.catch_up_margin
         return progress.match > 0 and progress.match + margin >= self._seat.log.last
 
@@ -237,7 +237,7 @@ class Reconfiguring:
         log = self._seat.log
         if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
             assert self.target is not None, "who catches up has a target"
-            if self._leading.most_are_heard(self.target.voters):
+            if self.leading.most_are_heard(self.target.voters):
                 self._alone = 0
                 self._join_if_agreed()
             elif not self._alone:
@@ -263,8 +263,8 @@ class Reconfiguring:
         self._step(_S.CAUGHT_UP)
         self.target, self._catching_up = None, []
         steps = steps_to(now, target.voters, target.learners)
-        self._leading.change(enter_joint(now, steps, auto_leave=True, token=target.token))
-        self._leading.accompany(frozenset())
+        self.leading.change(enter_joint(now, steps, auto_leave=True, token=target.token))
+        self.leading.accompany(frozenset())
 
     def _tell_applied(self) -> None:
         log = self._seat.log

@@ -67,8 +67,7 @@ class Regained:
 
     def log(self) -> RaftLog:
         """The log of the new life."""
-        begin = self.snapshot if self.snapshot.index else None
-        return RaftLog(begin, self.entries, committed=self.hard.commit)
+        return RaftLog(self.snapshot, self.entries, committed=self.hard.commit)
 
     def take(self, write: GroupWrite) -> None:
         """One more write.

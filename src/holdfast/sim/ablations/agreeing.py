@@ -74,7 +74,7 @@ def _asks_the_new_ones_alone(truth: Method, sets: Sequence[Any], said: Mapping[A
 
 def _lags(changing: Reconfiguring, node: Node) -> bool:
     """Whether a new voter has less than the last entries: the rule decides nothing about the others."""
-    return not changing._leading.progress[node].match
+    return not changing.leading.progress[node].match
 
 
 def _token_known(changing: Reconfiguring) -> int:
