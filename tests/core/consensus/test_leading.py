@@ -200,6 +200,22 @@ def test_entries_go_in_messages_of_bounded_size_and_in_a_window() -> None:
     assert lead.hears("b") == [], "it has everything"
 
 
+def test_an_answer_that_is_no_news_sends_nothing() -> None:
+    lead = Lead(settings=replace(PLAIN, message_bytes=1, window=2))
+    assert lead.propose(b"x", b"y", b"z") == [(K.APPEND, "b", 1), (K.APPEND, "c", 1)]
+    assert [entry.index for entry in lead.log.entries_from(5)] == [5, 6, 7]
+    assert lead.acks("b", 4) == lead.acks("b", 3) == []
+    assert lead.status("b") == "StateReplicate match=4 next=6 inflight=1"
+    # One that is probed again matches where it is known to.
+    lead.leading.unreachable("c")
+    lead.leading.broadcast()
+    lead.take()
+    assert lead.acks("c", 3) == []
+    assert lead.status("c") == "StateProbe match=4 next=5 paused"
+    assert lead.acks("c", 4) == [(K.APPEND, "c", 1), (K.APPEND, "c", 1)]
+    assert lead.status("c") == "StateReplicate match=4 next=7 paused inflight=2[full]"
+
+
 def test_messages_of_no_entries_leave_only_where_they_are_wanted() -> None:
     lead = Lead()
     assert not lead.leading.send_append("b", even_empty=False)
@@ -227,6 +243,10 @@ def test_a_follower_that_refuses_is_probed_where_it_may_match() -> None:
     # Without a term the hint is taken as it is.
     assert lead.refuses("c", 3, hint=2) == [(K.APPEND, "c", 2)]
     assert lead.status("c") == "StateProbe match=0 next=3 paused"
+    lead.propose(b"x", b"y", b"z")
+    lead.leading.progress["b"].next = 8
+    lead.refuses("b", 7, hint=5, log_term=3)
+    assert lead.status("b") == "StateProbe match=0 next=6 paused"
 
 
 def test_a_window_that_is_refused_is_sent_again_from_what_matches() -> None:
@@ -332,6 +352,9 @@ def test_a_snapshot_of_which_nothing_is_heard_for_long_has_failed() -> None:
 
 
 def test_who_is_known_to_be_gone_is_probed_and_silent() -> None:
+    lead = Lead()
+    lead.leading.unreachable("b")
+    assert lead.hears("b") == [(K.APPEND, "b", 0)], "it has everything, but that is not known of its log now"
     lead = Lead()
     lead.propose(b"x")
     lead.leading.unreachable("b")
@@ -501,6 +524,15 @@ def test_a_joint_configuration_is_left_when_it_is_committed_in_this_term() -> No
     )
     assert {(kind, to) for kind, to, _ in lead.take()} == {(K.APPEND, "b"), (K.APPEND, "c")}, "d is probed"
     assert not lead.leading.leave_joint()
+    demoting = Lead()
+    demoting.leading.change(
+        Configuration(frozenset("ab"), frozenset("abc"), learners_next=frozenset("c"), auto_leave=True)
+    )
+    for node in "ab":
+        demoting.acks(node, 5)
+    assert not demoting.leading.progress["c"].learner
+    assert demoting.leading.leave_joint()
+    assert demoting.leading.progress["c"].learner
     manual = Lead()
     manual.leading.change(replace_joint(joint))
     for node in "ab":
@@ -529,6 +561,8 @@ def test_leadership_goes_to_a_voter_that_has_everything() -> None:
         assert (lead.leading.transferee, lead.take()) == (None, [])
     lead.leading.transfer("b")
     assert (lead.leading.transferee, lead.leading.busy) == ("b", True)
+    with pytest.raises(ProposalRefused, match="handed over to b"):
+        lead.leading.propose([b"x"])
     assert lead.take() == [(K.TIMEOUT_NOW, "b", 0)]
     lead.leading.transfer("b")
     assert lead.take() == [], "it was told"

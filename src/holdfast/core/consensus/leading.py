@@ -62,7 +62,7 @@ class Leading:
     def _follow(self, node: NodeId, following: int) -> None:
         settings, configuration = self._seat.settings, self._seat.configuration
         self.progress[node] = FollowerProgress(
-            max(following, 1),
+            following,
             Inflight(settings.window, settings.window_bytes),
             learner=not configuration.votes(node),
         )
@@ -130,9 +130,8 @@ class Leading:
     def switched(self) -> None:
         """Another configuration is in force: follow those in it. Who is not gets the log until that is committed."""
         configuration, log = self._seat.configuration, self._log
-        members = configuration.members | self._accompanied
-        if log.configuration_index > log.committed:
-            members |= log.configuration_at(max(log.committed, log.base)).members
+        committed_members = log.configuration_at(log.committed).members
+        members = configuration.members | committed_members | self._accompanied
         for node in sorted(members - self.progress.keys()):
             self._follow(node, self._log.last)
             # It has not had an occasion yet to be heard of.
@@ -161,7 +160,7 @@ class Leading:
         try:
             before_term = log.term(before)
             entries: tuple[RaftEntry, ...] = ()
-            if progress.flow is not LogFlow.REPLICATE or not progress.inflight.full:
+            if not progress.inflight.full:
                 entries = log.entries_from(progress.next, self._seat.settings.message_bytes)
         except Compacted:
             return self._send_snapshot(node, progress)
@@ -214,7 +213,6 @@ class Leading:
             progress.replicate()
         elif progress.flow is LogFlow.SNAPSHOT:
             if progress.match + 1 >= log.first:
-                progress.probe()
                 progress.replicate()
         else:
             progress.inflight.arrived(message.index)
@@ -233,14 +231,14 @@ class Leading:
         hint = message.hint
         if not hint and not message.log_term and progress.match and self._seat.settings.begins_voted:
             progress.begins_anew()
-            self.send_append(message.sender)
-            return
-        if message.log_term > 0:
-            hint, _ = self._log.conflict_hint(message.hint, message.log_term)
-        if progress.refused(message.index, hint):
+        else:
+            if message.log_term:
+                hint, _ = self._log.conflict_hint(hint, message.log_term)
+            if not progress.refused(message.index, hint):
+                return
             if progress.flow is LogFlow.REPLICATE:
                 progress.probe()
-            self.send_append(message.sender)
+        self.send_append(message.sender)
 
     def count(self) -> bool:
         """Commit what a majority holds; whether that is more than before (consensus/R-1)."""
@@ -255,7 +253,7 @@ class Leading:
             self._seat.notices.append(LeaderElected(self._seat.term))
         if before < log.configuration_index <= index:
             self.switched()
-        done = log.entries_from(before + 1, 0, index) if before >= log.base else ()
+        done = log.entries_from(before + 1, 0, index)
         self._seat.uncommitted = max(0, self._seat.uncommitted - sum(len(entry.data) for entry in done))
         early, self._early_reads = self._early_reads, []
         for read in early:
@@ -304,7 +302,7 @@ class Leading:
         for node, progress in self.progress.items():
             progress.quiet += 1
             progress.silent += 1
-            if progress.flow is LogFlow.SNAPSHOT and progress.quiet >= self._seat.settings.catch_up_ticks:
+            if progress.quiet >= self._seat.settings.catch_up_ticks:
                 self.snapshot_ended(node, well=False)
 
     def snapshot_ended(self, node: NodeId, *, well: bool) -> None:
@@ -322,11 +320,7 @@ class Leading:
 
     def has_quorum(self) -> bool:
         """Whether a majority was heard of since this was asked last."""
-        heard = {
-            node: progress.active or node == self._seat.me
-            for node, progress in self.progress.items()
-            if not progress.learner
-        }
+        heard = {node: progress.active or node == self._seat.me for node, progress in self.progress.items()}
         for node, progress in self.progress.items():
             progress.active = node == self._seat.me
         return vote(self._seat.configuration.sets, heard) is Election.WON
@@ -344,15 +338,13 @@ class Leading:
 
     def bequeath(self) -> None:
         """Ask the voter that has most to campaign at once."""
-        voters = self._seat.configuration.voters & self.progress.keys()
-        heir = max(sorted(voters), key=lambda node: self.progress[node].match, default=None)
-        if heir is not None:
-            self._seat.send(RaftKind.TIMEOUT_NOW, heir)
+        heir = max(sorted(self._seat.configuration.voters), key=lambda node: self.progress[node].match)
+        self._seat.send(RaftKind.TIMEOUT_NOW, heir)
 
     def leave_joint(self) -> bool:
         """Go on to the final configuration where that is due; whether it was."""
         configuration, log = self._seat.configuration, self._log
-        due = configuration.joint and configuration.auto_leave and self.transferee is None
+        due = configuration.auto_leave and self.transferee is None
         if not due or log.committed < max(log.configuration_index, self.began):
             return False
         self.append([RaftEntry(self._seat.term, log.last + 1, configuration=leave_joint(configuration))])

@@ -154,9 +154,7 @@ class Seat:
         log = self.log
         if log.snapshot is not None:
             return False
-        if log.configuration.votes(self.me):
-            return True
-        return log.configuration_index > log.committed and log.configuration_at(log.committed).votes(self.me)
+        return log.configuration.votes(self.me) or log.configuration_at(log.committed).votes(self.me)
 
     def send(self, kind: RaftKind, to: NodeId, *, term: int | None = None, **more: object) -> None:
         """Say something in this term, or in another one."""

@@ -85,7 +85,7 @@ class Regained:
             kept = begin - self.snapshot.index - 1
             if 0 <= kept <= len(self.entries):
                 self.entries[kept:] = write.entries
-            elif kept < 0 and -kept < len(write.entries):
+            elif 0 < -kept < len(write.entries):
                 self.entries = list(write.entries[-kept:])
         if write.hard is not None:
             self.hard = write.hard._replace(commit=self.hard.commit) if missing else write.hard
