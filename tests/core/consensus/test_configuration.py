@@ -46,6 +46,9 @@ def test_a_joint_step_has_both_halves_and_is_left_to_the_new_one() -> None:
     joint = enter_joint(now, changes("vd rc la"))
     assert joint == Configuration(frozenset("bd"), frozenset("abc"), learners_next=frozenset("a"), token=4)
     assert leave_joint(joint) == Configuration(frozenset("bd"), learners=frozenset("a"), token=4)
+    assert enter_joint(now, changes("la va")) == Configuration(
+        frozenset("abc"), frozenset("abc"), learners=frozenset("d"), token=4
+    )
     assert enter_joint(now, changes("vx"), auto_leave=True, token=5) == Configuration(
         frozenset("abcx"), frozenset("abc"), frozenset("d"), auto_leave=True, token=5
     )
