@@ -11,16 +11,17 @@ from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import HardState, LeaderElected, RaftRole
+from holdfast.core.consensus.seat import HardState, LeaderElected, RaftRole, RaftSettings
 from holdfast.core.groups import local_groups
-from holdfast.core.groups.local_groups import LeadChanged, node_of
+from holdfast.core.groups.local_groups import Groups, LeadChanged, node_of
 from holdfast.core.groups.written import GroupHead, GroupWrite, encoded, regained
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Append, Checkpoint, Note
-from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken
+from holdfast.core.machine import Append, Checkpoint, Note, SetTimer
+from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken, LeadAsked
 from holdfast.core.model.ids import GROUPS_FROM, METASTORE_GROUP
 from holdfast.core.model.journal_entries import Began, Dropped, GroupWrote
-from holdfast.core.model.notices import CheckpointEnded
+from holdfast.core.model.notices import CheckpointEnded, ViewInstalled
+from holdfast.core.model.timers import TimerName
 from holdfast.wire.codec import decode
 
 K = RaftKind
@@ -328,7 +329,7 @@ def test_a_leader_sleeps_after_a_while_and_takes_its_followers_along() -> None:
         cluster.go(1)
         asleep_after += 1
         assert asleep_after < 30
-    assert asleep_after >= local_groups.SLEEP_TICKS
+    assert asleep_after == local_groups.SLEEP_TICKS
     assert [hosted(cluster, at).asleep for at in (1, 2, 3)] == [True] * 3
     # A heartbeat of the same term does not wake it; anything else does.
     term = hosted(cluster, 2).group.term
@@ -336,8 +337,12 @@ def test_a_leader_sleeps_after_a_while_and_takes_its_followers_along() -> None:
     assert hosted(cluster, 2).asleep
     given(cluster[2], RaftMessage(kind=K.HEARTBEAT, to="f2", sender="f1", term=term, context=b"r"), 1)
     assert not hosted(cluster, 2).asleep
+    cluster[3].groups.rouse(TWO)
     cluster[3].groups.rouse(ONE)
-    assert not hosted(cluster, 3).asleep
+    assert (hosted(cluster, 3).asleep, hosted(cluster, 3).quiet) == (False, 0)
+    hosted(cluster, 3).quiet = 4
+    cluster[3].groups.rouse(ONE)
+    assert hosted(cluster, 3).quiet == 4, "it was awake"
     hosted(cluster, 3).asleep = True
     given(cluster[3], RaftMessage(kind=K.HEARTBEAT, to="f3", sender="f1", term=term + 1), 1)
     assert not hosted(cluster, 3).asleep
@@ -363,6 +368,72 @@ def test_a_follower_sleeps_when_its_leader_does_and_it_has_everything(
         cluster[1].info.uuid, GroupMessages([], [(ONE, group.term, group.log.last)])
     )
     assert not hosted(cluster, 2).asleep
+
+
+def test_a_leader_with_something_under_way_does_not_sleep_and_does_not_keep_others_awake() -> None:
+    cluster = led()
+    for number in (1, 2, 3):
+        cluster[number].groups.start(TWO, hosted(cluster, 1).group.configuration, cluster[number].client(TWO))
+    hosted(cluster, 1).reads.append((99, b"r"))
+    hosted(cluster, 1).quiet = cluster[1].groups.hosted[TWO].quiet = 50
+    cluster[1].groups.on_timer()
+    assert not hosted(cluster, 1).asleep
+    hosted(cluster, 1).reads.clear()
+    cluster[1].end_step()
+    before = cluster[1].groups.hosted[TWO].group._elapsed
+    cluster[1].groups.on_timer()
+    assert hosted(cluster, 1).asleep
+    assert cluster[1].groups.hosted[TWO].group._elapsed == before + 1, "the other one's time goes on"
+    assert [name for name in (ONE, TWO) if name in cluster[1].groups._dirty] == [TWO]
+
+
+def test_one_timer_serves_all_groups_that_are_awake() -> None:
+    cluster = Cluster(1)
+    process = cluster[1]
+    for number in (ONE, TWO):
+        process.groups.start(number, Configuration(frozenset({"f1"})), process.client(number))
+    timers = [SetTimer(TimerName.GROUPS, local_groups.TICK_NS, 0)]
+
+    def set_now() -> list[SetTimer]:
+        return [each for each in process.out.take() if isinstance(each, SetTimer)]
+
+    assert set_now() == timers
+    process.groups.on_timer()
+    assert set_now() == timers
+    for hosted_group in process.groups.hosted.values():
+        hosted_group.asleep = True
+    process.groups.on_timer()
+    assert set_now() == []
+    process.groups.rouse(ONE)
+    process.groups.rouse(TWO)
+    assert set_now() == timers
+
+
+def test_a_leader_reads_by_rounds_and_others_ask_it() -> None:
+    cluster = led()
+    cluster[1].groups.read(ONE, b"r")
+    cluster[1].end_step()
+    assert [type(decode(data)) for _, _, data in cluster.network] == [LeadAsked]
+    cluster.network.clear()
+    cluster[2].groups.read(ONE, b"s")
+    cluster[2].end_step()
+    assert [(each.to, each.context) for each in raft(cluster, K.READ)] == [("f1", b"s")]
+    for replica_of in (TWO, ONE):
+        cluster[1].groups.halt(ONE)
+        with pytest.raises(ProposalRefused):
+            cluster[1].groups.read(replica_of, b"r")
+
+
+def test_settings_and_what_was_found_are_those_that_are_given() -> None:
+    cluster = led()
+    process = cluster[1]
+    groups = Groups(process.info, process.out, process.log, process, settings=RaftSettings(election_ticks=77))
+    standing = groups.rounds.standing
+    replica = groups.start(TWO, Configuration(frozenset({"f1"})), Ledger())
+    assert replica is not None
+    assert replica.group._seat.settings.election_ticks == 77
+    assert (groups.found, groups.rounds.standing, replica.bytes_since) == ([], standing + 1, 0)
+    assert hosted(cluster, 1).bytes_since == 24
 
 
 def test_heartbeats_do_not_keep_a_group_awake_and_everything_else_does() -> None:
@@ -421,6 +492,28 @@ def test_when_a_follower_goes_its_leader_probes_it() -> None:
     assert hosted(other, 1).asleep
     other.install([other[number].info.uuid for number in (1, 2, 3)])
     assert hosted(other, 1).asleep, "that one has no part in it"
+    # One that has left and come back between two views is another one.
+    gone = led()
+    gone.go(30)
+    view, two = gone.view, frozenset({gone[2].info.uuid})
+    gone[1].groups.on_view(ViewInstalled(view, view, True, two, two))
+    leading = hosted(gone, 1).group.leading
+    assert leading is not None
+    assert str(leading.progress["f2"]).startswith("StateProbe")
+    assert str(leading.progress["f3"]).startswith("StateReplicate")
+    gone[1].groups.on_view(ViewInstalled(view, None, False, frozenset(), frozenset()))
+    assert gone[1].groups.member("f2") is None
+
+
+def test_a_learner_that_is_left_alone_does_not_campaign() -> None:
+    cluster = led(members=4)
+    nodes = [cluster.node(number) for number in (1, 2, 3)]
+    term = hosted(cluster, 1).group.term
+    cluster[1].groups.change_peers(ONE, term, nodes, [cluster.node(4)], 1)
+    cluster[1].end_step()
+    cluster.go(5)
+    cluster.install([cluster[4].info.uuid])
+    assert (hosted(cluster, 4).group.role, hosted(cluster, 4).group.lead) == (RaftRole.FOLLOWER, None)
 
 
 # -- states
@@ -429,7 +522,7 @@ def test_when_a_follower_goes_its_leader_probes_it() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_groups, "LOG_ENTRIES", 4)
-    monkeypatch.setattr(local_groups, "STATE_BYTES", 6)
+    monkeypatch.setattr(local_groups, "STATE_BYTES", 7)
 
 
 def feeding() -> Cluster:
@@ -459,8 +552,8 @@ def test_a_state_goes_in_parts_each_when_the_one_before_it_has_come() -> None:
         assert (snapshot.index, part.snapshot.to) == (hosted(cluster, 1).group.log.applied, "f4")
         cluster[4].groups.on_state(cluster[1].info.uuid, part)
         cluster[4].end_step()
-    assert [(first, len(pieces)) for first, pieces, _ in seen] == [(at, 2) for at in range(0, 10, 2)]
-    assert [last for _, _, last in seen] == [False] * 4 + [True]
+    assert [(first, len(pieces)) for first, pieces, _ in seen] == [(0, 3), (3, 3), (6, 3), (9, 1)]
+    assert [last for _, _, last in seen] == [False] * 3 + [True]
     assert cluster[1].groups.leftovers["states of groups on their way"] == 0
     assert hosted(cluster, 4).client.applied == [b"%03d" % number for number in range(10)]  # type: ignore[attr-defined]
 
@@ -482,7 +575,7 @@ def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
     wrong.end_step()
     taken = [decode(data) for _, _, data in cluster.network]
     assert [(each.index, each.taken) for each in taken if isinstance(each, GroupStateTaken)] == [
-        (hosted(cluster, 1).group.log.applied, 2)
+        (hosted(cluster, 1).group.log.applied, 3)
     ]
     count = len(cluster.network)
     for message in (
@@ -514,30 +607,35 @@ def test_an_answer_to_another_part_sends_nothing() -> None:
     one, four = cluster[1].groups, cluster[4].info.uuid
     index = part.snapshot.snapshot.index  # type: ignore[union-attr]
     for sender, message in (
-        (four, GroupStateTaken(TWO, index, 2)),
-        (four, GroupStateTaken(ONE, index + 1, 2)),
-        (four, GroupStateTaken(ONE, index, 1)),
-        (cluster[2].info.uuid, GroupStateTaken(ONE, index, 2)),
+        (four, GroupStateTaken(TWO, index, 3)),
+        (four, GroupStateTaken(ONE, index + 1, 3)),
+        (four, GroupStateTaken(ONE, index, 2)),
+        (cluster[2].info.uuid, GroupStateTaken(ONE, index, 3)),
     ):
         one.on_state_taken(sender, message)
         cluster[1].end_step()
         assert not cluster.network
-    one.on_state_taken(four, GroupStateTaken(ONE, index, 2))
+    one.on_state_taken(four, GroupStateTaken(ONE, index, 3))
     cluster[1].end_step()
     assert len(cluster.network) == 1
     leading = hosted(cluster, 1).group.leading
     assert leading is not None
     leading.progress["f4"].quiet = 9
-    one.on_state_taken(four, GroupStateTaken(ONE, index, 2))
+    one.on_state_taken(four, GroupStateTaken(ONE, index, 3))
     assert leading.progress["f4"].quiet == 0, "it gets on"
-    cluster.install([cluster[number].info.uuid for number in (1, 2, 3)])
+    cluster.install([cluster[number].info.uuid for number in (1, 2, 4)])
+    assert one.leftovers["states of groups on their way"] == 1
+    cluster.install([cluster[number].info.uuid for number in (1, 2)])
     assert one.leftovers["states of groups on their way"] == 0
     later = feeding()
     next(parts(later))
     hosted(later, 1).group._follow(99)
-    later[1].groups.on_state_taken(four, GroupStateTaken(ONE, index, 2))
+    later[1].groups.on_state_taken(four, GroupStateTaken(ONE, index, 3))
     assert later[1].groups.leftovers["states of groups on their way"] == 0
     stopped = feeding()
+    next(parts(stopped))
+    stopped[1].groups.stop(TWO)
+    assert stopped[1].groups.leftovers["states of groups on their way"] == 1
     stopped[1].groups.stop(ONE)
     assert stopped[1].groups.leftovers["states of groups on their way"] == 0
 

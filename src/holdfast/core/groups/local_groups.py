@@ -116,17 +116,14 @@ class _Arriving:
 class _Supplying:
     """A state that is sent in parts."""
 
-    def __init__(self, snapshot: RaftMessage, pieces: Iterable[bytes]) -> None:
+    def __init__(self, index: int, snapshot: RaftMessage, pieces: Iterable[bytes]) -> None:
+        """`index`: as of which the state is."""
+        self.index = index
         self.snapshot = snapshot
         self.sent = 0
         """Pieces."""
         self._pieces: Iterator[bytes] = iter(pieces)
         self._next = next(self._pieces, None)
-
-    @property
-    def index(self) -> int:
-        """As of which the state is."""
-        return self.snapshot.snapshot.index if self.snapshot.snapshot is not None else 0
 
     def part(self, number: GroupNumber) -> GroupState:
         """The next part."""
@@ -165,10 +162,10 @@ class HostedGroup:
         self.reads: list[tuple[int, bytes]] = []
         """Reads that wait for an index to be applied."""
         self.arriving: _Arriving | None = None
-        self.asleep = False
+        self.asleep: bool
         self.halted = False
         """Whether it rests until somebody lets it go on."""
-        self.quiet = 0
+        self.quiet: int
         """Ticks since something happened."""
         self.bytes_since = 0
         """Of entries, at about, since the log was looked at."""
@@ -270,8 +267,8 @@ class Groups:
             replica.snapshot = RaftSnapshot(1, 1, configuration) if configuration.voters else NOTHING
             replica.hard = replica.hard._replace(commit=replica.snapshot.index)
             client.restore(())
+            self._log.note(Began(number, 0))
             if self._log.on:
-                self._log.note(Began(number, 0))
                 write = GroupWrite(hard=replica.hard, begin=replica.snapshot)
                 self._log.group_wrote(number, encoded(write))
         name = number.to_bytes(8, "big")
@@ -312,9 +309,8 @@ class Groups:
         """Have no replica any more: what is written down of it is void."""
         known = self.hosted.pop(number, None) is not None
         known = self._found.pop(number, None) is not None or known
-        if known and self._log.on:
+        if known:
             self._log.note(Dropped(number))
-        self._dirty.discard(number)
         self.rounds.changed()
         self.rounds.ended(number)
         for key in [key for key in self._supplies if key[0] == number]:
@@ -503,7 +499,7 @@ class Groups:
         assert message.snapshot is not None and message.snapshot.index == hosted.group.log.applied, (
             "the state is as of what is applied"
         )
-        supply = _Supplying(message, hosted.client.pieces())
+        supply = _Supplying(message.snapshot.index, message, hosted.client.pieces())
         self._supplies[hosted.number, message.to] = supply
         self._send_part(hosted.number, message.to, supply)
 
