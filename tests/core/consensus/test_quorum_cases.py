@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.consensus.datadriven import Case, cases, files
 
-from holdfast.core.consensus.quorum import UNBOUNDED, Election, committed, vote
+from holdfast.core.consensus.quorum import UNBOUNDED, Election, committed, vote, vote_of
 
 SPOKEN = {Election.WON: "VoteWon", Election.LOST: "VoteLost", Election.PENDING: "VotePending"}
 
@@ -76,3 +76,21 @@ def test_an_election_is_decided_when_the_rest_could_not_change_it(
     result = vote((one, other), votes)
     assert (result is Election.WON) == won(votes)
     assert (result is Election.LOST) == (not won({**votes, **dict.fromkeys(silent, True)}))
+
+
+@pytest.mark.parametrize(
+    ("voters", "yes", "no", "result"),
+    [
+        ("", "", "", Election.WON),
+        ("a", "", "", Election.PENDING),
+        ("a", "a", "", Election.WON),
+        ("a", "", "a", Election.LOST),
+        ("abcd", "ab", "", Election.PENDING),
+        ("abcd", "abc", "", Election.WON),
+        ("abcd", "ab", "cd", Election.LOST),
+        ("abc", "xyz", "a", Election.PENDING),
+    ],
+)
+def test_what_one_set_of_voters_has_decided(voters: str, yes: str, no: str, result: Election) -> None:
+    votes = dict.fromkeys(yes, True) | dict.fromkeys(no, False)
+    assert vote_of(voters, votes) is result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from tests.core.groups.group_cluster import ONE, Cluster, Ledger, Process
 
@@ -558,6 +559,61 @@ def test_a_state_goes_in_parts_each_when_the_one_before_it_has_come() -> None:
     assert hosted(cluster, 4).client.applied == [b"%03d" % number for number in range(10)]  # type: ignore[attr-defined]
 
 
+def state_of(index: int, term: int) -> RaftMessage:
+    snapshot = RaftSnapshot(index, term, Configuration(frozenset({"f1", "f4"})))
+    return RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1", term=1, snapshot=snapshot)
+
+
+def test_a_state_begins_a_replica_that_is_wanted_and_none_that_rests() -> None:
+    cluster = led(members=4)
+    four, sender = cluster[4], cluster[1].info.uuid
+    part = GroupState(ONE, state_of(9, 1), 0, [b"x"], False)
+    four.wanted = set()
+    four.groups.on_state(sender, part)
+    four.end_step()
+    assert (four.groups.hosted, len(cluster.network)) == ({}, 0)
+    four.wanted = None
+    four.groups.on_state(sender, part)
+    four.end_step()
+    assert len(cluster.network) == 1
+    assert hosted(cluster, 4).arriving is not None
+    four.groups.halt(ONE)
+    cluster.network.clear()
+    four.groups.on_state(sender, part)
+    four.end_step()
+    assert len(cluster.network) == 0
+    hosted(cluster, 4).arriving = None
+    four.groups.resume(ONE)
+    given(four, state_of(9, 1), 1)
+    assert hosted(cluster, 4).group.log.snapshot is None, "without the state there is nothing to install"
+
+
+@pytest.mark.usefixtures("small")
+def test_nothing_is_sent_to_who_is_not_in_the_view() -> None:
+    cluster = feeding()
+    cluster.install([cluster[number].info.uuid for number in (1, 2, 3)])
+    refusal = RaftMessage(kind=K.APPENDED, to="f1", sender="f4", term=1, index=11, refused=True)
+    term = hosted(cluster, 1).group.term
+    cluster.network.clear()
+    given(
+        cluster[1],
+        msgspec.structs.replace(refusal, term=term, index=hosted(cluster, 1).group.log.last - 1),
+        4,
+    )
+    assert [to for _, to, _ in cluster.network if to == cluster[4].info.uuid] == []
+
+
+def test_a_group_of_which_nothing_is_known_here_holds_up_no_other() -> None:
+    cluster = led()
+    cluster[2].wanted = {ONE}
+    term = hosted(cluster, 2).group.term
+    vote = RaftMessage(kind=K.PRE_VOTE, to="f2", sender="f3", term=term)
+    beat = RaftMessage(kind=K.HEARTBEAT, to="f2", sender="f1", term=term, context=b"r")
+    cluster[2].groups.on_messages(cluster[1].info.uuid, GroupMessages([(TWO, [vote]), (ONE, [beat])], []))
+    cluster[2].end_step()
+    assert [each.context for each in raft(cluster, K.HEARTBEAT_HEARD)] == [b"r"]
+
+
 @pytest.mark.rule("groups/H-4")
 @pytest.mark.usefixtures("small")
 def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
@@ -581,6 +637,8 @@ def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
     for message in (
         GroupState(ONE, first.snapshot, 4, [b"x"], False),
         GroupState(ONE, first.snapshot, 1, [b"x"], False),
+        GroupState(ONE, state_of(99, first.snapshot.snapshot.term), 3, [b"x"], False),  # type: ignore[union-attr]
+        GroupState(ONE, state_of(first.snapshot.snapshot.index, 99), 3, [b"x"], False),  # type: ignore[union-attr]
         GroupState(
             ONE,
             RaftMessage(kind=K.SNAPSHOT, to="f9", sender="f1", snapshot=first.snapshot.snapshot),

@@ -145,6 +145,39 @@ def test_a_waiter_is_told_when_all_of_its_groups_are_confirmed() -> None:
     assert table.rounds.take_ready() == [], "these need no index"
 
 
+def test_reads_and_waiters_of_one_group_share_a_round() -> None:
+    table = Rounds(one=replica())
+    table.rounds.ask(ONE, b"x")
+    waiting = table.wait(ONE)
+    assert table.rounds.dirty
+    table.asked()
+    table.confirms("b", 1, ONE)
+    assert (waiting.told, table.replicas[ONE].reads) == ([True], [(8, b"x")])
+    alone = Rounds(one=replica())
+    alone.wait(ONE)
+    assert alone.rounds.dirty
+
+
+def test_half_of_the_voters_are_no_majority() -> None:
+    table = Rounds(one=replica("mbcd"))
+    waiting = table.wait(ONE)
+    assert [to for to, _, _ in table.asked()] == ["b", "c"]
+    table.confirms("b", 1, ONE)
+    assert waiting.told == []
+    table.confirms("c", 1, ONE)
+    assert waiting.told == [True]
+
+
+def test_before_there_is_a_view_nobody_can_be_asked() -> None:
+    out = Outbox(None)
+    rounds = ReadRounds("m", out, {ONE: replica()}, PATIENCE_NS)
+    rounds.wait([ONE], Reader())
+    rounds.flush()
+    rounds.on_confirmed(MemberId("@b"), LeadConfirmed(1, 1, []))
+    assert [each for each in out.take() if isinstance(each, Send)] == []
+    assert (rounds.leftovers, rounds.take_doubted()) == (1, []), "it is nobody's answer"
+
+
 def test_who_waits_for_a_group_that_is_not_led_here_is_refused() -> None:
     table = Rounds(one=replica(), two=replica(leads=False))
     mixed, good = table.wait(ONE, TWO), table.wait(ONE)
@@ -171,13 +204,18 @@ def test_what_a_member_has_said_counts_while_its_standing_is_the_same() -> None:
     assert table.later(SLOW_NS) == [("b", 3), ("c", 3)]
     table.confirms("b", 3, ONE, standing=2)
     assert third.told == [True]
+    table.view("bcde")
+    table.rounds.lead_lost(TWO)
+    table.wait(ONE)
+    assert table.asked() == [("b", 4, [])], "a view in which it is still the same changes nothing"
+    table.confirms("b", 4, standing=2)
     # A new term is asked for by name.
     table.replicas[ONE].group.term = 6
     fourth = table.wait(ONE, TWO)
-    assert table.asked() == [("b", 4, [(ONE, 6), (TWO, 5)])]
-    table.confirms("b", 4, TWO, standing=2)
+    assert table.asked() == [("b", 5, [(ONE, 6), (TWO, 5)])]
+    table.confirms("b", 5, TWO, standing=2)
     assert fourth.told == []
-    table.confirms("c", 4, ONE, THREE, standing=9)
+    table.confirms("c", 5, ONE, TWO, THREE, standing=9)
     assert fourth.told == [True]
 
 
@@ -331,16 +369,23 @@ def test_a_new_view_asks_all_of_it_once_more() -> None:
     assert [to for to, _ in table.view("bde")] == ["b", "d", "e"]
     assert table.later(SLOW_NS) == [], "they have just been asked"
     assert table.later(AGAIN_NS - SLOW_NS) == [("b", 1), ("d", 1), ("e", 1)]
-    table.view("bce")
+    table = Rounds(one=replica("mcd"))
+    table.wait(ONE)
+    assert [to for to, _, _ in table.asked()] == ["c"]
+    table.later(SLOW_NS)
+    table.later(AGAIN_NS)
+    table.view("c")
+    table.view("cd")
     table.rounds.lead_lost(ONE)
     table.wait(ONE)
-    assert [to for to, _, _ in table.asked()] == ["b", "c"], "who has gone is not slow any more"
+    assert [to for to, _, _ in table.asked()] == ["d"], "who has gone is not slow any more"
 
 
 def test_when_a_group_is_not_led_any_more_its_readers_are_told() -> None:
     table = Rounds(one=replica(), two=replica())
     table.rounds.ask(ONE, b"x")
     first, both, other = table.wait(ONE), table.wait(ONE, TWO), table.wait(TWO)
+    assert table.rounds.dirty
     table.asked()
     later, unaffected = table.wait(TWO, ONE), table.wait(TWO)
     table.rounds.ask(ONE, b"y")

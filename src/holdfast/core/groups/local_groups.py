@@ -557,7 +557,7 @@ class Groups:
             self._touched(self.hosted[number])
             if (leading := self.hosted[number].group.leading) is not None:
                 leading.heartbeat()
-        if not (self._dirty or self._outgoing or self._asleep or self._batch or rounds.dirty or rounds.ready):
+        if not (self._dirty or self._asleep or rounds.dirty or rounds.ready):
             return
         for number in rounds.take_ready():
             self._answer_reads(self.hosted[number])

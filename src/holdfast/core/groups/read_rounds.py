@@ -189,7 +189,7 @@ class ReadRounds:
         waiters: list[_Waiter] = []
         rest: list[_Waiter] = []
         for waiter in self._waiters:
-            if vain and not vain.isdisjoint(waiter.groups):
+            if not vain.isdisjoint(waiter.groups):
                 rest.append(waiter)
             elif all(number in groups or self._enters(groups, number) for number in waiter.groups):
                 waiters.append(waiter)
@@ -219,10 +219,9 @@ class ReadRounds:
         for number in groups:
             configuration = self._replicas[number].group.configuration
             for voters in (configuration.voters, configuration.outgoing):
-                missing = majority(len(voters)) - len(voters & chosen) - (self._me in voters) if voters else 0
-                if missing > 0:
-                    others = sorted(voters - chosen - {self._me}, key=self._rank)
-                    chosen.update(others[:missing])
+                missing = majority(len(voters)) - len(voters & chosen) - (self._me in voters)
+                others = sorted(voters - chosen - {self._me}, key=self._rank)
+                chosen.update(others[: max(0, missing)])
         return chosen
 
     def _rank(self, node: NodeId) -> tuple[bool, bool, NodeId]:
@@ -253,7 +252,7 @@ class ReadRounds:
         if asked is None:
             return
         said = self._said.get(node)
-        if said is None or said.member != sender or said.standing != message.standing:
+        if said is None or said.standing != message.standing:
             said = self._said[node] = _Said(sender, message.standing)
         for number in message.groups:
             if number in asked.groups:
@@ -288,7 +287,7 @@ class ReadRounds:
         """Tell those who wait for nothing more in this round, and end it when nobody does."""
         waiters, asked.waiters = asked.waiters, []
         for waiter in waiters:
-            if asked.groups and not asked.groups.keys().isdisjoint(waiter.groups):
+            if not asked.groups.keys().isdisjoint(waiter.groups):
                 asked.waiters.append(waiter)
             else:
                 waiter.told.lead_confirmed(confirmed=True)
@@ -360,15 +359,16 @@ class ReadRounds:
         for asked in list(self._rounds.values()):
             if now_ns - asked.asked_ns >= self._patience_ns:
                 del self._rounds[asked.number]
-                self._refuse(asked.waiters, list(asked.waiters))
+                for waiter in asked.waiters:
+                    waiter.told.lead_confirmed(confirmed=False)
             elif now_ns - asked.sent_ns >= (SLOW_NS if asked.few else AGAIN_NS):
                 self._slow |= asked.asked
                 self._send(asked, self._voters(asked))
                 asked.few = False
         given_up_ns = now_ns - self._patience_ns
         self._refuse(self._waiters, [one for one in self._waiters if one.asked_ns <= given_up_ns])
-        if self._rounds or self._open or self._waiters:
-            self._arm()
+        if self._rounds:
+            self._arm()  # Otherwise the end of the step begins one with what is left.
 
     def take_ready(self) -> list[GroupNumber]:
         """The groups whose reads have been confirmed since this was asked last."""
