@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 import holdfast
+from holdfast import aio
 from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
@@ -388,6 +389,24 @@ def test_whoever_takes_one_port_for_another_is_told_so(caplog: pytest.LogCapture
                 "no cluster found yet, trying for 6 s (cluster.join_timeout_ms); cluster.seeds: "
                 in caplog.text
             )
+
+    run(story())
+
+
+def test_clients_at_the_http_port_are_told_which_port_they_want() -> None:
+    async def story() -> None:
+        async with member(http__enabled=True, http__port=0) as only:
+            address = str(only.status()["http"])
+
+            def ours() -> None:
+                with pytest.raises(
+                    ProtocolError, match=r"is the port for HTTP .*; give the port for clients"
+                ):
+                    Client(address, timeout_s=5).status()
+
+            await asyncio.to_thread(ours)
+            with pytest.raises(ConfigError, match=r"is the port for HTTP .*; give the port for clients"):
+                await aio.Client(address).connect()
 
     run(story())
 

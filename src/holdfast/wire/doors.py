@@ -95,3 +95,10 @@ NOT_HTTP = (
     b"This is the port of a Holdfast member for its clients: it speaks no HTTP.\n"
 )
 """The answer to whoever asks a door in HTTP."""
+ONLY_HTTP = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This is the port of a Holdfast member for HTTP. Clients use the port for clients, 5701 by default.\n"
+)
+"""The answer to a client of another protocol at the HTTP port. It begins with HTTP, from which `wrong_port` tells the
+client what it has connected to.
+"""

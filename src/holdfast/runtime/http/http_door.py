@@ -289,8 +289,7 @@ class HttpWire(asyncio.Protocol):
 
     def _turn_away(self, stranger: str) -> None:
         self._door.tell("wrong doors", "%s came to %s, and was turned away", stranger, doors.HTTP_PORT)
-        if stranger == doors.A_TLS_CLIENT:
-            self.write(doors.TLS_ALERT)
+        self.write(doors.TLS_ALERT if stranger == doors.A_TLS_CLIENT else doors.ONLY_HTTP)
         self.close("this door speaks HTTP")
 
     def _guarded(self, deed: Callable[[], None]) -> None:
