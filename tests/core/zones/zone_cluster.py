@@ -188,6 +188,10 @@ class Member:
             raise ProposalRefused("it does not run")
         return kept.group
 
+    def has_leader(self, part: Part) -> bool:
+        kept = self.kept.get(part)
+        return kept is not None and kept.group is not None and kept.group.lead is not None
+
     def term(self, part: Part) -> int | None:
         kept = self.kept.get(part)
         return kept.group.term if kept is not None and kept.group is not None and kept.group.leading else None

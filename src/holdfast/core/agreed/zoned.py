@@ -316,6 +316,10 @@ class Zoned:
         self._groups.stop(number)
         self._routing.end(number)
 
+    def has_leader(self, part: Part) -> bool:
+        """Whether the replica here knows who leads."""
+        return self._groups.lead(group_of(*part)) is not None
+
     def in_doubt(self, part: Part) -> bool:
         """Whether there is a replica in the files that cannot run."""
         return part in self._unusable

@@ -9,6 +9,10 @@ what to look at again. Each piece of work is read → transition → one guarded
 - zones/A-24: Only so many answers of the metastore are waited for at a time, and only so many of the groups that this
   member leads change their peers: what moves leaves room for requests. Groups go before triggers.
 - zones/A-19: What fails is repeated, ever more slowly, for ever; after ten times somebody is told.
+- zones/A-25: Only so many groups that begin here are without a leader at a time; the next ones begin, in the order of
+  their partitions, when these have one or have waited for long. So a new zone of 271 partitions on members that get
+  little of their processors is begun piece by piece: with all groups at once each misses the heartbeats of all others,
+  elections follow elections, and nothing else of the members is served meanwhile.
 - zones/A-20: Peers are changed, and completions told, by a member that leads the group, by what it has read from the
   metastore's leader; never by its own copy of the metastore.
 - zones/A-22: A replica in doubt is taken out of its group first (`switch_reduce`), and begins anew when that is done,
@@ -88,6 +92,10 @@ ANSWERS_AT_ONCE: Final = 16
 """So many answers of the metastore are waited for at a time."""
 CHANGES_AT_ONCE: Final = 4
 """So many groups of one leader change their peers at a time."""
+STARTS_AT_ONCE: Final = 32
+"""So many groups that begin here may be without a leader at a time,"""
+START_MS: Final = 5_000
+"""but each holds others up for no longer than that."""
 TOLD_AFTER: Final = 10
 """Failures in a row."""
 
@@ -146,6 +154,9 @@ class ZoneGroups(Protocol):
 
     def in_doubt(self, part: Part) -> bool:
         """Whether there is a replica here that cannot run: its files may lack what it has promised."""
+
+    def has_leader(self, part: Part) -> bool:
+        """Whether the replica here knows who leads."""
 
     def term(self, part: Part) -> int | None:
         """The term in which this member leads; None: it does not."""
@@ -234,6 +245,8 @@ class ZoneController:
         """Groups that change their peers, and the terms in which this member leads them."""
         self._queued: dict[Part, None] = {}
         """Groups that are to change theirs when another one has, in this order."""
+        self._starting: dict[Part, int] = {}
+        """Groups that have begun here and have no leader yet: until when others wait for them."""
         self._told: dict[Part, _Told] = {}
         self._unsettled: set[Part] = set()
         """Partitions whose replica here may have another duty soon, without any change of a key."""
@@ -321,6 +334,11 @@ class ZoneController:
         if leads:
             for zone in self._zones():
                 self._watch_quorums(zone)
+        self._starting = {
+            part: until_ms
+            for part, until_ms in self._starting.items()
+            if until_ms > now_ms and not self._groups.has_leader(part)
+        }
         for part in sorted(self._unsettled):
             self._look_local(part)
         for part in [part for part, term in self._changing.items() if self._groups.term(part) != term]:
@@ -853,6 +871,14 @@ class ZoneController:
             pending_revision=read.entry(part_key(*part, "pending")).revision,
         )
 
+    def _begin_group(self, part: Part, stable: Assignments) -> None:
+        """Begin a group, or this member's part of it, as soon as there is a place (zones/A-25)."""
+        if len(self._starting) < STARTS_AT_ONCE:
+            self._starting[part] = self._now + START_MS
+            self._groups.found(
+                part, Configuration(frozenset(stable.peers), learners=frozenset(stable.learners))
+            )
+
     def _look_local(self, part: Part) -> None:
         """Do what the keys say about the replica here."""
         read = KeysRead([self._store.get(key) for key in (*part_keys(*part), IDS_KEY)], 0)
@@ -860,10 +886,7 @@ class ZoneController:
         copy = self._groups.copy(part)
         duty = self._local_duty(part, keys, copy, read)
         if duty is ReplicaDuty.FOUND:
-            stable = keys.stable or Assignments()
-            self._groups.found(
-                part, Configuration(frozenset(stable.peers), learners=frozenset(stable.learners))
-            )
+            self._begin_group(part, keys.stable or Assignments())
         elif duty is ReplicaDuty.JOIN or (duty is ReplicaDuty.RUN and copy is not None and not copy.running):
             self._groups.join(part)
         elif duty is ReplicaDuty.RESET:
@@ -878,6 +901,7 @@ class ZoneController:
             self._groups.halt(part)
         elif duty is ReplicaDuty.DESTROY:
             self._groups.destroy(part)
+            self._starting.pop(part, None)
             self._told.pop(part, None)
         if self._groups.in_doubt(part):
             self._wake((WorkKind.DOUBT, *part))
