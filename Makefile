@@ -21,7 +21,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
+.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth soak pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench: install ## Measure, against redis-server where it is installed; writes do
 
 growth: install java-clients ## Measure how rates grow with values, connections and entries; tables and a picture for docs/performance.md
 	@$(BIN)/python -m bench.growth $(ARGS)
+
+soak: install ## Do members give their memory back? 10,000 maps, 10,000 clients, 200 zones (ARGS="--maps 1000 --clients 1000 --zones 20")
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
 	@$(BIN)/python -m bench.pipeline $(ARGS)
