@@ -42,7 +42,7 @@ def test_messages_and_entries_are_values() -> None:
     assert len({*values, *values}) == 3
     with pytest.raises(TypeError):
         RaftMessage(RaftKind.VOTE, "b", "a")  # type: ignore[misc]
-    assert not gc.is_tracked(RaftEntry(1, 1, b"x")), "a long log costs no time to collect"
+    assert not gc.is_tracked(RaftEntry(1, 1, configuration=Configuration())), "a long log costs no time to collect"
     assert (RaftEntry(1, 1).size, RaftEntry(1, 1, b"xyz").size) == (24, 27)
 
 
@@ -62,10 +62,13 @@ def test_a_replica_without_a_role() -> None:
     old, new = Configuration(frozenset("abc")), Configuration(frozenset("bcd"))
     log = RaftLog(RaftSnapshot(1, 1, old), [RaftEntry(1, 2, configuration=new)], committed=1)
 
+    settings = RaftSettings(election_ticks=7)
+
     def seat(me: str) -> Seat:
-        return Seat(me, RaftSettings(), log, HardState(3, "b", 1, 2))
+        return Seat(me, settings, log, HardState(3, "b", 1, 2))
 
     one = seat("a")
+    assert one.settings is settings
     assert (one.term, one.vote, one.generation, one.lead, one.uncommitted) == (3, "b", 2, None, 0)
     assert (one.configuration, one.reads, one.notices) == (new, [], [])
     promotable = {name: seat(name).promotable for name in "abdx"}
