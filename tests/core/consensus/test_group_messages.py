@@ -11,7 +11,14 @@ from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import HANDED_OVER, RaftEntry, RaftKind, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import HardState, LeaderElected, RaftRole, RaftSettings, ReadAt
+from holdfast.core.consensus.seat import (
+    ChangeFailed,
+    HardState,
+    LeaderElected,
+    RaftRole,
+    RaftSettings,
+    ReadAt,
+)
 
 K = RaftKind
 CAREFUL = RaftSettings()
@@ -112,6 +119,14 @@ def test_a_leader_sends_heartbeats_and_asks_itself_for_a_majority() -> None:
     assert beats == [2, 4, 6, 8, 10, 12, 14]
     replica.tick()
     assert (replica.role, replica.lead, replica.term) == (RaftRole.FOLLOWER, None, 2)
+    silent = leader(RaftSettings(election_ticks=2, heartbeat_ticks=4, pre_vote=False))
+    assert silent.change_peers(2, "abd", "", 7) is ChangeAnswer.STARTED
+    for _ in range(4):
+        done(silent)
+        silent.tick()
+    ready = silent.ready()
+    assert (silent.leading, list(ready.messages)) == (None, [])
+    assert list(ready.notices) == [ChangeFailed(7, "the leader has stepped down")]
     plain = leader(RaftSettings(election_ticks=5, pre_vote=False, check_quorum=False))
     for _ in range(20):
         plain.tick()
@@ -134,7 +149,7 @@ def test_a_new_leader_has_the_time_of_an_election_to_be_heard() -> None:
 def test_a_learner_votes_for_another_when_its_leader_is_silent() -> None:
     learner = group("d", learners="d", settings=CAREFUL)
     step(learner, K.HEARTBEAT)
-    for _ in range(2 * learner.timeout_ticks - 1):
+    for _ in range(learner.timeout_ticks + 3):
         learner.tick()
     learner.campaign()
     assert learner.role is RaftRole.FOLLOWER

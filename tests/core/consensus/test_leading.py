@@ -202,6 +202,9 @@ def test_entries_go_in_messages_of_bounded_size_and_in_a_window() -> None:
 
 def test_an_answer_that_is_no_news_sends_nothing() -> None:
     lead = Lead(settings=replace(PLAIN, message_bytes=1, window=2))
+    assert lead.leading.propose([]) == 4
+    lead.take()
+    lead = Lead(settings=replace(PLAIN, message_bytes=1, window=2))
     assert lead.propose(b"x", b"y", b"z") == [(K.APPEND, "b", 1), (K.APPEND, "c", 1)]
     assert [entry.index for entry in lead.log.entries_from(5)] == [5, 6, 7]
     assert lead.acks("b", 4) == lead.acks("b", 3) == []

@@ -75,6 +75,9 @@ def test_what_a_request_is_answered_with() -> None:
     assert change.stage is ChangeStage.NONE
     for voters, learners, token in (("abc", "l", 5), ("abc", "", 4), ("ab", "l", 4)):
         assert Change().request(voters, learners, token) is ChangeAnswer.STARTED
+    first = Change(Configuration(frozenset("abc")))
+    assert first.request("abd", token=0) is ChangeAnswer.STARTED
+    assert first.request("abe", token=0) is ChangeAnswer.REPLACED
     with pytest.raises(AssertionError, match="without voters"):
         change.request("")
     assert not TargetPeers(NOW.voters, NOW.learners, 4).reached(

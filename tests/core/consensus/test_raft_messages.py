@@ -42,7 +42,9 @@ def test_messages_and_entries_are_values() -> None:
     assert len({*values, *values}) == 3
     with pytest.raises(TypeError):
         RaftMessage(RaftKind.VOTE, "b", "a")  # type: ignore[misc]
-    assert not gc.is_tracked(RaftEntry(1, 1, configuration=Configuration())), "a long log costs no time to collect"
+    assert not gc.is_tracked(RaftEntry(1, 1, configuration=Configuration())), (
+        "a long log costs no time to collect"
+    )
     assert (RaftEntry(1, 1).size, RaftEntry(1, 1, b"xyz").size) == (24, 27)
 
 

@@ -114,10 +114,10 @@ class Reconfiguring:
             self.stage = _C.FINAL
         self.target: TargetPeers | None = None
         """What is caught up with; None when nothing is."""
-        self._catching_up: list[NodeId] = []
-        self._asked = 0
+        self._catching_up: list[NodeId]
+        self._asked: int
         """Ticks until it is asked again whether the target may be joined; 0: to be asked."""
-        self._alone = 0
+        self._alone: int
         """Ticks since most of the voters that are wanted are not heard of (consensus/F-6); 0: they are."""
 
     def _step(self, step: ChangeStep) -> None:
@@ -162,7 +162,7 @@ class Reconfiguring:
         """Give up what is caught up with, if it is by this token; whether nothing will come of it."""
         if term != self._seat.term or self.stage not in (_C.NONE, _C.CATCHING_UP):
             return False
-        if self.stage is _C.CATCHING_UP and self.target is not None and self.target.token == token:
+        if self.target is not None and self.target.token == token:
             self._step(_S.CANCELLED)
             self._give_up()
         return True
