@@ -14,6 +14,7 @@ from tests.server.test_session import COUNT, at, text
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ProtocolError
 from holdfast.server.flow import TURN_UNITS
+from holdfast.server.storing import PUT_ROWS_MAX
 from holdfast.wire import own
 
 TURN_CALLS = 80_000
@@ -151,7 +152,7 @@ def test_many_small_questions_have_several_turns(wire: Wire, kind: type) -> None
 
 @pytest.mark.rule("server/F-3")
 def test_many_rows_are_read_slice_by_slice(wire: Wire) -> None:
-    keys = [text(f"{number:05}") for number in range(20_000)]
+    keys = [text(f"{number:05}") for number in range(16_000)]
     keys.sort(key=at)
     counts = [sum(at(key) == partition for key in keys) for partition in range(COUNT)]
     put = own.PutColumns(1, "m", list(range(COUNT)), counts, own.ColumnBatch.of(keys, keys))
@@ -164,12 +165,12 @@ def test_many_rows_are_read_slice_by_slice(wire: Wire) -> None:
 
 @pytest.mark.rule("server/F-3")
 def test_too_many_rows_are_refused(wire: Wire) -> None:
-    rows = own.ROWS_MAX + 1
+    rows = PUT_ROWS_MAX + 1
     put = own.PutColumns(1, "m", [0], [rows], own.ColumnBatch.of([b""] * rows, [b""] * rows))
     said(wire, own.frame(put))
     (fault,) = wire.answers()
     assert isinstance(fault, own.Fault)
     assert (fault.kind, fault.detail) == (
         own.FaultKind.MALFORMED,
-        f"PutColumns has at most {own.ROWS_MAX} rows: send several",
+        f"PutColumns has at most {PUT_ROWS_MAX} rows: send several",
     )

@@ -64,7 +64,7 @@ WAITING_MAX = 1024
 
 LONG_BYTES = 64 * 1024
 """A question from this size on is looked at before it is read, and answered in a turn of its own."""
-BYTES_PER_UNIT = 64
+BYTES_PER_UNIT = 16
 """Of questions and answers: what a unit of work reads or makes."""
 
 RESERVED_PER_SLICE = 256

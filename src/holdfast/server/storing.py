@@ -14,6 +14,8 @@ from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work, slices
 from holdfast.server.grid import EntryLane, Grid
 from holdfast.wire import own
 
+PUT_ROWS_MAX = 16_384
+"""Rows of one question: to take them apart is not sliced. Clients of Holdfast send 4,096."""
 SLICE_ROWS = 8192
 """Rows whose partitions are found in one go."""
 STORED_ROWS = SLICE_ITEMS // 2
@@ -45,8 +47,8 @@ class Stored:
         """Slice by slice. Raises ProtocolError when groups and rows do not go together, there are too many, or a key is
         in the wrong group.
         """
-        if put.columns.rows > own.ROWS_MAX:
-            raise ProtocolError(f"PutColumns has at most {own.ROWS_MAX} rows: send several")
+        if put.columns.rows > PUT_ROWS_MAX:
+            raise ProtocolError(f"PutColumns has at most {PUT_ROWS_MAX} rows: send several")
         many = put.columns.rows > SLICE_ROWS
         keys = put.columns.split_keys()
         if many:
