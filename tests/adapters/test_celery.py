@@ -32,12 +32,12 @@ def test_a_result_is_stored_and_forgotten(app: Celery) -> None:
     assert app.backend.get_state("t") == states.PENDING
     app.backend.store_result("t", {"sum": [1, 2]}, states.SUCCESS)
     result = AsyncResult("t", app=app)
-    assert (result.state, result.get(timeout=5)) == (states.SUCCESS, {"sum": [1, 2]})
+    assert (result.state, result.get(timeout=120)) == (states.SUCCESS, {"sum": [1, 2]})
     result.forget()
     assert app.backend.get_state("t") == states.PENDING
     app.backend.store_result("failed", ValueError("no"), states.FAILURE)
     with pytest.raises(ValueError, match="no"):
-        AsyncResult("failed", app=app).get(timeout=5)
+        AsyncResult("failed", app=app).get(timeout=120)
 
 
 def test_the_results_of_a_group_are_asked_for_together(app: Celery) -> None:
@@ -46,7 +46,7 @@ def test_the_results_of_a_group_are_asked_for_together(app: Celery) -> None:
         app.backend.store_result(str(number), number, states.SUCCESS)
     group = GroupResult("g", parts, app=app)
     app.backend.save_group("g", group)
-    assert app.backend.restore_group("g").join_native(timeout=5) == [0, 1, 2, 3, 4]
+    assert app.backend.restore_group("g").join_native(timeout=120) == [0, 1, 2, 3, 4]
 
 
 def test_results_end_when_the_application_says(app: Celery) -> None:
@@ -76,5 +76,5 @@ def test_processes_of_a_worker_have_connections_of_their_own(app: Celery) -> Non
         children.append(child)
     for child in children:
         os.waitpid(child, 0)
-    assert [AsyncResult(f"child {number}", app=app).get(timeout=5) for number in range(4)] == [0, 1, 2, 3]
+    assert [AsyncResult(f"child {number}", app=app).get(timeout=120) for number in range(4)] == [0, 1, 2, 3]
     assert app.backend.incr("parts") == 5

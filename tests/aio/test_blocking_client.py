@@ -169,7 +169,7 @@ def test_who_waits_when_the_client_is_closed_comes_to_an_end(cluster: LocalClust
     time.sleep(0.3)
     client.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
     assert len(ends) == 3
     client.close()
@@ -240,7 +240,7 @@ def test_who_waits_for_a_connection_gets_one_or_hears_of_the_end() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert set(told) == {True}
     assert len(made) == 3
     assert min(turns.count(n) for n in range(20)) >= 5, "nobody is passed over"

@@ -352,7 +352,7 @@ def test_nothing_stale_is_left_when_members_die_and_leave(end: str) -> None:
                 async def agrees(key: int = key, value: int = value) -> bool:
                     return bool(await mine.get(key) == value)
 
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(120):
                     await until(agrees)
 
     with LocalCluster(members=3) as cluster:

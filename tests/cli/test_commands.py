@@ -798,7 +798,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.stderr
     told = process.stderr.read()
     process.stderr.close()
-    process.wait(30)
+    process.wait(120)
     assert b"Traceback" not in told
     assert b"Exception ignored" not in told
 

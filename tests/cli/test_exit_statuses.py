@@ -258,7 +258,7 @@ def words_of(path: str) -> list[str]:
     return short.get(path, path).split()
 
 
-def until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(reached: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < deadline, "it did not happen"
@@ -274,7 +274,7 @@ def run(path: str, arguments: list[str], *, tmp: Path = Path(), given: str = "",
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(members=3, config=CONFIG) as running:
-        running.wait_settled(30)
+        running.wait_settled(120)
         address = running.members[0].client_address
         until(lambda: run("zone create", ["first"], address=address).exit_code == DONE)
         until(lambda: run("cluster safe", [], address=address).exit_code == DONE)
@@ -443,7 +443,7 @@ def test_a_watch_ends_with_ctrl_c(cluster: LocalCluster, path: str) -> None:
             assert begins is not None
             assert "watching" in begins.readline()
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=20)
+            _, said = process.communicate(timeout=120)
             assert process.returncode == DONE, said
         finally:
             process.kill()
@@ -473,11 +473,11 @@ STAND: list[tuple[str, list[str]]] = [
 
 def test_an_order_that_stands_is_status_3(cluster: LocalCluster, folder: Path) -> None:
     lite = cluster.start_member(lite=True)
-    cluster.wait_settled(30)
+    cluster.wait_settled(120)
     address = cluster.members[0].client_address
     assert run("member promote", [lite.name], tmp=folder, address=address).exit_code == DONE
     other = cluster.start_member(lite=True)
-    cluster.wait_settled(30)
+    cluster.wait_settled(120)
     assert run("member drain", [lite.name], tmp=folder, address=address).exit_code == DONE
     for path, arguments in STAND:
         filled = [each.replace("{lite}", other.name) for each in arguments]

@@ -18,7 +18,7 @@ SETTINGS: dict[str, object] = {
     "member.member_port": 0,
     "member.client_port": 0,
     "cluster.heartbeat_ms": 100,
-    "cluster.suspect_after_ms": 4000,
+    "cluster.suspect_after_ms": 10_000,
     "partitions.count": PARTITIONS,
 }
 
@@ -98,7 +98,7 @@ class Crew:
     async def rest(self) -> None:
         """Wait until all is well, and look whether it is."""
         for member in self.members:
-            await member.wait_safe(30)
+            await member.wait_safe(120)
         cores = [member._node.member.picture for member in self.members]
         # What one member says of the others may be as old as a heartbeat.
         try:
@@ -131,7 +131,7 @@ class Crew:
         return [number for number in range(count) if found.get(number) != f"v{number}"]
 
 
-async def until(reached: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(reached: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait for it."""
     for _ in range(round(seconds / 0.02)):
         if reached():

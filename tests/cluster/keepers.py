@@ -16,7 +16,7 @@ from holdfast.demo.local_cluster import COMMAND, HOST, LocalCluster, ManagedMemb
 PARTITIONS = 31
 SEGMENT_BYTES = 1 << 20
 SETTINGS: dict[str, dict[str, object]] = {
-    "cluster": {"heartbeat_ms": 100, "suspect_after_ms": 2000},
+    "cluster": {"heartbeat_ms": 100, "suspect_after_ms": 10_000},
     "partitions": {"count": PARTITIONS},
     "persistence": {"segment_bytes": SEGMENT_BYTES, "checkpoint_bytes": 1 << 20},
     "maps.default": {"journal": "sync"},
@@ -112,7 +112,7 @@ class Keepers(LocalCluster):
         for member in running:
             member.process.wait()
 
-    def ended(self, member: ManagedMember, seconds: float = 30.0) -> int:
+    def ended(self, member: ManagedMember, seconds: float = 120.0) -> int:
         """Wait for the end of a process; answers its exit status."""
         return member.process.wait(seconds)
 
@@ -125,7 +125,7 @@ class Keepers(LocalCluster):
         member = self.running(name) if name else self.alive[0]
         return Client(member.client_address, timeout_s=20)
 
-    def holdfast(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def holdfast(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run the command `holdfast`."""
         return subprocess.run(
             [*COMMAND, *words], capture_output=True, text=True, timeout=seconds, check=False
@@ -136,7 +136,7 @@ class Keepers(LocalCluster):
         return {member.name: self.status(member) for member in self.alive}
 
 
-def until(reached: Callable[[], object], seconds: float = 30.0, missed: str = "it did not happen") -> None:
+def until(reached: Callable[[], object], seconds: float = 120.0, missed: str = "it did not happen") -> None:
     """Wait for it; `missed` is what is said when it does not come in time."""
     deadline = time.monotonic() + seconds
     while not reached():

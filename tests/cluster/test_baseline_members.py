@@ -14,7 +14,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.verification import diverged
 from holdfast.demo.local_cluster import COMMAND, LocalCluster, ManagedMember
 
-CONFIG = "[maps.default]\nbackups = 1\njournal = 'sync'\n[cluster]\nsuspect_after_ms = 4000\n"
+CONFIG = "[maps.default]\nbackups = 1\njournal = 'sync'\n[cluster]\nsuspect_after_ms = 10000\n"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(holdfast, arguments)
 
 
-def until(reached: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(reached: Callable[[], Any], seconds: float = 120.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := reached()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -64,14 +64,14 @@ def test_a_member_that_was_killed_is_gone_at_once(cluster: LocalCluster) -> None
     began_s = time.monotonic()
     told = run("cluster", "dead", second.name, "--yes", "--json", "-a", address)
     assert told.exit_code == 0, told.output
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 50, "it did not wait until silence is suspected"
     assert len(json.loads(run("status", "--json", "-a", address).stdout)["members"]) == 2
     with Client(first.client_address) as client:
         client.set("m", to_stored("k"), to_stored("w"))
 
     # It lives after all: it ends itself, and was not asked by anybody meanwhile.
     os.kill(second.pid, signal.SIGCONT)
-    assert second.process.wait(30) == 1
+    assert second.process.wait(120) == 1
     assert "an operator has said that this member has ended" in second.log.read_text(encoding="utf-8")
     cluster.members.remove(second)
     with Client(first.client_address) as client:
@@ -114,7 +114,7 @@ def test_a_status_that_is_watched_goes_on_at_another_member_and_says_so(cluster:
             assert other["asked"] in {member.uuid for member in cluster.alive}
         finally:
             watching.send_signal(signal.SIGINT)
-            watching.communicate(timeout=20)
+            watching.communicate(timeout=120)
     assert watching.returncode == 0
 
 
@@ -144,7 +144,7 @@ def test_limits_change_while_members_run(cluster: LocalCluster) -> None:
 
 def test_the_metastore_goes_on_with_one_of_three(tmp_path: Path) -> None:
     config = (
-        "[cluster]\nquorum = 'any'\nheartbeat_ms = 200\nsuspect_after_ms = 1000\n[metastore]\nvoters = 3\n"
+        "[cluster]\nquorum = 'any'\nheartbeat_ms = 200\nsuspect_after_ms = 10000\n[metastore]\nvoters = 3\n"
     )
     with LocalCluster(3, config, log_dir=tmp_path) as cluster:
         cluster.wait_settled()

@@ -18,7 +18,7 @@ GRID, RECORD = "grid.test", "_member._tcp.grid.test"
 CONFIG = """
 [cluster]
 heartbeat_ms = 100
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 dns_servers = ["{server}"]
 [partitions]
 count = 11
@@ -82,8 +82,8 @@ def test_all_addresses_of_a_name_are_tried_and_it_is_asked_again_until_joined() 
             assert second._inner.started
             assert not second._inner.joined
             server.records[GRID, "A"] = ["127.0.0.9", "127.0.0.3", "127.0.0.2"]
-            await asyncio.wait_for(starting, 15)
-            await second.wait_safe(15)
+            await asyncio.wait_for(starting, 120)
+            await second.wait_safe(120)
             assert len(first.status()["members"]) == 2  # type: ignore[arg-type]
             asked = len(server.asked)
             await asyncio.sleep(1.2)

@@ -153,10 +153,10 @@ def test_who_keeps_most_unread_ends_when_all_together_have_too_much() -> None:
 @pytest.mark.parametrize(
     ("config", "connections", "entries"),
     [
-        (PATIENCE + "[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 2000\n", 2, 50_000),
+        (PATIENCE, 2, 50_000),
         pytest.param(PATIENCE, 3, 440_000, marks=pytest.mark.slow),
     ],
-    ids=["patience of 2 s", "default settings"],
+    ids=["some of them", "as many as fit"],
 )
 def test_long_messages_cost_no_member_its_place(config: str, connections: int, entries: int) -> None:
     """Large messages without a pause, from several connections. Once it may be the machine that stands still for so
@@ -171,7 +171,7 @@ def long_messages(config: str, connections: int, entries: int) -> bool:
     """Whether nobody was removed."""
     with LocalCluster(2, config) as cluster:
         cluster.wait_settled()
-        with Client(cluster.client_addresses()) as client, ExitStack() as stack:
+        with Client(cluster.client_addresses(), timeout_s=240) as client, ExitStack() as stack:
             view = client.status()["view"]
             pairs = [(data(stored(b"%08d" % number)), data(stored(b"v"))) for number in range(entries)]
             rude = [stack.enter_context(Rude(cluster.members[0])) for _ in range(connections)]
@@ -273,7 +273,7 @@ def test_a_silent_client_is_closed_and_one_that_comes_back_does_not_notice(small
         assert silent.recv(4096) == b"", "closed"
         silent.close()
         (held,) = client._connections.values()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not held.ended and time.monotonic() < deadline:
             time.sleep(0.1)
         assert held.ended

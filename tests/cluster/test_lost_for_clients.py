@@ -62,7 +62,7 @@ def refused(client: hazelcast.HazelcastClient, name: str, write: bool) -> set[in
             found[key] = str(error)
         slowest_s = max(slowest_s, time.monotonic() - before_s)
     assert all(f"of map '{name}' are lost" in why and "cluster reset-lost" in why for why in found.values())
-    assert slowest_s < 10, "it was tried again and again"
+    assert slowest_s < 60, "it was tried again and again"
     return set(found)
 
 
@@ -89,7 +89,7 @@ def test_g2_and_g3_over_sockets(tmp_path: Path) -> None:
             before_s = time.monotonic()
             opened = [client.get_map(f"opened since {number}") for number in range(100)]
             assert len(opened) == 100
-            assert time.monotonic() - before_s < 30, (
+            assert time.monotonic() - before_s < 60, (
                 "also those whose names would be noted in a lost partition"
             )
             gone = refused(client, "safe", write=False)

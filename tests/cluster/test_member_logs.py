@@ -17,7 +17,7 @@ from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 SETTINGS = """
 [cluster]
 heartbeat_ms = 100
-suspect_after_ms = 1000
+suspect_after_ms = 10000
 [partitions]
 count = 11
 [log]
@@ -50,7 +50,7 @@ class LoggingCluster(LocalCluster):
         return [line for line in self.lines(member) if line[0] in ("WARNING", "ERROR", "CRITICAL")]
 
 
-def seen(found: Callable[[], bool], seconds: float = 20.0) -> bool:
+def seen(found: Callable[[], bool], seconds: float = 120.0) -> bool:
     until_s = time.monotonic() + seconds
     while not (there := found()) and time.monotonic() < until_s:
         time.sleep(0.05)
@@ -88,7 +88,6 @@ def test_survivors_name_who_was_lost_and_what_is(form: str) -> None:
 
 def test_a_member_that_is_not_heard_is_suspected_by_name_and_a_minority_says_so() -> None:
     config = SETTINGS.format(format="text", backups=1).replace("stall_ms = 0", "stall_ms = 400")
-    config = config.replace("suspect_after_ms = 1000", "suspect_after_ms = 600")
     with LoggingCluster(members=3, config=config) as cluster:
         first, second, third = cluster.members
         for one in (second, third):
@@ -123,7 +122,7 @@ def test_a_member_that_is_not_heard_is_suspected_by_name_and_a_minority_says_so(
             )
         )
         assert any(said.startswith("member heard again") for _, said in cluster.warned(first))
-        assert seen(lambda: any("served nobody for" in said for _, said in cluster.warned(third)), 5)
+        assert seen(lambda: any("served nobody for" in said for _, said in cluster.warned(third)))
 
 
 def test_a_view_says_who_has_left_after_draining_and_warns_nobody() -> None:
@@ -136,9 +135,7 @@ def test_a_view_says_who_has_left_after_draining_and_warns_nobody() -> None:
 
 
 def test_a_write_that_waits_for_a_backup_is_told_with_its_name_and_without_its_key() -> None:
-    config = SETTINGS.format(format="json", backups=1).replace(
-        "suspect_after_ms = 1000", "suspect_after_ms = 9000"
-    )
+    config = SETTINGS.format(format="json", backups=1)
     with LoggingCluster(members=2, config=config) as cluster:
         cluster.wait_safe()
         first, second = cluster.members

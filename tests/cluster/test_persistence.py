@@ -72,8 +72,8 @@ def connected(cluster: Keepers) -> Iterator[hazelcast.HazelcastClient]:
     """A Hazelcast client that knows nothing but addresses."""
     client = hazelcast.HazelcastClient(
         cluster_members=cluster.client_addresses(),
-        cluster_connect_timeout=20,
-        invocation_timeout=20,
+        cluster_connect_timeout=120,
+        invocation_timeout=120,
         compact_serializers=[PlaneSerializer()],
     )
     try:

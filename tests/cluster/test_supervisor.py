@@ -25,7 +25,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.runtime.memory import limit_of
 from holdfast.runtime.supervisor import cores, places, told
 
-QUICK = ["--partitions", "31", "--set", "cluster.heartbeat_ms=200", "--set", "cluster.suspect_after_ms=3000"]
+QUICK = ["--partitions", "31", "--set", "cluster.heartbeat_ms=200", "--set", "cluster.suspect_after_ms=10000"]
 
 
 def neighbours(count: int) -> int:

@@ -27,7 +27,7 @@ pytestmark = [
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 1500
+suspect_after_ms = 10000
 [transactions]
 deadlock_after_ms = 100
 [partitions]

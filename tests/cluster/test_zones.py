@@ -30,7 +30,7 @@ pytestmark = [
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [partitions]
 count = 11
 [metastore]
@@ -46,7 +46,7 @@ def run(cluster: LocalCluster, *arguments: str) -> Result:
     return CliRunner().invoke(holdfast, [*arguments, "-a", address], catch_exceptions=False)
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what

@@ -76,17 +76,17 @@ def shoot(tab: Tab, name: str, **options: Any) -> None:
 def console(browser: Browser) -> None:
     """That of the console."""
     with LocalCluster(3, CONFIG) as cluster:
-        cluster.wait_safe(30)
+        cluster.wait_safe(120)
         address = str(cluster.status(cluster.alive[0])["http"])
         load(cluster.client_addresses()[0])
         writing = Writing(cluster.client_addresses()[0])
         writing.start()
         time.sleep(2)
         cluster.start_member()
-        cluster.wait_settled(30)
+        cluster.wait_settled(120)
         time.sleep(3)
         cluster.start_member()
-        cluster.wait_settled(30)
+        cluster.wait_settled(120)
         time.sleep(3)
         views = {"console-light": ("partitions", "light", WIDE), "console-dark": ("members", "dark", WIDE)}
         views["console-phone"] = ("maps", "light", PHONE)

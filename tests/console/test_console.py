@@ -68,7 +68,7 @@ class Running:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     with chromium() as browser, LocalCluster(3, CONFIG, user=ROOT) as cluster:
-        cluster.wait_safe(30)
+        cluster.wait_safe(120)
         address = cluster.client_addresses()[0]
         for number in range(60):
             put(address, "open-orders", number, {"order": number})
@@ -99,7 +99,7 @@ def tab(running: Running) -> Iterator[Callable[..., Tab]]:
 def ask(
     address: str, path: str, method: str = "GET", body: str = "", **headers: str
 ) -> tuple[int, str, dict[str, str]]:
-    made = http.client.HTTPConnection(address, timeout=20)
+    made = http.client.HTTPConnection(address, timeout=120)
     try:
         made.request(
             method, path, body or None, {name.replace("_", "-"): said for name, said in headers.items()}
@@ -292,7 +292,7 @@ def test_a_member_is_drained_by_keyboard_alone(tab: Callable[..., Tab], running:
     page.keyboard.press("Enter")
     page.locator("dialog[open]").wait_for()
     page.evaluate("dispatchEvent(new Event('holdfast-ask'))")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while page.evaluate("window.marked.isConnected") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not page.evaluate("window.marked.isConnected"), "the table behind the question is drawn anew"
@@ -311,13 +311,13 @@ def test_a_member_is_drained_by_keyboard_alone(tab: Callable[..., Tab], running:
     page.keyboard.type(gone.name)
     page.keyboard.press("Enter")
     page.get_by_text(f"{gone.name} has left").first.wait_for(timeout=30_000)
-    assert gone.process.wait(20) == 0
+    assert gone.process.wait(120) == 0
     page.get_by_role("link", name="Migrations").click()
     page.locator("main tbody tr").nth(20).wait_for()
     page.get_by_role("link", name="Events").click()
     page.get_by_label("Which events").select_option("notable")
     page.get_by_text(f"{gone.name} has left").first.wait_for()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(running.cluster.status()["members"]) != 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(running.cluster.status()["members"]) == 2
@@ -331,5 +331,5 @@ def test_the_page_of_a_member_that_is_drained_ends_with_it(tab: Callable[..., Ta
     page.get_by_label("to go on").fill(gone.name)
     page.get_by_role("button", name=f"Drain {gone.name}").last.click()
     page.get_by_text(re.compile(f"{gone.name} has (left|gone)")).first.wait_for(timeout=30_000)
-    assert gone.process.wait(20) == 0
+    assert gone.process.wait(120) == 0
     page.get_by_text("not connected").wait_for()

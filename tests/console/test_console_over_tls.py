@@ -30,7 +30,7 @@ def test_a_page_over_tls_shows_all_members_hears_events_and_gives_orders(tmp_pat
         chromium() as browser,
         LocalCluster(2, config_of(tls) + CONFIG, user=ROOT, tls=tls) as cluster,
     ):
-        cluster.wait_safe(30)
+        cluster.wait_safe(120)
         door = str(cluster.status(cluster.members[0])["http"])
         strange = Tab(browser, "https")
         with pytest.raises(Exception, match="ERR_CERT_AUTHORITY_INVALID"):

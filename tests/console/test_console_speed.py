@@ -125,7 +125,7 @@ async def longest_turns_ms(work: asyncio.Future[Any]) -> tuple[float, float]:
 
 
 def get(address: str, path: str) -> int:
-    made = http.client.HTTPConnection(address, timeout=20)
+    made = http.client.HTTPConnection(address, timeout=120)
     try:
         made.request("GET", path)
         return len(made.getresponse().read())

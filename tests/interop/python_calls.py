@@ -16,7 +16,7 @@ from hazelcast.projection import single_attribute
 REFUSED = "supported by Holdfast"
 
 
-def until(question: Callable[[], bool], seconds: float = 10.0) -> bool:
+def until(question: Callable[[], bool], seconds: float = 120.0) -> bool:
     end = time.monotonic() + seconds
     while not (answer := question()) and time.monotonic() < end:
         time.sleep(0.01)

@@ -67,7 +67,7 @@ def test_others_are_not_let_in(guarded: LocalCluster, options: dict[str, Any]) -
 
 def dial(cluster: LocalCluster) -> socket.socket:
     host, _, port = cluster.client_addresses()[0].rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=120)
 
 
 def hangs_up(connection: socket.socket) -> bytes:

@@ -53,7 +53,9 @@ def test_every_write_is_acknowledged_by_the_backups_themselves(
         handle(service, correlation)
 
     monkeypatch.setattr(InvocationService, "_backup_event_handler", counted)
-    with connected(members, fail_on_indeterminate_operation_state=True) as client:
+    patience_s = 120
+    options = {"operation_backup_timeout": patience_s, "fail_on_indeterminate_operation_state": True}
+    with connected(members, **options) as client:
         entries = client.get_map("m").blocking()
         reach_all(client, members)
         before = len(events)
@@ -64,7 +66,7 @@ def test_every_write_is_acknowledged_by_the_backups_themselves(
         backups = len(members.members) - 1
         assert len(events) - before >= WRITES * backups * 0.95, "for some the owner may have waited"
         assert len(set(events)) * backups == len(events), "each backup tells it once"
-        assert took_s < WRITES * 0.05, "none has waited for the client's patience to end"
+        assert took_s < patience_s, "none has waited for the client's patience to end"
         assert entries.get(3) == max(number for number in range(WRITES) if number % 97 == 3)
 
 
@@ -79,7 +81,7 @@ def test_the_first_writes_after_connecting_wait_for_nobody_in_vain(members: Loca
 
 def reach_all(client: object, members: LocalCluster) -> None:
     """The client connects to all members in the background; the members learn of it a moment later."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     connections = client._connection_manager.active_connections  # type: ignore[attr-defined]
     while len(connections) < len(members.members) and time.monotonic() < deadline:
         time.sleep(0.02)

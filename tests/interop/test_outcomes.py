@@ -93,7 +93,7 @@ def passive(members: LocalCluster) -> Iterator[None]:
 
 
 def eventually(question: Callable[[], Any], wanted: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (answer := question()) != wanted and time.monotonic() < deadline:
         time.sleep(0.02)
     assert answer == wanted
@@ -135,7 +135,7 @@ def test_the_python_client(members: LocalCluster, *, smart: bool, redo: bool) ->
                 with pytest.raises(IndeterminateOperationStateError, match="the outcome is unknown") as told:
                     write()
                 assert members.members[1].uuid in str(told.value), "who is missing is said"
-                assert time.monotonic() - before < 10, "it was not tried again and again"
+                assert time.monotonic() - before < 60, "it was not tried again and again"
             assert entries.get(key) == "second"
         assert_equal_copies(members, key)
         with passive(members), pytest.raises(IllegalStateError, match="not applied"):
@@ -216,7 +216,7 @@ def test_our_own_client_asks_again_and_it_is_done_once(members: LocalCluster) ->
             assert answers == []
         finally:
             os.kill(pid, signal.SIGCONT)
-        asking.join(20)
+        asking.join(120)
         assert [from_stored(answer) for answer in answers] == ["first"]  # type: ignore[arg-type]
         after = held(members, key)[0]
         assert sum(counter for counter, _ in after) == sum(counter for counter, _ in before) + 1

@@ -35,7 +35,7 @@ def test_a_pod_that_is_to_end_drains_and_nothing_is_lost(tmp_path: Path) -> None
     tls = ClientTls(authority.file, shown.certificate, shown.key)
     config = f'[security]\nusername = "{USER}"\npassword = "{PASSWORD}"\n[maps.default]\nbackups = 1\n'
     with LocalCluster(3, config_of(tls) + config, user=(USER, PASSWORD), tls=tls) as cluster:
-        cluster.wait_safe(30)
+        cluster.wait_safe(120)
         gone = cluster.members[1]
         with Client(cluster.members[0].client_address, username=USER, password=PASSWORD, tls=tls) as client:
             for number in range(ENTRIES):
@@ -59,8 +59,8 @@ def test_a_pod_that_is_to_end_drains_and_nothing_is_lost(tmp_path: Path) -> None
             command, env=environment, capture_output=True, text=True, timeout=90, check=False
         )
         assert told.returncode == 0, told.stdout + told.stderr
-        assert gone.process.wait(20) == 0
-        cluster.wait_safe(30)
+        assert gone.process.wait(120) == 0
+        cluster.wait_safe(120)
         status = cluster.status(cluster.members[0])
         assert len(status["members"]) == 2
         assert (

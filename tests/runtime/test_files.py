@@ -24,7 +24,7 @@ def settings(directory: Path, **others: object) -> Settings:
         "member.member_port": 0,
         "member.client_port": 0,
         "cluster.heartbeat_ms": 100,
-        "cluster.suspect_after_ms": 2000,
+        "cluster.suspect_after_ms": 10_000,
         "partitions.count": 7,
         "persistence.directory": str(directory),
         "persistence.segment_bytes": SEGMENT_BYTES,

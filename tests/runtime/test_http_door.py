@@ -45,9 +45,9 @@ def door_of(one: Member) -> str:
 @contextmanager
 def connected(address: str, context: ssl.SSLContext | None = None) -> Iterator[http.client.HTTPConnection]:
     made = (
-        http.client.HTTPConnection(address, timeout=10)
+        http.client.HTTPConnection(address, timeout=120)
         if context is None
-        else http.client.HTTPSConnection(address, timeout=10, context=context)
+        else http.client.HTTPSConnection(address, timeout=120, context=context)
     )
     try:
         yield made

@@ -57,7 +57,7 @@ def test_a_member_waits_for_ever_unless_told_otherwise() -> None:
     finally:
         process.terminate()
         try:
-            assert process.wait(30) == 0, "it may be told to go before it has found a cluster"
+            assert process.wait(120) == 0, "it may be told to go before it has found a cluster"
         finally:
             process.kill()
             process.communicate()

@@ -246,7 +246,7 @@ def test_a_newer_write_is_never_overwritten() -> None:
                     await m.put(keys[0], "newer")
                     await m.delete(keys[1])
 
-                asyncio.run_coroutine_threadsafe(write(), loop).result(10)
+                asyncio.run_coroutine_threadsafe(write(), loop).result(120)
 
             outcome = await asyncio.to_thread(plan_then, overtake)
             assert (outcome.written, outcome.overtaken, outcome.failed) == (1, 2, [])

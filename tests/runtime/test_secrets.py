@@ -26,7 +26,7 @@ class Rolling(LocalCluster):
 
 @pytest.fixture
 def grid(request: pytest.FixtureRequest) -> Iterator[Rolling]:
-    running = Rolling(request.param, "[cluster]\nsuspect_after_ms = 3000\nheartbeat_ms = 300")
+    running = Rolling(request.param, "[cluster]\nsuspect_after_ms = 10000\nheartbeat_ms = 300")
     running.secrets = secrets("old")
     with running:
         yield running
@@ -52,23 +52,23 @@ def again(grid: Rolling, one: ManagedMember) -> ManagedMember:
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", [3], indirect=True)
 def test_a_secret_is_rolled_member_by_member(grid: Rolling) -> None:
-    grid.wait_safe(20)
+    grid.wait_safe(120)
     assert "secret" not in status(grid)
     first, second, third = grid.alive
     grid.secrets = secrets("new", "old")
     first = again(grid, first)
-    grid.wait_safe(20)
+    grid.wait_safe(120)
     shown = status(grid)
     assert f"that of {first.name} is not yet known to {second.name}, {third.name}" in " ".join(shown.split())
     assert "silent" not in shown
     second, third = again(grid, second), again(grid, third)
-    grid.wait_safe(20)
+    grid.wait_safe(120)
     shown = " ".join(status(grid).split())
     assert "all members know that of" in shown and "security.second_member_secret can be taken out" in shown
     grid.secrets = secrets("new")
     for one in (first, second, third):
         again(grid, one)
-    grid.wait_safe(20)
+    grid.wait_safe(120)
     assert "secret" not in status(grid)
     seen: dict[str, Any] = json.loads(status(grid, "--json"))
     assert len(seen["members"]) == 3 and seen["safe"]
@@ -78,7 +78,7 @@ def test_a_secret_is_rolled_member_by_member(grid: Rolling) -> None:
 def test_a_joiner_with_another_secret_is_told_so(grid: Rolling) -> None:
     grid.secrets = secrets("wrong")
     stranger = grid.start_member(wait=False)
-    assert stranger.process.wait(20) == 2
+    assert stranger.process.wait(120) == 2
     told = stranger.log_tail()
     assert "security.member_secret is not the one that the members at" in told
     assert "do not start it with --bootstrap" in told

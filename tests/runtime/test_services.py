@@ -30,7 +30,7 @@ def member(*seeds: str, services: list[Tally]) -> Member:
         "member.client_port": 0,
         "cluster.seeds": list(seeds),
         "cluster.heartbeat_ms": 200,
-        "cluster.suspect_after_ms": 2000,
+        "cluster.suspect_after_ms": 10_000,
         "partitions.count": 31,
     }
     return Member(load(None, {}, overrides), services=services)

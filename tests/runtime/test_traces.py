@@ -108,7 +108,7 @@ def test_a_collector_hears_of_orders_migrations_views_and_the_members(collector:
                 env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     await until(lambda: len(one._node.member.picture.members()) == 2)
                 await one.wait_safe()
                 order = '{"want": "state", "state": "active"}'
@@ -155,7 +155,7 @@ def test_a_collector_that_is_away_holds_up_nothing(
             await one.map("m").put(1, 2)
             assert await one.map("m").get(1) == 2
             # Whoever ends after this does not wait long for what would not be taken anyway.
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await until(lambda: "took no spans" in caplog.text)
 
     with caplog.at_level(logging.WARNING):

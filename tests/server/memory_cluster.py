@@ -338,13 +338,13 @@ class MemoryCluster:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, name="memory-cluster", daemon=True)
         self.thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(120)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(120)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(120)
         self.loop.close()
 
     def _run(self) -> None:

@@ -38,7 +38,7 @@ SCHEMA = schema_entry(Schema("Flight", [("id", 7)]))
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [maps.default]
 backups = 1
 """

@@ -411,7 +411,7 @@ def test_the_files_of_real_members_tell_of_every_write(spark: SparkSession, tmp_
     config = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 5000
+suspect_after_ms = 10000
 [maps.default]
 backups = 1
 journal = "sync"
@@ -419,7 +419,7 @@ journal = "sync"
     from holdfast.client.blocking import Client
 
     with LocalCluster(2, config, data_dir=tmp_path) as cluster:
-        cluster.wait_settled(30)
+        cluster.wait_settled(120)
         with Client(cluster.members[0].client_address) as client:
             for number in range(60):
                 client.set("words", to_stored(f"key {number % 40}"), to_stored("v" * (number + 1)))

@@ -39,7 +39,7 @@ ROWS = 4000
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 1500
+suspect_after_ms = 10000
 [partitions]
 count = 31
 [maps.default]

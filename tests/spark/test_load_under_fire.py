@@ -25,7 +25,7 @@ ROWS = 60_000
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [maps.default]
 backups = 1
 """

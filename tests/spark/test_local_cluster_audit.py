@@ -20,7 +20,7 @@ JOB = Path(__file__).with_name("local_cluster_audit.py")
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [partitions]
 count = 31
 [maps.default]

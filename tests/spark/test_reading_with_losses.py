@@ -26,7 +26,7 @@ JOB = Path(__file__).with_name("cut_reading_job.py")
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [maps.default]
 backups = 1
 """

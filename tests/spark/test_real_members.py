@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [maps.default]
 backups = 1
 """

@@ -79,7 +79,7 @@ def test_a_query_can_be_followed_on_another_thread() -> None:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(follow(as_query(Spark(0)), timeout_s=0)))
     thread.start()
-    thread.join(10)
+    thread.join(120)
     assert found[0].rows == 3
 
 

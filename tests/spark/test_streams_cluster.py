@@ -24,7 +24,7 @@ JOB = Path(__file__).with_name("stream_cluster_job.py")
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
-suspect_after_ms = 2000
+suspect_after_ms = 10000
 [partitions]
 count = 31
 [maps.default]

@@ -121,9 +121,9 @@ def foretold(spark: SparkSession, cluster: LocalCluster, scenario: str) -> tuple
 def test_what_spark_foretells_of_real_members_is_what_they_do(spark: SparkSession) -> None:
     """A join and a drain: the migrations in the members' news are those foretold, one by one."""
     with LocalCluster(
-        members=3, config="[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 5000\n"
+        members=3, config="[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 10000\n"
     ) as cluster:
-        cluster.wait_settled(30)
+        cluster.wait_settled(120)
         address = cluster.members[0].client_address
         with Client(address) as client:
             for number in range(200):
