@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import PurePosixPath
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from holdfast.demo import local_cluster
 
+ROOT = Path(__file__).parent.parent
 ON_SPARK = PurePosixPath("tests/spark")
 LONG_FIRST = ("spark", "sim", "cluster", "console", "interop", "cli", "demo", "check")
 """Folders of tests; those that are not named come after them."""
@@ -48,19 +50,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogethe
 
 
 class FilesTogether(LoadScopeScheduling):
-    """The tests of a file stay on one worker, as they share the members that they start; those on Spark are one group,
-    as they share its session. Marks of groups would say the same, but xdist 3.8 heeds none with pytest 9.2.
+    """The tests of a file stay on one worker, as they share the members that they start; files with tests that start a
+    Spark session are one group, as they share it. Marks of groups would say the same, but xdist 3.8 heeds none with
+    pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]
-        return str(ON_SPARK) if ON_SPARK in PurePosixPath(path).parents else path
+        return str(ON_SPARK) if starts_session(path) else path
+
+
+@cache
+def starts_session(path: str) -> bool:
+    """Whether a file has tests that start a Spark session: more than half of those in `tests/spark` have none."""
+    if ON_SPARK not in PurePosixPath(path).parents:
+        return False
+    return "pytest.mark.spark" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no worker is left with it at the end."""
     ranks = {folder: rank for rank, folder in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.split("/")[1], len(ranks)))
+    for item in items:
+        path = item.nodeid.split("::", 1)[0]
+        if "spark" in getattr(item, "fixturenames", ()) and not starts_session(path):
+            raise pytest.UsageError(f"{item.nodeid} starts a Spark session: mark it with pytest.mark.spark")
     wanted = config.getoption("--rule")
     if wanted:
         items[:] = [one for one in items if any(wanted in mark.args for mark in one.iter_markers("rule"))]
