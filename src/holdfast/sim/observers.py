@@ -38,8 +38,11 @@ class Observers:
         *,
         stream: bool = True,
         transactions: bool = False,
+        lifetimes: bool = False,
     ) -> None:
-        """`stream`: whether what a change stream tells is durable. `transactions`: whether applications run some."""
+        """`stream`: whether what a change stream tells is durable. `transactions`: whether applications run some.
+        `lifetimes`: whether entries with a time to live are read before and after restarts.
+        """
         self.cluster = cluster
         settings = cluster.settings
         of_map = partial(map_of, settings=settings)
@@ -62,6 +65,7 @@ class Observers:
         self.applications = Applications(world, cluster, others, MAP) if transactions else None
         self._map_of = of_map
         self._stream = stream
+        self._lifetimes = lifetimes
 
     def _offices_of(self, map_name: str) -> Offices:
         return self.zone_offices if map_name == ZONED and self.zone_offices is not None else self.offices
@@ -74,7 +78,7 @@ class Observers:
         self.listeners.start()
         self.reading.start()
         self.cutter.start()
-        if self.cluster.disks:
+        if self._lifetimes:
             self.lifetimes.start()
         if self.applications is not None:
             self.applications.start()

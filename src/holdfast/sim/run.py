@@ -34,7 +34,7 @@ from holdfast.sim.lies import LIES, telling
 from holdfast.sim.marks import RULE, Marks
 from holdfast.sim.observers import Observers
 from holdfast.sim.phases import Phases
-from holdfast.sim.shape import Journalling, Shape, drawn
+from holdfast.sim.shape import KEPT_SEEDS, Journalling, Shape, drawn
 from holdfast.sim.tally import Tally, Teller
 from holdfast.sim.workload import Auditor, Client, Habits, Keys
 from holdfast.sim.world import World
@@ -192,6 +192,7 @@ def _run(
         crowd.knowledge,
         stream=shape.journal != "lazy",
         transactions=shape.transactions and shape.journal != "lazy",
+        lifetimes=bool(cluster.disks) and (power_cuts or seed >= KEPT_SEEDS),
     )
     observers.start()
     faults.start()
