@@ -564,6 +564,19 @@ def _stream_skips(liar: Liar) -> None:
     liar.replace(change_streams, "_told", told)
 
 
+def _stream_doubles(liar: Liar) -> None:
+    def told(original: Method) -> Method:
+        def tells(asked: Any, records: Any) -> Any:
+            found = original(asked, records)
+            # The same one, whoever tells it.
+            twice = [one for one in found.records for _ in range(1 + (one[1].counter % 31 == 5))]
+            return ChangesSince(found.upto, twice, found.why, found.term)
+
+        return tells
+
+    liar.replace(change_streams, "_told", told)
+
+
 def _cut_later(liar: Liar) -> None:
     def absorb(original: Method) -> Method:
         def absorbs(pin: Pin, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
@@ -645,6 +658,7 @@ LIES: dict[str, Lie] = {
         "A listener of a Raft map hears an event twice.", _zone_listener_hears_twice, zones=True
     ),
     "stream-skips": Lie("A change stream leaves out an update, whoever tells it.", _stream_skips),
+    "stream-doubles": Lie("A change stream tells an update twice, whoever tells it.", _stream_doubles),
     "cut-later": Lie("A cut shows later values of some keys, whoever keeps it.", _cut_later),
 }
 """All of them, by name."""
