@@ -22,7 +22,7 @@ SEED = {
     "cut-kept": 1,
     "destination-acks": 2,
     "drain-waits": 4,
-    "durable-ack": 2,
+    "durable-ack": 3,
     "failed-version": 41,
     "fence": 6,
     "forget-last": 1,
