@@ -186,8 +186,8 @@ class Keyspace:
             self.malformed += 1
             return None
         if isinstance(command, CompactCommand):
-            if self.compacted < command.revision <= self.revision:
-                self.compacted = command.revision
+            if command.revision <= self.revision:
+                self.compacted = max(self.compacted, command.revision)
                 self._trim()
             return None
         return self._apply_once(command)
@@ -265,7 +265,7 @@ class Keyspace:
             case Removed():
                 return not entry.exists and entry.revision > 0
             case Compare(_, Subject.VALUE, how, than):
-                return bool(_HOLDS[how]((entry.exists, entry.value or b""), (True, than)))
+                return bool(_HOLDS[how]((entry.exists, entry.value), (True, than)))
             case Compare(_, _, how, than):
                 revision = entry.revision if entry.exists else 0
                 return bool(_HOLDS[how](revision, int.from_bytes(than, "big")))
@@ -314,8 +314,10 @@ class Keyspace:
             at = bisect_left(versions, revision, key=_revision_of)
             before = versions[at - 1] if at else None
             # Whether it is known when it was removed depends on compactions, which not all have seen yet.
-            known = before is not None and before.value is not None
-            old = self._entry(key, before) if known and before is not None else MetastoreEntry(key)
+            if before is not None and before.value is not None:
+                old = MetastoreEntry(key, before.value, before.revision)
+            else:
+                old = MetastoreEntry(key)
             time_ms = versions[at].time_ms
             changes.append((old, MetastoreEntry(key, versions[at].value, revision)))
         return RevisionChanges(revision, time_ms, tuple(changes))
@@ -361,7 +363,7 @@ class Keyspace:
             size += sum(_size(key, self._version(key, revision)) for key in self._changed.get(revision, ()))
             if size > history_bytes // 2 and self.history_bytes > history_bytes:
                 return revision
-        upto = max(self.revision - revisions, 0)
+        upto = self.revision - revisions
         return upto if upto > self.compacted else None
 
     def _version(self, key: bytes, revision: int) -> KeyVersion:

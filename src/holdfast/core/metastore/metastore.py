@@ -112,7 +112,6 @@ class _Invoke:
     asker: MetastoreAsker
     branch: Branch
     deadline_ns: int
-    number: int = 0
     data: bytes = b""
     asked_ns: int | None = None
     """When it was proposed last; None: to be proposed."""
@@ -318,8 +317,7 @@ class Metastore:
         elif isinstance(notice, LeadChanged):
             if notice.role is not RaftRole.LEADER:
                 self._leading = None
-            if notice.lead is not None:
-                self._ask_again(self._out.now_ns)
+            self._ask_again(self._out.now_ns)
         self.flush()
 
     def pieces(self) -> list[bytes]:
@@ -407,15 +405,15 @@ class Metastore:
             return
         self._flushing = True
         try:
-            while self._tell() or self._deliver():
-                pass
+            self._tell()
+            while self._deliver():
+                self._tell()
         finally:
             self._flushing = False
         self._propose()
         self._ask()
 
-    def _tell(self) -> bool:
-        told = bool(self._telling)
+    def _tell(self) -> None:
         while self._telling:
             asker, ticket, what = self._telling.popleft()
             if isinstance(what, Invoked):
@@ -424,7 +422,6 @@ class Metastore:
                 asker.on_failed(ticket, what)
             else:
                 asker.on_read(ticket, *what)
-        return told
 
     def _deliver(self) -> bool:
         """Tell the watchers what comes next (metastore/W-1); whether anything did."""
@@ -474,7 +471,6 @@ class Metastore:
         while self._waiting and self._proposer is not None and self._number < lowest - 1 + WINDOW:
             invoke = self._waiting.popleft()
             self._number += 1
-            invoke.number = self._number
             invoke.data = encode_command(
                 InvokeCommand(
                     self._proposer, self._number, lowest - 1, max(0, self._out.wall_ms()), invoke.branch
