@@ -127,6 +127,13 @@ def test_a_leader_sends_heartbeats_and_asks_itself_for_a_majority() -> None:
     ready = silent.ready()
     assert (silent.leading, list(ready.messages)) == (None, [])
     assert list(ready.notices) == [ChangeFailed(7, "the leader has stepped down")]
+    patient = leader(RaftSettings(pre_vote=False, check_quorum=False, catch_up_ticks=3, catch_up_margin=0))
+    assert patient.change_peers(2, "abd", "", 7) is ChangeAnswer.STARTED
+    failed = []
+    for _ in range(4):
+        failed.append([each for each in done(patient).notices if isinstance(each, ChangeFailed)])
+        patient.tick()
+    assert failed == [[], [], [], [ChangeFailed(7, "d has got nothing for 3 ticks")]]
     plain = leader(RaftSettings(election_ticks=5, pre_vote=False, check_quorum=False))
     for _ in range(20):
         plain.tick()

@@ -12,8 +12,16 @@ from tests.core.consensus.test_leading import Lead
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.consensus.progress import GONE
 from holdfast.core.consensus.raft_messages import RaftEntry
-from holdfast.core.consensus.reconfiguring import ChangeAnswer, ChangeStage, Reconfiguring, TargetPeers
+from holdfast.core.consensus.reconfiguring import (
+    CHANGING,
+    ChangeAnswer,
+    ChangeStage,
+    ChangeStep,
+    Reconfiguring,
+    TargetPeers,
+)
 from holdfast.core.consensus.seat import CaughtUp, ChangeApplied, ChangeFailed, GroupNotice
+from holdfast.errors import InvariantBroken
 
 SETTINGS = replace(PLAIN, election_ticks=3, catch_up_margin=2, catch_up_ticks=5)
 NOW = Configuration(frozenset("abc"), learners=frozenset("l"), token=4)
@@ -22,8 +30,9 @@ NOW = Configuration(frozenset("abc"), learners=frozenset("l"), token=4)
 class Change:
     """A leader of `NOW` in term 3, whose log ends at 4 and is all committed."""
 
-    def __init__(self, configuration: Configuration = NOW, *, begins: bool = True) -> None:
-        self.lead = Lead(settings=SETTINGS, configuration=configuration, begins=begins)
+    def __init__(self, configuration: Configuration = NOW, *, begins: bool = True, margin: int = 2) -> None:
+        settings = replace(SETTINGS, catch_up_margin=margin)
+        self.lead = Lead(settings=settings, configuration=configuration, begins=begins)
         self.change = Reconfiguring(self.lead.seat, self.lead.leading)
 
     def request(
@@ -48,6 +57,11 @@ class Change:
     def logged(self) -> list[str]:
         log = self.lead.log
         return [str(entry.configuration) for entry in log.entries_from(5) if entry.configuration is not None]
+
+
+def test_what_cannot_happen_is_told_by_name() -> None:
+    with pytest.raises(InvariantBroken, match="a change of the peers"):
+        CHANGING.after(ChangeStage.JOINT, ChangeStep.CANCELLED)
 
 
 def test_a_new_leader_takes_up_what_is_in_the_log() -> None:
@@ -109,10 +123,16 @@ def test_new_voters_are_close_before_anything_is_logged() -> None:
     assert change.stage is ChangeStage.NONE
     final = Configuration(frozenset("abd"), learners=frozenset("n"), token=5)
     assert change.told() == [ChangeApplied(final, 3, 8)]
-    fresh = Change()
-    fresh.request("abd")
-    fresh.change.look()
-    assert fresh.stage is ChangeStage.CATCHING_UP, "who is not known to have anything is not close"
+    change.lead.leading.change(Configuration(frozenset("ab")))
+    for node in "ab":
+        change.has(node, 9)
+    assert change.lead.leading.others == ["b"], "who came with the change goes with the next one"
+    wide = Change(margin=10)
+    wide.request("abd")
+    wide.change.look()
+    assert wide.stage is ChangeStage.CATCHING_UP, "who is not known to have anything is not close"
+    wide.has("d", 1)
+    assert wide.stage is ChangeStage.JOINT
 
 
 @pytest.mark.rule("consensus/F-2")
@@ -158,6 +178,18 @@ def test_a_change_fails_when_a_new_voter_gets_nothing_for_long() -> None:
         None,
         ["b", "c", "l"],
     )
+    for node in "de":
+        change.request("abde", token=6)
+        change.lead.leading.progress[node].quiet = 9
+    for node in "de":
+        change.lead.leading.progress[node].quiet = 9
+    change.change.tick()
+    assert change.told() == [ChangeFailed(6, "d has got nothing for 9 ticks")]
+    # One that gets on is waited for.
+    change.request("abd", token=7)
+    for _ in range(12):
+        change.change.tick()
+    assert (change.stage, change.told()) == (ChangeStage.CATCHING_UP, [])
     # One that has everything need not get anything.
     change = Change()
     change.request("abde")
@@ -175,7 +207,8 @@ def test_a_change_to_voters_most_of_whom_are_silent_waits_and_fails() -> None:
     change = Change()
     for node in "bc":
         change.lead.leading.progress[node].silent = GONE
-    assert change.request("abc", token=5) is ChangeAnswer.STARTED
+    assert change.request("abcd", token=5) is ChangeAnswer.STARTED
+    change.has("d", 4)
     for _ in range(4):
         change.change.tick()
         assert (change.stage, change.told()) == (ChangeStage.CATCHING_UP, [])
@@ -235,6 +268,13 @@ def test_whoever_wants_to_be_asked_is_asked_again_after_the_time_of_an_election(
     assert change.stage is ChangeStage.JOINT
     assert change.lead.log.configuration.token == 6
     assert not change.change.agree(3, 6)
+    behind = Change()
+    behind.request("abd", asks=True)
+    for _ in range(2):
+        behind.change.tick()
+    assert behind.told() == []
+    behind.has("d", 4)
+    assert behind.told() == [CaughtUp(5)]
     unasked = Change()
     unasked.request("abd")
     assert not unasked.change.agree(3, 5), "it asks nobody"

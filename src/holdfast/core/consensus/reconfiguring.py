@@ -132,7 +132,7 @@ class Reconfiguring:
         learners: Iterable[NodeId],
         token: int,
         *,
-        asks: bool = False,
+        asks: bool,
     ) -> ChangeAnswer:
         """Somebody wants these peers; `token`: the revision of the assignments that say so (consensus/F-3)."""
         target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token, asks)
@@ -187,7 +187,6 @@ class Reconfiguring:
 
     def _give_up(self) -> None:
         self.target = None
-        self._catching_up = []
         self.leading.accompany(frozenset())
 
     def end(self) -> None:
@@ -200,7 +199,7 @@ class Reconfiguring:
 
     def tick(self) -> None:
         """Some time has passed (consensus/F-4)."""
-        if self.stage is not _C.CATCHING_UP or self.target is None:
+        if self.target is None:
             return
         if self._asked:
             self._asked -= 1
