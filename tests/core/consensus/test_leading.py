@@ -503,6 +503,8 @@ def test_a_leader_that_is_removed_takes_nothing_more_and_names_an_heir() -> None
         lead.leading.progress["c"].match = 5
         lead.leading.bequeath()
         assert lead.take() == [(K.TIMEOUT_NOW, "b", 0)], "of equals the first"
+    joint = Lead(configuration=Configuration(frozenset("bcd"), frozenset("abc")))
+    assert not joint.leading.removed, "it is still a voter of the old half"
     assert not Lead().leading.removed
     assert not Lead().leading.over
 

@@ -526,9 +526,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_groups, "STATE_BYTES", 7)
 
 
-def feeding() -> Cluster:
+def feeding(files: bool = True) -> Cluster:
     """The fourth member is to get the state of ten commands of three bytes, of which nothing has arrived."""
-    cluster = led(members=4)
+    cluster = led(files, members=4)
     for number in range(10):
         cluster.propose(1, b"%03d" % number)
         cluster.quiesce()
@@ -557,6 +557,18 @@ def test_a_state_goes_in_parts_each_when_the_one_before_it_has_come() -> None:
     assert [last for _, _, last in seen] == [False] * 3 + [True]
     assert cluster[1].groups.leftovers["states of groups on their way"] == 0
     assert hosted(cluster, 4).client.applied == [b"%03d" % number for number in range(10)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_member_without_files_gets_a_state_and_acknowledges_it_at_once() -> None:
+    cluster = feeding(files=False)
+    cluster.go(10)
+    cluster.propose(1, b"more")
+    cluster.quiesce()
+    cluster.go(2)
+    assert cluster.applied(4) == cluster.applied(1)
+    assert cluster[4].blocks == []
+    assert cluster[4].groups.leftovers["groups not written"] == 0
 
 
 def state_of(index: int, term: int) -> RaftMessage:

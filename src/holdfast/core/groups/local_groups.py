@@ -677,7 +677,7 @@ class Groups:
             return
         log = hosted.group.log
         at = log.applied
-        snapshot = RaftSnapshot(at, log.term(at), log.configuration_at(at)) if at else NOTHING
+        snapshot = RaftSnapshot(at, log.term(at), log.configuration_at(at))
         self._checkpoint(hosted, snapshot, hosted.client.pieces())
 
     def on_written(self, notice: GroupsWritten) -> None:
