@@ -13,7 +13,7 @@ COPY src ./src
 RUN sed -nE 's/^((click|dnspython|h11|markdown-it-py|mdurl|mmh3|msgspec|prometheus-client|pyarrow|pygments|rich|uvloop)==[^ ;\\]*).*/\1/p' requirements.lock > constraints.txt
 RUN python -m venv /opt/build && /opt/build/bin/pip install --quiet --require-hashes -r requirements-build.lock
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation -w /wheels .
-RUN python -m venv /opt/holdfast && /opt/holdfast/bin/pip install --quiet -c constraints.txt "$(ls /wheels/holdfast-*.whl)[arrow,dns]"
+RUN python -m venv /opt/holdfast && /opt/holdfast/bin/pip install --quiet -c constraints.txt "$(ls /wheels/holdfast_grid-*.whl)[arrow,dns]"
 RUN /opt/holdfast/bin/python -m compileall -q /opt/holdfast/lib
 
 FROM python:3.13-slim

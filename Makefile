@@ -159,6 +159,8 @@ $(VENV)/.installed: requirements-build.lock requirements.lock pyproject.toml
 	@echo "installing into $(VENV) (PySpark is a download of 460 MB)"
 	@$(PIP) install -q --require-hashes -r requirements-build.lock
 	@$(PIP) install -q --require-hashes --no-build-isolation -r requirements.lock
+	@# An environment made before the distribution was called holdfast-grid has it under its old name.
+	@! $(PIP) show -q holdfast 2>/dev/null || $(PIP) uninstall -q -y holdfast
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -1,6 +1,6 @@
 """Settings of a Django project whose cache and sessions are in the grid; to be taken over into one's own.
 
-pip install 'holdfast[django]'
+pip install '.[django]' in the source folder
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A web service on FastAPI that keeps its data in the grid: one client for each process, opened and closed by its
 lifespan.
 
-pip install holdfast fastapi uvicorn
+pip install . fastapi uvicorn    (in Holdfast's source folder)
 HOLDFAST=127.0.0.1:5701 uvicorn --app-dir examples fastapi_app:app --workers 4
 """
 

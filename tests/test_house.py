@@ -702,6 +702,23 @@ def test_the_host_of_a_package_index_is_found() -> None:
         assert INDEX_HOSTS.search(f"https://{''.join(host)}/x")
 
 
+FOREIGN = re.compile(r"pip install (?:-[\w-]+ )*['\"]?holdfast(?![\w-])")
+"""What would install somebody else's package: ours is called holdfast-grid."""
+
+
+def test_no_file_says_to_install_a_package_of_others() -> None:
+    small = [path for path in tracked() if path.stat().st_size < 5_000_000]
+    naming = [path for path in small if FOREIGN.search(path.read_text(encoding="utf-8", errors="replace"))]
+    assert [named(path) for path in naming] == []
+
+
+def test_the_package_of_others_is_found() -> None:
+    for end in ("holdfast", "'holdfast[arrow]'", '-U "holdfast"', "holdfast fastapi"):
+        assert FOREIGN.search(f"pip install {end}"), end
+    for end in (".", "'.[arrow]'", "dist/holdfast_grid-1.whl", "holdfast-grid"):
+        assert not FOREIGN.search(f"pip install {end}"), end
+
+
 def test_every_locked_package_has_a_hash() -> None:
     for lock in sorted(ROOT.glob("requirements*.lock")):
         text = lock.read_text(encoding="utf-8")

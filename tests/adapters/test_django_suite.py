@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("django", reason="Django is not installed: pip install 'holdfast[django]'")
+pytest.importorskip("django", reason="Django is not installed: pip install '.[django]' in the source folder")
 pytestmark = pytest.mark.slow
 SUITE = Path(__file__).with_name("django_suite.py")
 LEFT_OUT = 9

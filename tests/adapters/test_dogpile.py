@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("dogpile.cache", reason="dogpile.cache is not installed: pip install 'holdfast[dogpile]'")
+pytest.importorskip(
+    "dogpile.cache",
+    reason="dogpile.cache is not installed: pip install '.[dogpile]' in the source folder",
+)
 from dogpile.cache import make_region, register_backend
 from dogpile.cache.api import NO_VALUE
 from dogpile.testing.fixtures import (

@@ -8,7 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-pytest.importorskip("flask_caching", reason="Flask-Caching is not installed: pip install 'holdfast[flask]'")
+pytest.importorskip(
+    "flask_caching",
+    reason="Flask-Caching is not installed: pip install '.[flask]' in the source folder",
+)
 from flask import Flask
 from flask_caching import Cache
 

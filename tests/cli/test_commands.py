@@ -675,7 +675,7 @@ def test_spark_that_is_missing_is_named_before_anything_starts(
     for command, extra in (("audit", "spark"), ("demo", "spark,demo"), ("export --to x", "spark")):
         told = run(*command.split())
         assert told.exit_code == 2
-        assert f"pip install 'holdfast[{extra}]'" in told.output
+        assert f"pip install '.[{extra}]' in the source folder" in told.output
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     told = run("audit", environ={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
@@ -717,7 +717,7 @@ def tell_jobs(before: str, path: list[Path]) -> list[str]:
 def test_without_pyspark_every_job_says_so_in_one_line() -> None:
     for command, line in zip(JOBS, tell_jobs(WITHOUT_PYSPARK, []), strict=True):
         extra = "spark,demo" if command == "demo" else "spark"
-        missing = f"pyspark is not installed: pip install 'holdfast[{extra}]'"
+        missing = f"pyspark is not installed: pip install '.[{extra}]' in the source folder"
         expected = f"2 Error: this runs on Spark, and {missing} SystemExit"
         assert line == expected, command
 
@@ -726,9 +726,8 @@ def test_with_another_pyspark_every_job_names_its_version(tmp_path: Path) -> Non
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").touch()
     (tmp_path / "pyspark" / "version.py").write_text("__version__: str = '4.0.1'\n", encoding="utf-8")
-    needed = (
-        "PySpark 4.0.1 is installed, and Holdfast needs 4.1 or newer, below 5: pip install 'holdfast[spark]'"
-    )
+    needed = "PySpark 4.0.1 is installed, and Holdfast needs 4.1 or newer, below 5: "
+    needed += "pip install '.[spark]' in the source folder"
     for command, line in zip(
         JOBS, tell_jobs("import sys\nfrom click.testing import CliRunner\n", [tmp_path]), strict=True
     ):

@@ -233,7 +233,7 @@ def test_the_setting_without_the_extra_is_an_error_at_the_start(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     async def story() -> None:
-        with pytest.raises(NotInstalled, match=r"pip install 'holdfast\[otel\]'"):
+        with pytest.raises(NotInstalled, match=r"pip install '\.\[otel\]' in the source folder"):
             await member(traces__endpoint="http://127.0.0.1:1").start()
 
     run(story())

@@ -107,7 +107,9 @@ def spark_or_none(
     """A Spark session for the block; None when it is not wanted, or PySpark is not installed. Raises ConfigError."""
     if no_spark or find_spec("pyspark") is None:
         if find_spec("pyarrow") is None:
-            raise ConfigError("pyarrow is not installed: pip install pyarrow, or 'holdfast[spark]'")
+            raise ConfigError(
+                "pyarrow is not installed: pip install pyarrow, or '.[spark]' in the source folder"
+            )
         yield None
         return
     need_packages()

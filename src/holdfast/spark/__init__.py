@@ -29,7 +29,7 @@ def check_pyspark() -> None:
         return
     raise ImportError(
         f"PySpark {found[1]}.{found[2]}{found[3]} is installed, and Holdfast needs 4.1 or newer, below 5: "
-        "pip install 'holdfast[spark]'"
+        "pip install '.[spark]' in the source folder"
     )
 
 

@@ -31,7 +31,7 @@ INCUBATOR = "--add-modules=jdk.incubator.vector"
 ANSWER_TIMEOUT_S = 30
 WHAT_TO_INSTALL = (
     f"Spark needs Java {VERSION_MIN} or newer: install it (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17; anywhere: pip install 'holdfast[java]') or set JAVA_HOME"
+    "macOS: brew install openjdk@17; anywhere: pip install '.[java]' in the source folder) or set JAVA_HOME"
 )
 
 

@@ -68,7 +68,8 @@ class Names:
             import dns.nameserver
         except ImportError:
             raise ConfigError(
-                "cluster.seeds with srv:, and cluster.dns_servers, need dnspython: pip install 'holdfast[dns]'"
+                "cluster.seeds with srv:, and cluster.dns_servers, need dnspython: pip install '.[dns]' in the "
+                "source folder"
             ) from None
         self._resolver = dns.asyncresolver.Resolver(configure=not servers)
         self._resolver.lifetime = PATIENCE_S
