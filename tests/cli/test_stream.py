@@ -33,6 +33,7 @@ changes_bytes = 1048576
         (["--to-map", "n"], "needs --checkpoint"),
         (["--to-map", "n", "--to", "parquet", "x"], "not both"),
         (["--to-map", "n", "--checkpoint", "x", "--format", "text"], "not for --to-map"),
+        (["--to-map", "n", "--checkpoint", "x", "--bad", "skip"], "not for --to-map"),
         (["--to-address", "a:1"], "goes with --to-map"),
         (["--to", "csv", "x"], "csv"),
         (["--from", "now"], "now"),

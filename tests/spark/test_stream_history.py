@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import DoubleType, LongType, StructType
+
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.spark.rows.bad_rows import BadRow
+from holdfast.spark.rows.column_schemas import StoredSchema, store_schema
+from holdfast.spark.rows.stored import json_data, long_data
 from holdfast.spark.source.member_changes import GridHistory
+from holdfast.spark.source.micro_batches import HoldfastStreamReader, stream_columns
 from holdfast.spark.source.offsets import BadOffset, Place
+from holdfast.spark.source.stream_options import StreamOptions
 from holdfast.wire.values import to_stored
 
 PARTITIONS = 5
@@ -102,3 +111,71 @@ def test_entries_are_read_from_the_primary_alone(
     monkeypatch.setattr(client, "table", lambda: tables.pop() if tables else fresh())
     assert history.entries(AT, place) == dict.fromkeys(KEYS, b"one")
     assert not tables
+
+
+def remove(client: Client, key: bytes) -> None:
+    client.execute(Request(Op.DELETE, "m", [partition_of(key, 0, PARTITIONS)], key))
+
+
+def test_the_value_that_an_entry_has_now(client: Client, history: GridHistory) -> None:
+    key, other = KEYS[:2]
+    client.set("m", key, to_stored("a"))
+    client.set("m", other, to_stored("b"))
+    assert history.value(AT, key) == to_stored("a")
+    assert history.value(("m", PARTITION + 1), key) is None, "it is asked for where the change was"
+    client.set("m", key, to_stored("c"))
+    assert history.value(AT, key) == to_stored("c")
+    remove(client, key)
+    assert history.value(AT, key) is None
+
+
+@pytest.mark.parametrize("repair", ["correct", "remove", "null", "skip", "column raw"])
+def test_a_stream_that_failed_goes_on_from_the_same_offset(
+    running: MemoryCluster, client: Client, repair: str
+) -> None:
+    columns = StructType().add("id", LongType()).add("x", DoubleType())
+    store_schema(client, "m", StoredSchema.of(columns, ["id"], "json"))
+
+    def stream(bad: str) -> HoldfastStreamReader:
+        given = {
+            "address": running.addresses(),
+            "map": "m",
+            "startingPosition": "earliest",
+            "timeout": "60",
+        }
+        options = StreamOptions.parse({**given, "bad": bad})
+        return HoldfastStreamReader(options, *stream_columns(options))
+
+    def told(
+        reader: HoldfastStreamReader, start: dict[str, Any], end: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        shares = reader.partitions(start, end)
+        return [row for share in shares for batch in reader.read(share) for row in batch.to_pylist()]
+
+    failing = stream("fail")
+    start = failing.initialOffset()
+    client.set("m", long_data(1), json_data(b'{"id":1,"x":1.5}'))
+    client.set("m", long_data(2), to_stored("oops"))
+    end = failing.latestOffset(start, failing.getDefaultReadLimit())
+    where = partition_of(long_data(2), 0, PARTITIONS)
+    for _ in range(2):
+        with pytest.raises(BadRow, match=rf"map 'm', partition {where}, key 2 .*same checkpoint"):
+            told(failing, start, end)
+    reader = failing
+    if repair == "correct":
+        client.set("m", long_data(2), json_data(b'{"id":2,"x":2.5}'))
+    elif repair == "remove":
+        remove(client, long_data(2))
+    else:
+        failing.stop()
+        reader = stream(repair)
+    rows = sorted(told(reader, start, end), key=lambda row: row["key"])
+    assert [row["key"] for row in rows] == ([1, 2] if repair in ("null", "column raw") else [1])
+    assert [row["raw"] for row in rows if "raw" in row] == ([None, "oops"] if repair == "column raw" else [])
+    last = reader.latestOffset(end, reader.getDefaultReadLimit())
+    after = [
+        (row["op"], row["before"] and row["before"]["x"], row["after"]) for row in told(reader, end, last)
+    ]
+    wanted = {"correct": [("update", None, {"id": 2, "x": 2.5})], "remove": [("remove", None, None)]}
+    assert after == wanted.get(repair, [])
+    reader.stop()

@@ -96,6 +96,10 @@ def changes(
         )
     if to_map is not None and value_format is not None:
         raise ConfigError("--format is not for --to-map: entries are applied as they are")
+    if to_map is not None and bad != "fail":
+        raise ConfigError(
+            "--bad is not for --to-map: entries are applied as they are, whatever their columns"
+        )
     if to_address is not None and to_map is None:
         raise ConfigError("--to-address goes with --to-map")
     from holdfast.spark.pipeline import changes as pipeline
