@@ -98,6 +98,8 @@ START_MS: Final = 5_000
 """but each holds others up for no longer than that."""
 TOLD_AFTER: Final = 10
 """Failures in a row."""
+RESTS_MS: Final = 1 << 62
+"""When work is due that waits for no time, but to be woken."""
 
 Part = tuple[int, int]
 """A partition of a zone: both numbers."""
@@ -210,8 +212,6 @@ class _Step:
     """Of the answer that is waited for."""
     then: str = ""
     """What the invoke that is under way was for."""
-    again: bool = True
-    """Whether something has changed since it was begun."""
     attempts: int = 0
     why: str = ""
     """Why the last one has failed."""
@@ -240,7 +240,7 @@ class ZoneController:
         self._of_ticket: dict[int, ZoneWork] = {}
         """Whose answers are waited for."""
         self._woken: set[ZoneWork] = set()
-        """What may have something to do, before its time."""
+        """What has something to do, before its time. All of it is in `_work`."""
         self._changing: dict[Part, int] = {}
         """Groups that change their peers, and the terms in which this member leads them."""
         self._queued: dict[Part, None] = {}
@@ -279,9 +279,9 @@ class ZoneController:
         for _, entry in changes:
             if (part := part_of(entry.key)) is not None:
                 local.add(part[:2])
-                if part[2] in ("stable", "reduce") and self._store.leads:
+                if part[2] in ("stable", "reduce"):
                     self._wake((WorkKind.TRIGGER, *part[:2]))
-                if part[2] in ("pending", "planned", "reduce") and self._groups.term(part[:2]) is not None:
+                if part[2] in ("pending", "planned", "reduce"):
                     self._wake((WorkKind.GROUP, *part[:2]))
                     self._step((WorkKind.GROUP, *part[:2])).attempts = 0
             elif (zone := zone_of(entry.key)) is not None:
@@ -319,7 +319,6 @@ class ZoneController:
                     return  # Who leads now knows better.
                 told.failed = True
                 self._failed(work, why)
-                return
         self._wake(work)
         self._go()
 
@@ -345,19 +344,15 @@ class ZoneController:
             self._changed(part)
         self._change_next()
         # Most of what was done once rests: to sort all of it ten times a second would be what it costs.
-        self._woken.update(
-            work for work, step in self._work.items() if step.again or step.due_ms <= self._now
-        )
+        self._woken.update(work for work, step in self._work.items() if step.due_ms <= self._now)
         self._go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
         """The metastore's leader has answered a read (zones/A-17)."""
-        work = self._of_ticket.pop(ticket, None)
-        step = self._work.get(work) if work is not None else None
-        if work is None or step is None or step.ticket != ticket:
+        found = self._answered(ticket)
+        if found is None:
             return
-        step.ticket = None
-        step.due_ms = NEVER * 1000
+        work, step = found
         read = KeysRead(entries, revision)
         if work[0] is WorkKind.DATA_NODES:
             self._data_nodes(work, step, read)
@@ -371,12 +366,10 @@ class ZoneController:
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
         """An invoke was carried out (zones/A-17)."""
-        work = self._of_ticket.pop(ticket, None)
-        step = self._work.get(work) if work is not None else None
-        if work is None or step is None or step.ticket != ticket:
+        found = self._answered(ticket)
+        if found is None:
             return
-        step.ticket = None
-        step.due_ms = NEVER * 1000
+        work, step = found
         if not invoked.answer or work[0] is WorkKind.DATA_NODES:
             self._wake(work)  # A timer may still run, which nothing else tells of.
         elif work[0] is WorkKind.GROUP:
@@ -390,15 +383,25 @@ class ZoneController:
 
     # -- work
 
+    def _answered(self, ticket: int) -> tuple[ZoneWork, _Step] | None:
+        """The step that has waited for this answer, and waits no more; None: none does (zones/A-17)."""
+        work = self._of_ticket.pop(ticket, None)
+        if work is None:
+            return None
+        step = self._work[work]
+        assert step.ticket == ticket, "a step that is over has given its ticket back"
+        step.ticket, step.due_ms = None, RESTS_MS
+        return work, step
+
     def _zones(self) -> list[int]:
         found = [zone_of(entry.key) for entry in self._store.scan(ZONE_PREFIX)]
-        return sorted({one[0] for one in found if one is not None and one[1] == "descriptor"})
+        return sorted(one[0] for one in found if one is not None and one[1] == "descriptor")
 
     def _step(self, work: ZoneWork) -> _Step:
         return self._work.setdefault(work, _Step(self._now))
 
     def _wake(self, work: ZoneWork) -> None:
-        self._step(work).again = True
+        self._step(work)
         self._woken.add(work)
 
     def _forget(self, work: ZoneWork) -> None:
@@ -429,37 +432,31 @@ class ZoneController:
 
     def _local(self, zone: int) -> ZoneDescriptor | None:
         entries = [self._store.get(zone_key(zone, "descriptor"))]
-        return KeysRead(entries, 0).value(zone_key(zone, "descriptor"), ZoneDescriptor)
+        return KeysRead(entries).value(zone_key(zone, "descriptor"), ZoneDescriptor)
 
     def _go(self) -> None:
         """Begin the next step of whatever needs one (zones/A-24)."""
         for work in sorted(self._woken):
-            step = self._work.get(work)
-            if step is None:
-                self._woken.discard(work)
+            step = self._work[work]
+            asking = step.ticket is not None
+            if asking and step.due_ms > self._now:
                 continue
-            if step.ticket is not None and step.due_ms > self._now:
-                continue
-            waits = step.attempts and step.due_ms < NEVER * 1000
-            if step.ticket is None and not (step.again and not waits) and step.due_ms > self._now:
-                self._woken.discard(work)  # A tick looks at it again.
+            if step.attempts and self._now < step.due_ms < RESTS_MS:
+                self._woken.discard(work)  # It has failed, and is repeated in time.
                 continue
             if self._is_idle(work):
                 self._forget(work)
                 continue
-            if step.ticket is None and len(self._of_ticket) >= ANSWERS_AT_ONCE:
+            if not asking and len(self._of_ticket) >= ANSWERS_AT_ONCE:
                 continue  # Not `break`: further on may be one whose answer is late, and is asked for again.
             self._woken.discard(work)
-            step.again = False
             self._await(work, step, self._store.read(_keys_of(work)))
 
     def _is_idle(self, work: ZoneWork) -> bool:
         """Whether this is not, or is no more, this member's work."""
         if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER):
             return not self._store.leads
-        if work[0] is WorkKind.DOUBT:
-            return not self._groups.in_doubt(work[1:])
-        return self._groups.term(work[1:]) is None
+        return work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None
 
     def _await(self, work: ZoneWork, step: _Step, ticket: int) -> None:
         if step.ticket is not None:
@@ -516,7 +513,7 @@ class ZoneController:
         if changes:
             self._invoke(work, step, read.guarded(changes))
         elif after.next_ms is not None:
-            step.due_ms = max(after.next_ms, self._now + 1)
+            step.due_ms = after.next_ms
 
     # -- triggers
 
@@ -530,7 +527,7 @@ class ZoneController:
         before = partition_keys(read, number, partition)
         wanted = read.value(zone_key(number, "recovery"), RecoveryRequest)
         asked = read.entry(zone_key(number, "recovery")).revision
-        due = wanted is not None and asked > (before.trigger or 0)
+        due = asked > (before.trigger or 0)
         if wanted is not None and due and partition in (wanted.partitions or (partition,)):
             found = self._reset(zone, partition, before, wanted, read)
             if found is None:
@@ -576,7 +573,7 @@ class ZoneController:
             causes.append(TOPOLOGY_KEY)
         event = max(read.entry(key).revision for key in causes)
         asked = read.entry(zone_key(zone.id, "recovery")).revision
-        if settings.consistency is Consistency.HIGH_AVAILABILITY and asked and before.trigger == asked:
+        if settings.consistency is Consistency.HIGH_AVAILABILITY and before.trigger == asked:
             # The reset was the last event: what it has overwritten, or overtaken, is made up for when it is done.
             event = event if before.pending else read.revision
         if before.trigger is None and event <= _oldest(read, zone, partition):
@@ -643,10 +640,8 @@ class ZoneController:
             asked,
         )
         result, after = reset(before, request)
-        if result is Result.PENDING_KEY_UPDATED:
-            # Who is in doubt, and is not given up by this, says so again.
-            after = msgspec.structs.replace(after, switch_reduce=None, switch_append=None)
-        return result, after
+        # Who is in doubt, and is not given up by this, says so again.
+        return result, msgspec.structs.replace(after, switch_reduce=None, switch_append=None)
 
     def _gathered(
         self, zone: int, topology: ClusterTopology
@@ -669,13 +664,13 @@ class ZoneController:
             return
         settings = zone.settings
         entry = self._store.get(TOPOLOGY_KEY)
-        topology = KeysRead([entry], 0).value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        topology = KeysRead([entry]).value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         short = False
         for partition in range(settings.partitions):
             key = part_key(number, partition, "stable")
-            stable = KeysRead([self._store.get(key)], 0).value(key, Assignments)
+            stable = KeysRead([self._store.get(key)]).value(key, Assignments)
             key = part_key(number, partition, "pending")
-            pending = KeysRead([self._store.get(key)], 0).value(key, tuple[Assignments, ...]) or ()
+            pending = KeysRead([self._store.get(key)]).value(key, tuple[Assignments, ...])
             if stable is not None and not (pending and pending[0].force):
                 short |= len(set(stable.peers) & topology.nodes) < min(
                     settings.voters_needed, len(stable.peers)
@@ -686,7 +681,7 @@ class ZoneController:
         since = self._short_since.setdefault(number, self._now)
         if settings.reset_after_s < NEVER and self._now - since >= 1000 * settings.reset_after_s:
             self._short_since[number] = self._now + ANSWER_MS
-            read = KeysRead([entry, self._store.get(zone_key(number, "recovery"))], 0)
+            read = KeysRead([entry, self._store.get(zone_key(number, "recovery"))])
             read.entry(TOPOLOGY_KEY)
             read.entry(zone_key(number, "recovery"))
             wanted = PutKey(zone_key(number, "recovery"), encoded(RecoveryRequest(manual=False)))
@@ -715,17 +710,11 @@ class ZoneController:
             after = change_failed(before, term=term)
             self._invoke(work, step, read.guarded(changes_to(*part, before, after)))
             return
-        if told.caught_up:
-            may, after = try_catch_up_finish(
-                before, token=told.caught_up, pending_revision=revision, term=term
-            )
-            if may:
-                entry = part_key(*part, "lock")
-                read.entry(entry)
-                lock = [PutKey(entry, encoded(after.lock))]
-                self._invoke(work, step, read.guarded(lock), "agree")
-                return
-            told.caught_up = 0
+        may, after = try_catch_up_finish(before, token=told.caught_up, pending_revision=revision, term=term)
+        if may:
+            lock = [PutKey(part_key(*part, "lock"), encoded(after.lock))]
+            self._invoke(work, step, read.guarded(lock), "agree")
+            return
         after = without_doubted(before, copy.configuration)
         if after != before:
             self._invoke(work, step, read.guarded(changes_to(*part, before, after)))
@@ -743,8 +732,7 @@ class ZoneController:
     ) -> bool:
         """Tell the metastore what configuration the group has; whether there is anything to tell."""
         part = work[1:]
-        told = self._told[part]
-        notice = told.applied
+        notice = self._told[part].applied
         if notice is None or notice.configuration.token != revision:
             return False
         nodes = data_nodes_of(read, zone.id).latest
@@ -756,11 +744,10 @@ class ZoneController:
             index=notice.index,
         )
         if result is Result.IGNORED_NOT_PENDING:
-            told.applied = None
             return False
         if before.pending[0].force:
             after = msgspec.structs.replace(after, generation=revision)
-        self._invoke(work, step, read.guarded(changes_to(*part, before, after)), "completed")
+        self._invoke(work, step, read.guarded(changes_to(*part, before, after)))
         return True
 
     def _drive(
@@ -778,10 +765,11 @@ class ZoneController:
         part = work[1:]
         cancels = zone.settings.adjustment is Adjustment.CANCEL
         duty = leader_duty(before, copy.configuration, pending_revision=revision, cancels=cancels)
-        head = before.pending[0] if before.pending else None
-        reset_done = copy.configuration.token == revision
-        if head is None or duty is LeaderDuty.NOTHING or (head.force and not reset_done):
+        if duty is LeaderDuty.NOTHING:
             return
+        head = before.pending[0]
+        if head.force and copy.configuration.token != revision:
+            return  # The reset is not done.
         try:
             if duty is LeaderDuty.CANCEL and self._groups.cancel_change(part, term, revision):
                 self._changed(part)
@@ -808,7 +796,6 @@ class ZoneController:
         if part not in self._changing and len(self._changing) >= CHANGES_AT_ONCE:
             self._queued[part] = None
             return False
-        self._queued.pop(part, None)
         self._changing[part] = term
         return True
 
@@ -825,9 +812,7 @@ class ZoneController:
 
     def _group_written(self, part: Part, step: _Step) -> None:
         told = self._told.setdefault(part, _Told())
-        if step.then == "completed":
-            told.applied = None
-        elif step.then == "agree":
+        if step.then == "agree":
             term, token, told.caught_up = self._groups.term(part), told.caught_up, 0
             # What has caught up may be gone again.
             if term is not None and self._groups.agree_change(part, term, token):
@@ -849,8 +834,7 @@ class ZoneController:
             self._reported.add(part)
         elif part in self._reported or not (named or any(self.me in one.nodes for one in keys.pending)):
             self._reported.discard(part)
-            self._groups.destroy(part)
-            self._told.pop(part, None)
+            self._destroy(part)
             self._forget(work)
             self._look_local(part)
         elif keys.stable is not None:
@@ -881,7 +865,7 @@ class ZoneController:
 
     def _look_local(self, part: Part) -> None:
         """Do what the keys say about the replica here."""
-        read = KeysRead([self._store.get(key) for key in (*part_keys(*part), IDS_KEY)], 0)
+        read = KeysRead([self._store.get(key) for key in (*part_keys(*part), IDS_KEY)])
         keys = partition_keys(read, *part)
         copy = self._groups.copy(part)
         duty = self._local_duty(part, keys, copy, read)
@@ -900,9 +884,7 @@ class ZoneController:
         elif duty is ReplicaDuty.STOP and copy is not None and copy.running:
             self._groups.halt(part)
         elif duty is ReplicaDuty.DESTROY:
-            self._groups.destroy(part)
-            self._starting.pop(part, None)
-            self._told.pop(part, None)
+            self._destroy(part)
         if self._groups.in_doubt(part):
             self._wake((WorkKind.DOUBT, *part))
         stays = duty is ReplicaDuty.RUN and copy is not None and copy.running
@@ -911,6 +893,12 @@ class ZoneController:
             self._unsettled.discard(part)
         else:
             self._unsettled.add(part)
+
+    def _destroy(self, part: Part) -> None:
+        """Nothing of the replica stays, and nothing that its group has told."""
+        self._groups.destroy(part)
+        self._starting.pop(part, None)
+        self._told.pop(part, None)
 
 
 def part_of_entry(entry: MetastoreEntry) -> Part | None:

@@ -116,8 +116,8 @@ def part_of(key: bytes) -> tuple[int, int, str] | None:
 class KeysRead:
     """Entries of one read, and which of them were looked at: these are what the answer rests on (zones/A-6)."""
 
-    def __init__(self, entries: Iterable[MetastoreEntry], revision: int) -> None:
-        """What is not among the entries is not there. `revision`: as of which one this is so."""
+    def __init__(self, entries: Iterable[MetastoreEntry], revision: int = 0) -> None:
+        """What is not among the entries is not there. `revision`: as of which one this is so; 0: not known."""
         self._entries = {entry.key: entry for entry in entries}
         self._looked: dict[bytes, MetastoreEntry] = {}
         self.revision = revision
