@@ -252,6 +252,15 @@ def test_a_change_that_failed_frees_its_target_and_is_tried_again() -> None:
 
 
 @pytest.mark.rule("zones/A-13")
+def test_a_leader_that_is_elected_takes_no_lock_away() -> None:
+    bench, token = moving()
+    bench.set_keys(lock=TargetLock(token, 2))
+    bench.settle()
+    assert bench.keys().lock == TargetLock(token, 2)
+    assert distinct(bench) == [("change", PART, 3, "ABC", "", token)]
+
+
+@pytest.mark.rule("zones/A-13")
 def test_a_late_failure_does_not_take_a_later_leaders_lock() -> None:
     bench, token = moving()
     bench.settle()
