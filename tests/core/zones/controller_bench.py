@@ -67,6 +67,7 @@ class Bench:
         self.here: dict[Part, LocalCopy] = {}
         self.terms: dict[Part, int] = {}
         self.doubted: set[Part] = set()
+        self.leaderless: set[Part] = set()
         self.calls: list[tuple[object, ...]] = []
         """What the controller has told groups to do."""
         self.answers: dict[Part, ChangeAnswer] = {}
@@ -126,6 +127,9 @@ class Bench:
 
     def in_doubt(self, part: Part) -> bool:
         return part in self.doubted
+
+    def has_leader(self, part: Part) -> bool:
+        return part not in self.leaderless
 
     def term(self, part: Part) -> int | None:
         return self.terms.get(part)

@@ -9,6 +9,7 @@ from tests.core.zones.controller_bench import (
     THREE,
     Bench,
     configured,
+    create_zone,
     doubted,
     leading,
     look,
@@ -21,6 +22,8 @@ from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.controller import (
     ANSWER_MS,
+    START_MS,
+    STARTS_AT_ONCE,
 )
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.core.zones.zone_commands import created, creation_keys
@@ -159,6 +162,60 @@ def test_the_node_of_a_forced_head_resets_its_group_until_that_is_done() -> None
     bench.here[PART] = LocalCopy(True, configured("A", token=token), token)
     bench.tick()
     assert bench.takes() == []
+
+
+# -- only so many groups begin at a time
+
+
+def begins(partitions: int = 40, now_ms: int = 50_000) -> Bench:
+    """A member of a new zone, on which no group gets a leader by itself."""
+    bench = Bench(leads=False)
+    bench.topology("ABC")
+    create_zone(bench, ZoneSettings("z", partitions=partitions, replicas=3))
+    bench.leaderless = {(1, partition) for partition in range(partitions)}
+    bench.now = now_ms
+    bench.controller.begin(now_ms)
+    return bench
+
+
+def founded(bench: Bench) -> list[int]:
+    return [call[1][1] for call in bench.takes() if call[0] == "found"]  # type: ignore[index]
+
+
+@pytest.mark.rule("zones/A-25")
+def test_the_next_groups_begin_when_others_have_a_leader() -> None:
+    bench = begins()
+    assert founded(bench) == list(range(STARTS_AT_ONCE))
+    bench.tick()
+    assert founded(bench) == []
+    bench.leaderless -= {(1, 3), (1, 5)}
+    bench.tick()
+    assert founded(bench) == [32, 33]
+    bench.leaderless.clear()
+    bench.tick()
+    assert founded(bench) == list(range(34, 40))
+
+
+@pytest.mark.rule("zones/A-25")
+def test_a_group_without_a_leader_holds_others_up_for_so_long_and_no_longer() -> None:
+    bench = begins()
+    assert founded(bench) == list(range(STARTS_AT_ONCE))
+    bench.tick(START_MS - 1)
+    assert founded(bench) == []
+    bench.tick(1)
+    assert founded(bench) == list(range(STARTS_AT_ONCE, 40))
+
+
+@pytest.mark.rule("zones/A-25")
+def test_a_group_that_is_gone_again_gives_its_place_to_the_next() -> None:
+    bench = begins()
+    assert founded(bench) == list(range(STARTS_AT_ONCE))
+    bench.tell()
+    assert founded(bench) == []
+    bench.set_keys(7, stable=at("BC", ts=9))
+    assert look(bench) == [("destroy", (1, 7))]
+    bench.tick()
+    assert founded(bench) == [32]
 
 
 # -- replicas in doubt
