@@ -9,7 +9,7 @@ from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.consensus.group import Group
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftSnapshot
-from holdfast.core.consensus.seat import ChangeApplied, HardState, LeaderElected
+from holdfast.core.consensus.seat import ChangeApplied, HardState, LeaderElected, RaftRole
 from holdfast.core.groups import local_groups
 from holdfast.core.groups.written import GroupHead, GroupWrite, encoded, regained
 from holdfast.core.journal.recovery import RecoveredGroup
@@ -273,3 +273,24 @@ def test_a_group_that_nobody_wants_here_is_not_begun() -> None:
     cluster[1].crash()
     cluster[1].life()
     assert cluster[1].groups.found == []
+
+
+@pytest.mark.rule("groups/H-6")
+@pytest.mark.parametrize(("late", "least", "most"), [(1, 10, 20), (3, 30, 61)])
+def test_a_member_whose_ticks_come_late_waits_longer_before_it_campaigns(
+    late: int, least: int, most: int
+) -> None:
+    cluster = Cluster(3)
+    cluster.start(ONE, 1, 2, 3)
+    cluster.go(30)
+    leader = cluster.leader()
+    groups = next(process for process in cluster.processes.values() if process is not leader).groups
+    hosted = groups.hosted[ONE]
+    groups.rouse(ONE)
+    ticks = 0
+    while hosted.group.role is RaftRole.FOLLOWER:
+        groups._out.now_ns += late * local_groups.TICK_NS
+        groups.on_timer()
+        ticks += 1
+        assert ticks <= most
+    assert ticks >= least
