@@ -547,6 +547,20 @@ def test_many_transactions_of_a_dead_member_are_ended_part_by_part() -> None:
     clean(stage)
 
 
+def test_a_transaction_of_a_dead_member_that_is_decided_does_not_count_as_one_to_be_ended() -> None:
+    """Its branches stay for a while, to answer those that ask how it ended; its keys are free."""
+    stage, (_, two, three) = stage_of(backups=2)
+    tx, a, _ = begun_at_three(stage, three)
+    three.commit(tx)
+    die(stage, three)
+    stage.wait(15)
+    assert kept(stage) > 0
+    assert [one.picture.transactions["orphans"] for one in stage.processes] == [0, 0]
+    plain = put(stage, two.process, a, "other")
+    stage.wait(1)
+    assert done(plain)
+
+
 def test_without_the_sweep_of_orphans_their_locks_would_stay() -> None:
     with ablated("orphans-end"):
         stage, (one, two, three) = stage_of()
@@ -557,6 +571,7 @@ def test_without_the_sweep_of_orphans_their_locks_would_stay() -> None:
         plain = put(stage, two.process, a, "other")
         stage.wait(30)
         assert not done(plain)
+        assert one.process.picture.transactions["orphans"] == 1
 
 
 def on_old_topology(stage: Stage, process: Process, key: str, *, holds: bool) -> StepResult:

@@ -33,12 +33,16 @@ BEGUN_MOST = 32
 class SeenTransaction:
     """A transaction that keeps something in partitions that are served here."""
 
-    __slots__ = ("branch", "owner", "partitions", "since_ns")
+    __slots__ = ("branch", "holds", "owner", "partitions", "since_ns")
 
     def __init__(self, owner: MemberId, since_ns: int) -> None:
         self.owner = owner
         self.since_ns = since_ns
         self.branch: TransactionBranch | None = None
+        self.holds = False
+        """Whether it keeps others from an entry. A branch that is decided does not: it stays for a while to answer
+        those that ask how it ended.
+        """
         self.partitions: set[int] = set()
 
 
@@ -67,8 +71,8 @@ class Orphans:
 
     @property
     def count(self) -> int:
-        """How many transactions are seen here whose owner has gone."""
-        return sum(not self._standing.is_member(seen.owner) for seen in self._seen.values())
+        """How many transactions keep something here whose owner has gone."""
+        return sum(seen.holds and not self._standing.is_member(seen.owner) for seen in self._seen.values())
 
     def look(self) -> bool:
         """From time to time, and when members have gone: what is there, and whose is it? Whether there is more to
@@ -113,9 +117,10 @@ class Orphans:
                 continue
             branches = Branches(copy.maps, now_ns)
             for _, lock in branches.all_locks():
-                found(lock.transaction, lock.owner, copy.partition)
+                found(lock.transaction, lock.owner, copy.partition).holds = True
             for transaction, branch in branches.all_branches():
                 one = found(transaction, branch.owner, copy.partition)
+                one.holds |= branch.state is BranchState.PREPARED
                 if one.branch is None or branch.state is not BranchState.PREPARED:
                     one.branch = branch
         return seen
