@@ -142,6 +142,24 @@ def test_there_is_room_again_when_the_next_segment_has_it() -> None:
     assert SPARE in life.disk.names()
 
 
+def test_room_for_one_segment_at_a_time_does_not_end_a_full_disk() -> None:
+    """Journal that no restart needs goes, the next segment finds its place, and the one after that none."""
+    life = aged(SMALL, 1)
+    life.answers_wanted = False
+    life.disk.full = True
+    life.checkpoint(0)
+    life.disk.run(100 * MILLISECOND)
+    assert room(life) == [True]
+    life.disk.fits.add(SPARE)
+    for _ in range(5):
+        begin_another(life)
+        life.disk.run(2 * SECOND)
+    assert room(life) == [True]
+    life.disk.fits.add(PROBE)
+    life.disk.run(2 * SECOND)
+    assert room(life) == [True, False]
+
+
 def test_an_identity_that_finds_room_says_nothing_while_the_next_segment_has_none() -> None:
     life = aged(SMALL, 1)
     life.answers_wanted = False

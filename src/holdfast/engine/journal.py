@@ -106,7 +106,7 @@ class Journal:
         """Of the present segment."""
         self._spare_bytes = 0
         """Of the reserved segment; 0: there is none."""
-        self._probe = Probe(disk, settings.segment_bytes, self._room_again, self._break)
+        self._probe = Probe(disk, settings.segment_bytes, self._room_found, self._break)
         self._reserving = False
         self._least_bytes = 0
         """The next segment must not be smaller."""
@@ -507,7 +507,14 @@ class Journal:
             self._say(DiskRoom(full=True))
 
     def _room_again(self) -> None:
+        """Something has found room. With room for this one file alone the disk is full again at once, and so on at each
+        segment that goes: the member counts on room only when a further segment would find some.
+        """
         if self._full and self._spare_bytes:
+            self._probe.look()
+
+    def _room_found(self) -> None:
+        if self._full and self._spare_bytes and not self._broken and not self._closed:
             self._full = False
             self._say(DiskRoom(full=False))
 

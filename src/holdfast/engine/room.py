@@ -24,6 +24,8 @@ class Probe:
         self._found = found
         self._failed = failed
         self._ended = False
+        self._busy = False
+        """Whether it is trying, or will in a while."""
 
     def end(self) -> None:
         """Look no more."""
@@ -31,7 +33,15 @@ class Probe:
 
     def look_later(self) -> None:
         """Try in a while."""
-        self._disk.after(RETRY_NS, self._look)
+        if not self._busy:
+            self._busy = True
+            self._disk.after(RETRY_NS, self._look)
+
+    def look(self) -> None:
+        """Try now, unless it is trying already."""
+        if not self._busy:
+            self._busy = True
+            self._look()
 
     def _look(self) -> None:
         if self._ended:
@@ -41,6 +51,7 @@ class Probe:
         self._disk.submit(deeds, self._done, line="checkpoint")
 
     def _done(self, error: Exception | None) -> None:
+        self._busy = False
         if error is None:
             self._found()
         elif isinstance(error, DiskFull):
