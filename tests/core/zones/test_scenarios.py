@@ -355,6 +355,32 @@ def test_a_replica_whose_files_are_damaged_is_replaced_by_a_copy_of_the_others(*
     same_data(cluster, "ABC")
 
 
+@pytest.mark.rule("zones/A-25")
+@pytest.mark.parametrize("struck", [0, 1])
+def test_an_operator_frees_a_partition_whose_target_was_damaged_while_it_moved(struck: int) -> None:
+    """Three voters become two; both sets have to agree, and then the files of one of the two are damaged."""
+    cluster = begun(THREE)
+    cluster.alter(replicas=2, quorum=None)
+    for _ in range(200):
+        cluster.go(1)
+        if cluster.keys().lock is not None:
+            break
+    assert cluster.keys().lock is not None
+    target = cluster.keys().pending[0].peers
+    assert len(target) == 2
+    cluster.crash(target[struck], damaged=True)
+    cluster.come(target[struck])
+    cluster.go(200)
+    assert not cluster.put(), "one of two voters does not decide"
+    cluster.ask_reset()
+    cluster.settled()
+    assert cluster.put()
+    keys = cluster.keys()
+    assert keys.lock is None
+    assert keys.stable is not None and len(keys.stable.peers) == 2
+    same_data(cluster, "".join(keys.stable.peers))
+
+
 @pytest.mark.rule("zones/A-22")
 def test_the_only_replica_is_not_given_up_though_its_files_are_damaged() -> None:
     cluster = begun(ONE)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.main import holdfast
-from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys
+from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys, TargetLock
 from holdfast.core.zones.transitions import (
     Consistency,
     LocalReplica,
@@ -220,6 +221,34 @@ def test_a_reset_begins_with_who_has_most_and_goes_on_with_the_others() -> None:
     assert names(equal.pending[0]) == "A", "the first by name of those that have as much"
     _, alone = wants_reset(keys, "C", quorum=3)
     assert alone.planned is None
+
+
+@pytest.mark.rule("zones/A-25")
+def test_an_operator_frees_a_group_whose_target_has_lost_its_majority() -> None:
+    """{A, B, C} narrows to {A, B}, both sets have to agree, and the files of B are damaged."""
+    locked = TargetLock(9, 1)
+    narrowing = PartitionKeys(stable=at("ABC"), pending=(at("AB"),), lock=locked)
+    alive = {"indexes": {"A": 7, "C": 5}, "manual": True, "quorum": 2, "replicas": 2}
+    result, after = wants_reset(narrowing, "AC", **alive)
+    assert result is Result.PENDING_KEY_UPDATED
+    assert (after.pending, after.lock) == ((at("A", force=True, ts=9),), None)
+    # Nothing is stuck while the target is only catching up, while it has a majority, or without an operator.
+    catching_up = msgspec.structs.replace(narrowing, lock=None)
+    assert wants_reset(catching_up, "AC", **alive) == (Result.ASSIGNMENT_NOT_UPDATED, catching_up)
+    assert wants_reset(narrowing, "ABC", **alive) == (Result.ASSIGNMENT_NOT_UPDATED, narrowing)
+    assert wants_reset(narrowing, "AC", **{**alive, "manual": False})[0] is Result.ASSIGNMENT_NOT_UPDATED
+
+
+@pytest.mark.rule("zones/A-25")
+def test_the_longest_log_of_a_target_that_is_being_joined_counts() -> None:
+    """The group has left A and B, of which it has not been told yet, and C died after it had written more with D."""
+    moved = PartitionKeys(stable=at("AB"), pending=(at("CD"),), lock=TargetLock(9, 1))
+    _, after = wants_reset(
+        moved, "ABD", manual=True, quorum=2, replicas=2, consensus=2, indexes={"A": 5, "B": 5, "D": 8}
+    )
+    assert names(after.pending[0]) == "D"
+    assert after.planned is not None
+    assert len(after.planned.nodes) <= 2
 
 
 def test_an_automatic_reset_keeps_who_is_alive_of_what_was_under_way() -> None:

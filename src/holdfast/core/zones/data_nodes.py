@@ -114,6 +114,13 @@ def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> Data
     return DataNodes(_with(data.history, frozenset(alive), at_ms))
 
 
+def gone_given_up(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
+    """An operator counts on nobody who is not here: they hold nothing any more, and come back as new members."""
+    assert alive, "somebody can hold the partitions"
+    left = data.latest & frozenset(alive) or frozenset(alive)
+    return DataNodes(_with(data.history, left, at_ms), data.up)
+
+
 def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> DataNodes:
     """Members want to leave: they hold nothing any more as soon as others do, unless there is nobody else."""
     left = data.latest - frozenset(leaving)

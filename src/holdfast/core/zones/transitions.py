@@ -7,6 +7,9 @@
 - zones/A-3: What a group reports counts only if it is what the group was asked for: the head of `pending`.
 - zones/A-4: `stable` becomes only what a group has reported to be its configuration.
 - zones/A-5: An automatic reset gives up nothing that a majority of voters still has, and nothing newer than itself.
+- zones/A-25: A reset by an operator also helps where a group that moves has lost the majority of its target. With
+  {A, B, C} that narrows to {A, B}, and the files of B damaged, A and C are a majority of the stable voters and cannot
+  decide: {A, B} have to agree, too.
 """
 
 from __future__ import annotations
@@ -229,7 +232,13 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
         if node in request.alive and replica.state in (LocalState.HEALTHY, LocalState.CATCHING_UP)
     }
     kept = (keys.stable or Assignments()).restricted(holding)
-    if len(kept.peers) >= request.quorum:
+    enough = len(kept.peers) >= request.quorum
+    if request.manual and keys.pending and keys.lock is not None:
+        joining, there = keys.pending[0], keys.pending[0].restricted(holding)
+        enough = enough and 2 * len(there.peers) > len(joining.peers)
+        # One that is being joined may be the only one that has all of it: the old voters may have left the group.
+        kept = kept.with_(there)
+    if enough:
         return Result.ASSIGNMENT_NOT_UPDATED, keys
     newer = not request.manual and bool(keys.pending) and request.pending_newer
     if newer and all(one.nodes <= request.alive for one in keys.pending):
@@ -237,7 +246,7 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
     part = _placed(kept, request)
     if not part.peers:
         return Result.ASSIGNMENT_NOT_UPDATED, keys
-    first = _most_advanced(part, holding, request)
+    first = _most_advanced(part.nodes | kept.nodes, holding, request)
     pending = [Assignments((first,), force=True, ts=request.assignments_ts)]
     if not request.manual:
         alive = (one.restricted(request.alive) for one in keys.pending)
@@ -265,12 +274,13 @@ def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
         chosen.update(spare[: max(0, request.replicas - len(chosen))])
     order = [node for node in request.placement_order if node in chosen]
     order += sorted(chosen - set(order))
-    return Assignments(tuple(order[: request.consensus]), tuple(order[request.consensus :]))
+    most = max(request.replicas, request.consensus) if request.manual else len(order)
+    return Assignments(tuple(order[: request.consensus]), tuple(order[request.consensus : most]))
 
 
-def _most_advanced(part: Assignments, holding: Collection[Node], request: ResetRequest) -> Node:
+def _most_advanced(nodes: frozenset[Node], holding: Collection[Node], request: ResetRequest) -> Node:
     """Who has the longest log, and of these the first by name; the first by name where nobody has data."""
-    candidates = sorted(part.nodes & set(holding)) or sorted(part.nodes)
+    candidates = sorted(nodes & set(holding)) or sorted(nodes)
     longest = max(_index(node, request) for node in candidates)
     return next(node for node in candidates if _index(node, request) == longest)
 
