@@ -343,7 +343,8 @@ class Zoned:
 
     def reset(self, part: Part, voters: Sequence[Node], token: int) -> ChangeAnswer:
         """See `Group.reset`."""
-        return self._groups.reset(group_of(*part), voters, token)
+        # Revisions of the metastore rise, and nearly always faster than the terms of one group.
+        return self._groups.reset(group_of(*part), voters, token, term=token)
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         """Something has happened to a group that has a replica here."""

@@ -508,16 +508,19 @@ class Group:
         if self.role is RaftRole.FOLLOWER and not self._seat.settings.lease_reads:
             self._seat.lead = None
 
-    def reset(self, voters: Iterable[NodeId], token: int) -> ChangeAnswer:
+    def reset(self, voters: Iterable[NodeId], token: int, *, term: int = 0) -> ChangeAnswer:
         """An operator has given up the majority: from here on these are the group, with what this replica holds
         (consensus/E-6). To be said to each of them that has data; the election that follows tells that it is done.
+
+        `term`: its terms are higher than this one. A replica that begins with nothing knows of no term; were it to lead
+        in term 2, others would go on to send requests to the leader of term 3 of the group that was given up.
         """
         if token <= max(self.configuration.token, self._seat.generation):
             return ChangeAnswer.STALE
         if self._changing is not None and self._changing.stage in (ChangeStage.JOINT, ChangeStage.FINAL):
             return ChangeAnswer.BUSY
         self._seat.generation = token
-        self._follow(self._seat.term + 1)
+        self._follow(max(self._seat.term, term) + 1)
         configuration = Configuration(frozenset(voters), token=token)
         self.log.append([RaftEntry(self._seat.term, self.log.last + 1, configuration=configuration)])
         return ChangeAnswer.STARTED

@@ -400,9 +400,11 @@ class Groups:
         """See `Group.cancel_change`. Raises ProposalRefused."""
         return self._touch(number).cancel_change(term, token)
 
-    def reset(self, number: GroupNumber, voters: Iterable[NodeId], token: int) -> ChangeAnswer:
+    def reset(
+        self, number: GroupNumber, voters: Iterable[NodeId], token: int, *, term: int = 0
+    ) -> ChangeAnswer:
         """See `Group.reset`. Raises ProposalRefused."""
-        return self._touch(number).reset(voters, token)
+        return self._touch(number).reset(voters, token, term=term)
 
     def transfer(self, number: GroupNumber, node: NodeId) -> None:
         """Hand leadership over. Raises ProposalRefused."""

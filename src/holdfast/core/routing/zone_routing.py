@@ -3,8 +3,9 @@
 Each zone has a router of its own, over the assignments that its leaders make: who is elected tells everybody. The rules
 of `router` hold there as they are.
 
-- routing/Z-1: Of two that say that they lead a group the one of the higher term is believed. Who is asked and does not
-  lead says so, and has applied nothing.
+- routing/Z-1: Of two members that say that they lead a group the one of the higher term is believed. Who is asked and
+  does not lead says so, and has applied nothing. When the one of the higher term is gone any other one is believed:
+  after a reset terms may begin again.
 - routing/Z-2: What was sent to a leader is sent to the next one as soon as that is known: a read, and what has an id
   by which a group applies it once. The former takes it in no other term, however late it arrives, and does not keep it
   until it leads again: it may have been answered by then.
@@ -424,7 +425,7 @@ class ZoneRouting:
 
     def _hear_of(self, number: GroupNumber, term: int, member: MemberId) -> None:
         known = self._known.get(number)
-        if known is None or known[0] < term:
+        if known is None or known[0] < term or not self._neighbours.is_member(known[1]):
             self._known[number] = (term, member)
             self._lead(number, term, member)
 
@@ -432,7 +433,10 @@ class ZoneRouting:
         """routing/Z-1."""
         zone, partition = place_of(number)
         found = self._zones.get(zone)
-        if found is None or partition >= len(found.rows) or found.rows[partition].version >= term:
+        if found is None or partition >= len(found.rows):
+            return
+        row = found.rows[partition]
+        if row.version >= term and (row.owner is None or self._neighbours.is_member(row.owner)):
             return
         found.rows[partition] = Assignment(term, (member,))
         found.router.superseded(partition)
