@@ -41,7 +41,7 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
             with pytest.raises(Refused, match=rf"not all members can do feature level {HIGHEST}: .*\(1\)"):
                 await order(second, HIGHEST)
             with pytest.raises(Refused, match=f"members understand this from feature level {DECLARED} on"):
-                await second._node.control.declare_ended(first._node.member_uuid, 5)
+                await second._node.control.declare_ended([first._node.member_uuid], 5)
             await first.leave()
             async with member(second.member_address) as third:
                 await third.wait_safe()

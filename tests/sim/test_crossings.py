@@ -62,6 +62,21 @@ def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
     assert [p.driver.member.picture.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
 
 
+def test_a_full_disk_is_not_safe_whichever_member_is_asked() -> None:
+    stage = Stage(3)
+    full = stage.processes[2]
+    full.step(lambda: full.driver.member.membership.note_full(full=True))
+    stage.wait(2)
+    name = full.picture.info.name
+    for process in stage.processes:
+        assert process.picture.why_cluster_unsafe().startswith(
+            f"the disk of {name} is full: writes to journalled"
+        )
+    full.step(lambda: full.driver.member.membership.note_full(full=False))
+    stage.wait(2)
+    assert [process.picture.why_cluster_unsafe() for process in stage.processes] == [""] * 3
+
+
 def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
     """Records do not reach one backup, whose heartbeats do: by nothing else could one see it."""
     stage = Stage(3)

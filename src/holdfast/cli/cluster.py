@@ -135,38 +135,62 @@ def _tell_done(told: str, *, as_json: bool) -> None:
     tell_json({"done": True, "told": told}) if as_json else print(told)
 
 
-@cluster.command(short_help="Go on without a member that has ended, at once.")
-@click.argument("member", metavar="MEMBER")
+@cluster.command(short_help="Go on without members that have ended, at once.")
+@click.argument("members", metavar="MEMBER...", nargs=-1, required=True)
 @address_option
 @timeout_option(30, "Then it is removed when it has been silent for cluster.suspect_after_ms.")
+@click.option(
+    "--without-majority",
+    is_flag=True,
+    help="Also where the members that remain are no majority. If one that is named still runs, there are two clusters.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
 @json_option
 @credentials
 def dead(
-    member: str, *, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials
+    members: tuple[str, ...],
+    *,
+    address: str,
+    timeout_s: float,
+    without_majority: bool,
+    yes: bool,
+    as_json: bool,
+    credentials: Credentials,
 ) -> None:
-    r"""Say that a member has ended, so that nobody waits until it has been silent for cluster.suspect_after_ms.
+    r"""Say that members have ended, so that nobody waits until they have been silent for cluster.suspect_after_ms.
 
-    MEMBER is a name, the first digits of a UUID, or the address of a client door. It is refused for a member that was
-    heard of within three heartbeats. A majority of the members must agree, as always. Should the member live after all,
+    MEMBER is a name, the first digits of a UUID, or the address of a client door. The order is rejected for a member
+    that was heard of within three heartbeats. A majority of the members must agree. Should the member live after all,
     it does not come back: its process ends with status 1 when it hears of it, and serves nothing till then.
+
+    When so many have ended that the rest is no majority, nobody can agree: the rest waits. Name all that have ended,
+    with --without-majority. Only you can know that they have: a member that was only cut off may have gone on serving
+    clients, and what it acknowledged since then is lost.
 
     \b
       holdfast cluster dead three
       holdfast cluster dead 10.0.0.3:5701 --yes -a 10.0.0.1:5701
+      holdfast cluster dead two three --without-majority
     """
     seen = _status(address, credentials)
-    one = find_member(member, seen["members"])
-    name = f"{one['name']} ({Address.of_clients(one)})"
+    ended = [find_member(member, seen["members"]) for member in members]
+    name = ", ".join(f"{one['name']} ({Address.of_clients(one)})" for one in ended)
     if not yes:
-        click.confirm(f"Has {name} ended for sure? Should it live, it will end itself", abort=True, err=True)
-    doors = [Address.of_clients(row) for row in seen["members"] if row is not one]
+        then = (
+            "there are two clusters, and one of them loses its writes"
+            if without_majority
+            else "it will end itself"
+        )
+        click.confirm(f"Has {name} ended for sure? Should it still run, {then}", abort=True, err=True)
+    doors = [Address.of_clients(row) for row in seen["members"] if row not in ended]
     with given_up():
         order_cluster(
             list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
             credentials.for_client(),
             own.Want.DEAD,
-            member=one["uuid"],
+            member=ended[0]["uuid"],
+            members=[one["uuid"] for one in ended] if len(ended) > 1 else [],
+            state=own.WITHOUT_MAJORITY if without_majority else "",
             timeout_s=timeout_s,
         )
     _tell_done(f"the cluster goes on without {name}", as_json=as_json)

@@ -6,7 +6,7 @@ member's own, for nobody could afford others: they are there to be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.agreed.agreed import Agreed
 from holdfast.core.cluster.identity import Identity
+from holdfast.core.cluster.lost_majority import dead_order_rejection, way_out
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import Outbox
@@ -146,6 +147,11 @@ class Picture:
         return self._membership.refusal
 
     @property
+    def way_in(self) -> str:
+        """What an operator can do while no cluster admits it; empty: nothing yet."""
+        return self._membership.way_in
+
+    @property
     def intent(self) -> Intent:
         """What it wants to become."""
         return self._membership.intents.mine
@@ -201,6 +207,12 @@ class Picture:
     def unheard(self) -> Sequence[MemberId]:
         """Of whom this member has heard nothing for some heartbeats, so that an operator may declare their end."""
         return tuple(self._membership.unheard())
+
+    def dead_order_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
+        """Why the operator's order that these members have ended is not carried out; empty: it is."""
+        return dead_order_rejection(
+            self._membership, ended, self._out.now_ns, without_majority=without_majority
+        )
 
     def why_suspected(self, member: MemberId) -> str:
         """What this member knows of the silence of that one, in words."""
@@ -609,6 +621,15 @@ class Picture:
             return self.why_unsafe() or "partitions are not assigned yet"
         ownerless = [p for p, row in enumerate(self._table.rows) if not self.is_member(row.owner)]
         return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
+
+    def accept_loss_rejection(self) -> str:
+        """Why the operator's order to go on without what is missing is not carried out; empty: it is."""
+        if silent := way_out(self._membership, self._out.now_ns):
+            return silent
+        if self.why_unserved():
+            return ""
+        further = self._agreed.way_out()
+        return f"every partition has an owner: nothing is waited for{f'; {further}' if further else ''}"
 
     def why_kept(self) -> str:
         """What has to happen before this member, which wants to leave, may go; empty when nothing has."""

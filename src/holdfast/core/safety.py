@@ -7,6 +7,7 @@ can also answer for the whole cluster.
 from __future__ import annotations
 
 from holdfast.config import Settings
+from holdfast.core.cluster.lost_majority import silent_members, way_out
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
@@ -55,7 +56,8 @@ class Safety:
         """
         membership = self._membership
         if not membership.admitted:
-            return f"this member is {membership.state}"
+            advice = f": {membership.way_in}" if membership.way_in else ""
+            return f"this member is {membership.state}{advice}"
         silent = self.why_silent()
         if silent:
             return silent
@@ -70,6 +72,11 @@ class Safety:
         lacking = self._missing_copies() if anew else self._copies
         if lacking:
             return lacking + self._why_not_restored()
+        if full := [info.name for info in membership.members() if info.uuid in membership.intents.full]:
+            return (
+                f"the disk of {', '.join(full)} is full: writes to journalled maps are refused there, and nothing can "
+                "be restored to it; make room on the disk"
+            )
         if self._activation.pending:
             return f"{self._activation.pending} partitions are taking office"
         late_ns = self._out.now_ns - (self._lane.batches.oldest_ns or self._out.now_ns)
@@ -86,15 +93,12 @@ class Safety:
 
     def why_silent(self) -> str:
         """Whom this member does not hear, and what that means for what is to be decided; empty when it hears all."""
-        membership = self._membership
-        hears, now_ns = membership.detector.hears, self._out.now_ns
-        suspects = [info.uuid for info in membership.members() if not hears(info.uuid, now_ns)]
-        if not suspects:
+        membership, now_ns = self._membership, self._out.now_ns
+        silent = silent_members(membership, now_ns)
+        if not silent:
             return ""
-        here = {info.uuid for info in membership.members()} - set(suspects)
-        alone = not membership.is_quorum(here)
-        lasting = "; the rest is no majority and cannot go on without them" if alone else ""
-        return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
+        lasting = way_out(membership, now_ns)
+        return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
 
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
@@ -132,6 +136,14 @@ class Safety:
         return f"{first}, and {lacking - 1} more lack some" if lacking > 1 else first
 
     def _why_not_restored(self) -> str:
+        here = {info.uuid for info in self._membership.members()}
+        rows = self._table_replication.table.rows
+        waiting = sum(bool(row.version) and not here.intersection(row.replicas) for row in rows)
+        if waiting and self._membership.cluster_state.migrates:
+            return (
+                f"; {waiting} partitions have no copy here. Start the members that held them again, with their files. "
+                "If these are gone for good, go on without what only they had: holdfast cluster accept-loss"
+            )
         state = self._membership.cluster_state
         if not state.migrates:
             missing = ", ".join(info.name for info in self._membership.missing())

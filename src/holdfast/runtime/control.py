@@ -101,8 +101,8 @@ class Control:
     async def accept_loss(self, timeout_s: float) -> None:
         """Go on without members, or parts of files, that are missing; returns when every partition has an owner."""
         self._must_be_member()
-        if not self._member.picture.why_unserved():
-            raise Refused("every partition has an owner: nothing is waited for")
+        if rejection := self._member.picture.accept_loss_rejection():
+            raise Refused(rejection)
         asked_s = 0.0
 
         def served() -> bool:
@@ -116,18 +116,18 @@ class Control:
 
         await self.until(served, timeout_s, self._member.picture.why_unserved)
 
-    async def declare_ended(self, member: str, timeout_s: float) -> None:
-        """Go on without a member that has ended, before it has been silent for long (cluster/V-9); returns when the
-        view is one without it.
+    async def declare_ended(
+        self, members: Sequence[str], timeout_s: float, *, without_majority: bool = False
+    ) -> None:
+        """Go on without members that have ended, before they have been silent for long (cluster/V-9), or also where the
+        rest is no majority (cluster/V-6); returns when the view is one without them.
         """
         picture = self._member.picture
         self._must_be_member()
-        uuid = MemberId(member)
-        if not picture.is_member(uuid):
-            raise Refused(f"{member} is no member: there is nothing to do")
-        if uuid == self._member.me:
-            raise Refused("this member lives, for it has taken the order: give it to another one")
-        if picture.level < DECLARED:
+        ended = [MemberId(member) for member in members]
+        if why := picture.dead_order_rejection(ended, without_majority=without_majority):
+            raise Refused(why)
+        if not without_majority and picture.level < DECLARED:
             raise Refused(
                 f"members understand this from feature level {DECLARED} on (holdfast cluster upgrade); until then "
                 "it is removed when it has been silent for cluster.suspect_after_ms"
@@ -138,15 +138,21 @@ class Control:
             # Said again: a new view has forgotten it, and who heard of it just before may hear nothing now.
             nonlocal asked_s
             now_s = asyncio.get_running_loop().time()
-            if picture.is_member(uuid) and now_s - asked_s >= 1:
+            left = [uuid for uuid in ended if picture.is_member(uuid)]
+            if left and now_s - asked_s >= 1:
                 asked_s = now_s
-                if uuid not in picture.unheard():
+                if not without_majority and not set(left) <= set(picture.unheard()):
                     raise Refused(
                         "it was heard of within the last three heartbeats, so it lives: end its process first, or let "
                         "it leave (holdfast member drain)"
                     )
-                self._node.guard(lambda: self._driver.suspect([uuid]))
-            return not picture.is_member(uuid)
+                if not without_majority and (
+                    why := picture.dead_order_rejection(left, without_majority=False)
+                ):
+                    raise Refused(why)
+                order = self._driver.declare_dead if without_majority else self._driver.suspect
+                self._node.guard(lambda: order(left))
+            return not left
 
         await self.until(
             gone,
@@ -426,7 +432,11 @@ class Control:
             case own.Want.REFILL:
                 return self.refill(order.partition, order.member, timeout_s)
             case own.Want.DEAD:
-                return self.declare_ended(order.member, timeout_s)
+                return self.declare_ended(
+                    order.members or [order.member],
+                    timeout_s,
+                    without_majority=order.state == own.WITHOUT_MAJORITY,
+                )
             case own.Want.CONFIGURE:
                 return self.configure(order.settings)
 

@@ -149,7 +149,7 @@ async def _announce(node: Node) -> None:
 def why_alone(node: Node, waited_s: float) -> str:
     """That it has found no cluster for so long, and what may help."""
     seeds = ", ".join(node.settings.cluster.seeds) or "none"
-    advice = "Start the first seed, or start one member with --bootstrap"
+    advice = node.member.picture.way_in or "Start the first seed, or start one member with --bootstrap"
     return f"not in a cluster after {waited_s:.3g} s; seeds: {seeds}. {'; '.join(node.troubles) or advice}"
 
 

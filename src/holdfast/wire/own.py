@@ -52,6 +52,7 @@ from holdfast.wire.answers import (
 from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.questions import (
     ROWS_MAX,
+    WITHOUT_MAJORITY,
     AskChanges,
     AskDigests,
     AskHeads,
@@ -89,6 +90,7 @@ __all__ = [
     "PREAMBLE",
     "ROWS_MAX",
     "VERSION",
+    "WITHOUT_MAJORITY",
     "Answer",
     "AskChanges",
     "AskDigests",

@@ -143,6 +143,10 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """One map only; None: all."""
 
 
+WITHOUT_MAJORITY = "without-majority"
+"""The rest is no majority, and goes on all the same: the operator vouches that the others have ended."""
+
+
 @unique
 class Want(IntEnum):
     """What an operator may want of a member, or of the cluster through it."""
@@ -182,7 +186,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """How long to wait for it, at most `ORDER_MS_MAX`."""
     state: str = ""
     """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it is to change
-    (`set`, `add`, `remove`, `auto`).
+    (`set`, `add`, `remove`, `auto`). For `DEAD`: `WITHOUT_MAJORITY`, if the rest is none.
     """
     partition: int = -1
     """For `REFILL`."""
@@ -193,7 +197,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     maps: Rows[str] = []
     """For `RESET_LOST`, by their configured names; empty: all that have lost some."""
     members: Rows[str] = []
-    """For `BASELINE`, by consistent id."""
+    """For `BASELINE`, by consistent id. For `DEAD`: UUIDs, if several members have ended."""
     adjust_ms: int = -1
     """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
     level: int = 0

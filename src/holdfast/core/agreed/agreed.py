@@ -10,12 +10,13 @@ from holdfast.config import Settings
 from holdfast.core.agreed.zone_orders import ZoneOrders
 from holdfast.core.agreed.zone_view import ZoneView
 from holdfast.core.agreed.zoned import Zoned
+from holdfast.core.cluster.lost_majority import way_out
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import EndTurn, Outbox, Reply
+from holdfast.core.machine import EndTurn, Outbox, Reply, Token
 from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.operator_questions import OperatorQuestions
@@ -36,6 +37,7 @@ from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones.zone_keys import ZONES
+from holdfast.errors import NotReady
 
 OFF = (
     "this cluster has no metastore, and so no zones: set metastore.voters (3, say) in the settings of every "
@@ -44,6 +46,23 @@ OFF = (
 
 ROUNDS = 8
 """How often in one step what groups have told leads to something new for them; the rest is left to the next step."""
+
+
+class _AdvisedReply(Reply):
+    """Answers that there is no leader say what an operator can do."""
+
+    __slots__ = ("_agreed",)
+
+    def __init__(self, out: Outbox, token: Token, agreed: Agreed) -> None:
+        super().__init__(out, token)
+        self._agreed = agreed
+
+    def __call__(self, answer: object) -> None:
+        """Answer it."""
+        if isinstance(answer, MetastoreAnswer | ZoneAnswer) and answer.failed == NotReady.__name__:
+            advice = self._agreed.way_out()
+            answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
+        super().__call__(answer)
 
 
 class Agreed:
@@ -131,7 +150,7 @@ class Agreed:
             why = f"keys that begin with {ZONES.decode()} are changed by holdfast zone alone"
             reply(MetastoreAnswer(failed="Denied", why=why))
         else:
-            self._questions.ask(question, reply)
+            self._questions.ask(question, _AdvisedReply(self._out, reply.token, self))
 
     def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
         """Carry this out and answer with a `ZoneAnswer`, later."""
@@ -149,7 +168,7 @@ class Agreed:
                 )
             )
         else:
-            self._orders.take(order, reply)
+            self._orders.take(order, _AdvisedReply(self._out, reply.token, self))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
         """Another member says how its replicas of a zone are."""
@@ -197,10 +216,22 @@ class Agreed:
         if not self._on:
             return ""
         if self._metastore_leader() is None:
-            return "the metastore has no leader, as far as this member knows"
+            lost = self.voters.way_out()
+            return f"the metastore has no leader{f'; {lost}' if lost else ', as far as this member knows'}"
         if lacking := self.voters.lacking:
             return f"the metastore lacks {lacking} of its voters: others take their places first"
         return self.view.why_unsafe()
+
+    def way_out(self) -> str:
+        """What an operator can do about a majority that is lost; empty: none is, as far as this member knows."""
+        if not self._on:
+            return ""
+        if silent := way_out(self._standing, self._out.now_ns):
+            return silent
+        if self._metastore_leader() is None:
+            lost = self.voters.way_out()
+            return f"the metastore has no leader; {lost}" if lost else ""
+        return self.view.way_out()
 
     def why_kept(self, member: MemberId) -> str:
         """What of all this needs the member, in words; empty: nothing."""

@@ -41,6 +41,7 @@ from holdfast.core.model.zone_questions import (
 )
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.controller import RecoveryRequest
+from holdfast.core.zones.data_nodes import data_nodes_changes, data_nodes_of, gone_given_up
 from holdfast.core.zones.descriptors import (
     ClusterTopology,
     ZoneDescriptor,
@@ -130,7 +131,7 @@ class ZoneOrders:
                     given.reply(ZoneAnswer(zones=zones, members=self._view.names()))
                 case ShowZone(name):
                     self._show(found_zone(self._read(name), name), given.reply)
-                case CreateZone() | AlterZone() if not self._knows_members():
+                case CreateZone() | AlterZone() | ResetZone() if not self._knows_members():
                     self._early.append(given)
                 case order:
                     branch, given.answer = self._made(order)
@@ -196,7 +197,7 @@ class ZoneOrders:
                 zone, branch = dropped(read, name)
                 return branch, ZoneAnswer(done=f"zone {name} is dropped, with everything in it")
             case ResetZone(name, partitions):
-                return _reset(read, name, partitions)
+                return _reset(read, name, partitions, now_ms)
         return branch, ZoneAnswer(done=done, warnings=self._warnings(zone.settings, read))
 
     def _warnings(self, settings: ZoneSettings, read: KeysRead) -> list[str]:
@@ -285,7 +286,10 @@ def _must_be_droppable(settings: ZoneSettings) -> None:
         )
 
 
-def _reset(read: KeysRead, name: str, partitions: list[int]) -> tuple[If, ZoneAnswer]:
+def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tuple[If, ZoneAnswer]:
+    """Members that are not here are data nodes no more: else the next member that comes would make the zone move to
+    them, and wait for them for ever.
+    """
     zone = found_zone(read, name)
     count = zone.settings.partitions
     if not all(0 <= partition < count for partition in partitions):
@@ -295,8 +299,20 @@ def _reset(read: KeysRead, name: str, partitions: list[int]) -> tuple[If, ZoneAn
     chosen = tuple(sorted(set(partitions)))
     which = "all partitions" if not chosen else f"partitions {', '.join(map(str, chosen))}"
     done = f"zone {name}: {which} without a majority go on with what is left (holdfast zone show {name})"
-    branch = read.guarded([PutKey(key, encoded(RecoveryRequest(manual=True, partitions=chosen)))])
-    return branch, ZoneAnswer(done=done)
+    topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+    takes = zone.settings.taken(topology)
+    if not takes:
+        raise ZoneRefused(
+            f"zone {name}: none of the {len(topology.members)} members that are here passes its filter, so none could "
+            f'hold a partition: let others hold them first, such as all: holdfast zone alter {name} --filter ""'
+        )
+    before = data_nodes_of(read, zone.id)
+    after = gone_given_up(before, takes, now_ms)
+    changes = [
+        PutKey(key, encoded(RecoveryRequest(manual=True, partitions=chosen))),
+        *data_nodes_changes(zone.id, before, after),
+    ]
+    return read.guarded(changes), ZoneAnswer(done=done)
 
 
 def _settings(name: str, given: list[tuple[str, SettingValue]]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import NodeId
@@ -31,6 +32,9 @@ from holdfast.core.zones.zone_keys import (
     partition_keys,
     zone_of,
 )
+
+REPLACED_AFTER_S = 60
+"""What an operator is advised to set `scale_down_s` to, so that others take the place of a member that is gone."""
 
 
 class ZoneView:
@@ -162,11 +166,62 @@ class ZoneView:
             ):
                 if count:
                     name = zone.settings.name
-                    return f"zone {name}: {count} of {zone.settings.partitions} partitions have {what}"
+                    advice = self._advice(zone, parts, here)
+                    return (
+                        f"zone {name}: {count} of {zone.settings.partitions} partitions have {what}{advice}"
+                    )
         return ""
+
+    def way_out(self) -> str:
+        """Which zone has lost a majority, and what an operator can do; empty: none, as far as is known here."""
+        for zone in self.zones():
+            lost = self._lost(zone, self.partitions(zone), self.names().keys())
+            if lost:
+                return f"zone {zone.settings.name}: {lost} partitions have no leader{_reset_advice(zone)}"
+        return ""
+
+    def _advice(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> str:
+        """What helps where replicas are on members that are not here; empty: nothing has to be done."""
+        if self._lost(zone, parts, here):
+            return _reset_advice(zone)
+        named = [one for keys in parts for one in (keys.stable, *keys.pending) if one is not None]
+        if all(one.nodes <= here for one in named):
+            return ""
+        wait_s = zone.settings.scale_down_s
+        if wait_s < descriptors.NEVER:
+            return f"; others take its place when it has been away for {wait_s} s (scale_down_s)"
+        return (
+            ". Start it again with its files, or let others take its place: "
+            f"holdfast zone alter {zone.settings.name} --scale-down-s {REPLACED_AFTER_S}"
+        )
+
+    def _lost(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> int:
+        """How many partitions have no leader because a majority is not here, or its files are damaged."""
+        return sum(
+            self.leader(zone.id, partition) is None and _lacks_majority(keys, here)
+            for partition, keys in enumerate(parts)
+        )
 
     def _leaderless(self, zone: ZoneDescriptor, count: int) -> int:
         return sum(self.leader(zone.id, partition) is None for partition in range(count))
+
+
+def _lacks_majority(keys: PartitionKeys, here: AbstractSet[NodeId]) -> bool:
+    """Whether the group cannot decide: of its voters, or of those that it is joining, too few are here and whole."""
+    whole = here - keys.switch_reduce.nodes if keys.switch_reduce is not None else here
+    decide = [keys.stable] if keys.stable is not None else []
+    if keys.pending and (keys.lock is not None or keys.pending[0].force):
+        decide.append(keys.pending[0])
+    return any(2 * len(whole & set(one.peers)) <= len(one.peers) for one in decide)
+
+
+def _reset_advice(zone: ZoneDescriptor) -> str:
+    name = zone.settings.name
+    return (
+        f", for most of their replicas are not here, or damaged (holdfast zone show {name}). Start their members again "
+        "with their files. If these are gone for good, go on with what is left, and lose what only they had: "
+        f"holdfast zone reset {name}"
+    )
 
 
 def _moving(parts: Sequence[PartitionKeys]) -> int:

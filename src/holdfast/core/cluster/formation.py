@@ -79,6 +79,25 @@ class Formation:
             return False
         return first == own
 
+    def way_in(self, own: Address) -> str:
+        """What an operator can do for a process that no cluster admits and that may not form one."""
+        identity = self._identity
+        others = [seed for seed in identity.seeds if seed != own]
+        unknown = [str(seed) for seed in others if seed not in self._idle]
+        if unknown:
+            return (
+                f"seeds {', '.join(unknown)} have not said that they are in no cluster: if members run there, ask one "
+                "of them what it waits for (holdfast cluster safe)"
+            )
+        absent = [str(seed) for seed in others if self._idle[seed] is None]
+        if not identity.cluster_id or not absent:
+            return ""
+        return (
+            f"it has files of a stopped cluster, and nothing runs at seeds {', '.join(absent)}: start the members "
+            "there again. If they are gone for good, form the cluster again from the files here: holdfast start "
+            "--bootstrap"
+        )
+
     def _ask_behind(self) -> None:
         """cluster/V-10."""
         for seed, members in self._behind.items():

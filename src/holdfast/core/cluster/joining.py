@@ -49,6 +49,8 @@ class Joining:
             self._out.note("cluster formed", cluster=self._standing.identity.cluster, by=self._standing.me)
             admitted = [] if self._standing.identity.cluster_id else [self._standing.info]
             return self._formation.first_view(self._standing.files.stores(None, admitted))
+        if self._standing.state is MembershipState.JOINING:
+            self._standing.way_in = self._formation.way_in(own)
         self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
         targets = [seed for seed in self._standing.identity.seeds if seed != own]
         if self._standing.last_view is not None:

@@ -176,7 +176,7 @@ class Membership(Standing):
         assert self.me not in silent, "nobody suspects itself"
         for info in self.members():
             if info.uuid in dead & silent and info.uuid not in self.dead:
-                self.dead.add(info.uuid)
+                self._believe_dead([info.uuid])
                 self._out.note("declared dead by the operator", level="warning", member=info.name)
         assert self.me not in self.dead, "nobody vouches for its own end"
         if self.view is not None and self.dead:
@@ -189,8 +189,17 @@ class Membership(Standing):
     def on_declare_dead(self, message: DeclareDead) -> None:
         """Somebody's operator vouches that these have ended."""
         if self.view is not None and message.view == self.view.number and self.admitted:
-            self.dead.update(message.members)
+            self._believe_dead(message.members)
             self.consider()
+
+    def _believe_dead(self, members: Sequence[MemberId]) -> None:
+        """They are left out of the next view, and not admitted again: the others have gone on with what they had."""
+        for member in members:
+            self.dead.add(member)
+            self.declared.pop(member, None)
+            self.declared[member] = None
+        while len(self.declared) > DECLARED_KEPT:
+            del self.declared[next(iter(self.declared))]
 
     def suspect(self, ended: set[MemberId]) -> set[MemberId]:
         """An operator has seen that these members have ended. Answers those who were heard of just now, for which that
@@ -538,7 +547,7 @@ class Membership(Standing):
         # Before anybody hears of the view, and sends something because of it.
         self._out.level = view.level
         self.step(MembershipStep.ADMITTED)
-        self.refusal = ""
+        self.refusal = self.way_in = ""
         mine = self.member(self.me)
         assert mine is not None
         assert mine.life >= self.info.life, "nobody comes back as an earlier life"

@@ -91,6 +91,8 @@ class Standing:
         self.state = MEMBERSHIP.begins
         self.refusal = ""
         """Why no cluster takes it; empty while one may."""
+        self.way_in = ""
+        """What an operator can do while no cluster admits it; empty: nothing yet."""
         self.detector = Detector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.dead: set[MemberId] = set()
         """Who is dead, says the operator: the majority of the others decides on the next view."""

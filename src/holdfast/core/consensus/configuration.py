@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum, unique
 
 import msgspec
@@ -68,6 +69,10 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
     def members(self) -> frozenset[NodeId]:
         """Everybody who gets the log."""
         return self.voters | self.outgoing | self.learners | self.learners_next
+
+    def lacks_majority(self, here: AbstractSet[NodeId]) -> bool:
+        """Whether one of the sets that must agree has no majority among these nodes."""
+        return any(voters and 2 * len(voters & here) <= len(voters) for voters in self.sets)
 
     def votes(self, node: NodeId) -> bool:
         """Whether this one is a voter, in either half."""

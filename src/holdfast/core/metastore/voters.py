@@ -13,6 +13,8 @@ the whole metastore.
 - metastore/V-4: A member does not leave while it is a voter, unless everybody leaves.
 - metastore/V-5: When most voters are gone for good an operator may order a reset: the group goes on with what the
   member that is asked has of it. Of two members that are asked at once one wins, and the other follows it.
+- metastore/V-6: A reset is rejected while a leader or a majority of the voters is heard, and while voters that are
+  silent are still in the view: with voters {A, B, C} and A, B behind a cut cable, C must not begin a second metastore.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.config.schema import MetastoreSettings
+from holdfast.core.cluster.lost_majority import called, way_out
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.consensus.leading import ProposalRefused
@@ -116,15 +119,13 @@ class MetastoreVoters:
         """
         hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._standing.view
         if hosted is None or view is None or not hosted.group.log.last:
-            return "this member has nothing of the metastore: ask one that has"
-        configuration = hosted.group.configuration
-        here = {node_of(info) for info in view.members}
-        lost = [voters for voters in configuration.sets if voters and 2 * len(voters & here) <= len(voters)]
-        if not lost:
             return (
-                f"most of the {len(configuration.voters)} voters of the metastore are here: it needs no reset; "
-                "see holdfast metastore status"
+                "this member has nothing of the metastore: give the order to a member that has a revision of it (see "
+                "holdfast metastore status)"
             )
+        configuration = hosted.group.configuration
+        if rejection := self._reset_rejection(configuration):
+            return rejection
         place = next((at for at, info in enumerate(view.members) if info.uuid == self._standing.me), 0)
         known = max(configuration.token, hosted.group.generation)
         # Nobody else draws the same: of two at once one is higher, and the other abandons what it has.
@@ -133,6 +134,51 @@ class MetastoreVoters:
         self._asked = None
         self._out.note("the metastore is reset", "warning", answer=answer.value, index=hosted.group.log.last)
         return "" if answer is ChangeAnswer.STARTED else f"it cannot be reset now: {answer.value}"
+
+    def _reset_rejection(self, configuration: Configuration) -> str:
+        """Why a reset would give up what others may still have; empty: a majority of the voters is not in the cluster.
+
+        A voter that is in the view and silent may be serving a majority on the other side of a cut: it has to be out of
+        the view first, which a majority of the members decides, or the operator (cluster/V-6).
+        """
+        standing, now_ns = self._standing, self._out.now_ns
+        if silent := way_out(standing, now_ns):
+            return silent
+        infos = {node_of(info): info for info in standing.members()}
+        heard = {
+            node for node, info in infos.items() if info.uuid == standing.me or standing.hears(info.uuid)
+        }
+        if not configuration.lacks_majority(heard):
+            return (
+                f"most of the {len(configuration.voters)} voters of the metastore are here: it needs no reset; "
+                "see holdfast metastore status"
+            )
+        lead = self._groups.lead(METASTORE_GROUP)
+        if lead is not None and lead in heard:
+            return f"{infos[lead].name} leads the metastore: it needs no reset; see holdfast metastore status"
+        if not configuration.lacks_majority(infos.keys()):
+            silent = called([info for node, info in infos.items() if node not in heard])
+            return (
+                f"most of the {len(configuration.voters)} voters of the metastore are in the cluster, and silent. They "
+                "are removed from it when they have been silent for cluster.suspect_after_ms, or at once if they have "
+                f"ended: holdfast cluster dead {silent}"
+            )
+        return ""
+
+    def way_out(self) -> str:
+        """What an operator can do where a majority of the voters is not in the cluster; empty: it is, or others are to
+        be waited for.
+        """
+        configuration = self.configuration
+        here = {node_of(info) for info in self._standing.members()}
+        if configuration is None or not configuration.lacks_majority(here):
+            return ""
+        voters = configuration.voters | configuration.outgoing
+        return (
+            f"{len(voters - here)} of its {len(voters)} voters are not in the cluster: start them again with their "
+            "files. If these are gone for good, go on with what the member with the highest revision has (see holdfast "
+            "metastore status), through that member: holdfast metastore reset"
+        )
 
     def _staying(self) -> list[NodeId]:
         """Nodes of the members that may vote, oldest first: lite ones do so where nobody else is there."""
