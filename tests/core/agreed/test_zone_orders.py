@@ -273,4 +273,8 @@ def test_a_zone_that_lacks_something_is_named(stage: Stage) -> None:
     stage.leaders |= {group_of(1, 0): (1, A), group_of(1, 1): (1, B)}
     assert stage.view.why_unsafe() == ""
     del stage.members[C]
-    assert stage.view.why_unsafe() == "zone z: 2 of 2 partitions have a replica on a member that is not here"
+    assert stage.view.why_unsafe() == (
+        "zone z: 2 of 2 partitions have a replica on a member that is not here. Start it again with its files, or let "
+        "others take its place: holdfast zone alter z --scale-down-s 60"
+    )
+    assert stage.view.way_out() == ""

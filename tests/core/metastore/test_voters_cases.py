@@ -47,6 +47,7 @@ class RecordingGroups:
     runs: bool = True
     refuses: bool = False
     answer: ChangeAnswer = ChangeAnswer.STARTED
+    led_by: str | None = None
     found: set[int] = field(default_factory=set)
     asked: list[tuple[int, str, str, int]] = field(default_factory=list)
     resets: list[tuple[list[str], int]] = field(default_factory=list)
@@ -60,6 +61,10 @@ class RecordingGroups:
     def term(self, number: int) -> int | None:
         assert number == METASTORE_GROUP
         return self.leads_in
+
+    def lead(self, number: int) -> str | None:
+        assert number == METASTORE_GROUP
+        return self.led_by
 
     def change_peers(
         self, number: int, term: int, voters: Iterable[str], learners: Iterable[str], token: int
@@ -352,6 +357,23 @@ def test_lite_members_vote_where_nobody_else_stays() -> None:
     assert leader.look() == [("B", "ACD", 7)]
 
 
+@pytest.mark.rule("metastore/V-7")
+def test_a_lite_member_makes_an_even_number_of_voters_odd() -> None:
+    leader = Leader("ABC", has("A", "BC"))
+    leader.view("ABC", lite="C")
+    [(voters, learners, _)] = leader.look()
+    assert (voters, learners) == ("ABC", "")
+    # A third data member takes its place, and a second lite one is not needed.
+    leader.groups.configuration = has("ABC")
+    leader.view("ABCD", lite="C")
+    [(voters, learners, _)] = leader.look()
+    assert (voters, learners) == ("ABD", "C")
+    leader.groups.configuration = has("A", "BCD")
+    leader.view("ABCD", lite="CD")
+    [(voters, learners, _)] = leader.look()
+    assert (voters, learners) == ("ABC", "D")
+
+
 # -- what others ask
 
 
@@ -450,6 +472,17 @@ def test_a_reset_has_a_token_of_its_own_above_all_others() -> None:
     again = Leader("ABC", has("ADEFG", token=tokens[-1]))
     assert again.voters.reset() == ""
     assert again.groups.resets[0][1] > tokens[-1]
+
+
+@pytest.mark.rule("metastore/V-6")
+def test_a_member_that_is_behind_does_not_reset_what_another_one_leads() -> None:
+    """It knows only voters that are gone; the group has moved on to others since, and C leads it."""
+    leader = Leader("ABC", has("AXY"))
+    leader.groups.led_by = "C"
+    assert "leads the metastore: it needs no reset" in leader.voters.reset()
+    assert leader.groups.resets == []
+    leader.groups.led_by = "X"
+    assert leader.voters.reset() == ""
 
 
 def test_a_member_with_nothing_of_the_metastore_cannot_reset_it() -> None:

@@ -247,8 +247,6 @@ def test_the_longest_log_of_a_target_that_is_being_joined_counts() -> None:
         moved, "ABD", manual=True, quorum=2, replicas=2, consensus=2, indexes={"A": 5, "B": 5, "D": 8}
     )
     assert names(after.pending[0]) == "D"
-    assert after.planned is not None
-    assert len(after.planned.nodes) <= 2
 
 
 def test_an_automatic_reset_keeps_who_is_alive_of_what_was_under_way() -> None:

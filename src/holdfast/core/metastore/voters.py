@@ -15,6 +15,8 @@ the whole metastore.
   member that is asked has of it. Of two members that are asked at once one wins, and the other follows it.
 - metastore/V-6: A reset is rejected while a leader or a majority of the voters is heard, and while voters that are
   silent are still in the view: with voters {A, B, C} and A, B behind a cut cable, C must not begin a second metastore.
+- metastore/V-7: Where no data member stays lite ones vote. Else one of them votes if that makes the number odd: two
+  data members and a lite one are three voters, of which any one may be lost; two alone would be one voter.
 """
 
 from __future__ import annotations
@@ -120,8 +122,8 @@ class MetastoreVoters:
         hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._standing.view
         if hosted is None or view is None or not hosted.group.log.last:
             return (
-                "this member has nothing of the metastore: give the order to a member that has a revision of it (see "
-                "holdfast metastore status)"
+                "this member has nothing of the metastore: ask one that has a revision of it (see holdfast metastore "
+                "status)"
             )
         configuration = hosted.group.configuration
         if rejection := self._reset_rejection(configuration):
@@ -154,7 +156,7 @@ class MetastoreVoters:
                 "see holdfast metastore status"
             )
         lead = self._groups.lead(METASTORE_GROUP)
-        if lead is not None and lead in heard:
+        if lead in heard and lead != self._groups.me:
             return f"{infos[lead].name} leads the metastore: it needs no reset; see holdfast metastore status"
         if not configuration.lacks_majority(infos.keys()):
             silent = called([info for node, info in infos.items() if node not in heard])
@@ -181,12 +183,14 @@ class MetastoreVoters:
         )
 
     def _staying(self) -> list[NodeId]:
-        """Nodes of the members that may vote, oldest first: lite ones do so where nobody else is there."""
-        data = [node_of(info) for info in self._standing.data_members()]
-        if data:
-            return data
+        """Nodes of the members that may vote, data members before lite ones (metastore/V-7), each oldest first."""
         departing = self._standing.departing
-        return [node_of(info) for info in self._standing.members() if info.uuid not in departing]
+        others = [info for info in self._standing.members() if info.uuid not in departing]
+        data = [node_of(info) for info in self._standing.data_members()]
+        if not data:
+            return [node_of(info) for info in others]
+        is_even = len(data) % 2 == 0 and len(data) < self._settings.voters
+        return data + [node_of(info) for info in others if info.lite][: int(is_even)]
 
     def on_watch_begins(self, revision: int) -> None:
         """No key matters to it."""

@@ -274,8 +274,7 @@ def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
         chosen.update(spare[: max(0, request.replicas - len(chosen))])
     order = [node for node in request.placement_order if node in chosen]
     order += sorted(chosen - set(order))
-    most = max(request.replicas, request.consensus) if request.manual else len(order)
-    return Assignments(tuple(order[: request.consensus]), tuple(order[request.consensus : most]))
+    return Assignments(tuple(order[: request.consensus]), tuple(order[request.consensus :]))
 
 
 def _most_advanced(nodes: frozenset[Node], holding: Collection[Node], request: ResetRequest) -> Node:
