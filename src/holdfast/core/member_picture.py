@@ -14,7 +14,6 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.agreed.agreed import Agreed
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.cluster.lost_majority import dead_order_rejection, way_out
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import Outbox
@@ -210,9 +209,7 @@ class Picture:
 
     def dead_order_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
         """Why the operator's order that these members have ended is not carried out; empty: it is."""
-        return dead_order_rejection(
-            self._membership, ended, self._out.now_ns, without_majority=without_majority
-        )
+        return self._safety.dead_order_rejection(ended, without_majority=without_majority)
 
     def why_suspected(self, member: MemberId) -> str:
         """What this member knows of the silence of that one, in words."""
@@ -624,12 +621,7 @@ class Picture:
 
     def accept_loss_rejection(self) -> str:
         """Why the operator's order to go on without what is missing is not carried out; empty: it is."""
-        if silent := way_out(self._membership, self._out.now_ns):
-            return silent
-        if self.why_unserved():
-            return ""
-        further = self._agreed.way_out()
-        return f"every partition has an owner: nothing is waited for{f'; {further}' if further else ''}"
+        return self._safety.accept_loss_rejection(self.why_unserved(), self._agreed.way_out())
 
     def why_kept(self) -> str:
         """What has to happen before this member, which wants to leave, may go; empty when nothing has."""

@@ -6,12 +6,14 @@ can also answer for the whole cluster.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from holdfast.config import Settings
-from holdfast.core.cluster.lost_majority import silent_members, way_out
+from holdfast.core.cluster.lost_majority import dead_order_rejection, silent_members, way_out
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
-from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.lane import Lane
@@ -99,6 +101,22 @@ class Safety:
             return ""
         lasting = way_out(membership, now_ns)
         return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
+
+    def dead_order_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
+        """Why the operator's order that these members have ended is not carried out; empty: it is."""
+        return dead_order_rejection(
+            self._membership, ended, self._out.now_ns, without_majority=without_majority
+        )
+
+    def accept_loss_rejection(self, unserved: str, further: str) -> str:
+        """Why the operator's order to go on without what is missing is not carried out; empty: it is. `unserved`:
+        partitions without an owner; `further`: what else helps.
+        """
+        if silent := way_out(self._membership, self._out.now_ns):
+            return silent
+        if unserved:
+            return ""
+        return f"every partition has an owner: nothing is waited for{f'; {further}' if further else ''}"
 
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
