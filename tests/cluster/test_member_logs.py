@@ -63,6 +63,8 @@ def test_survivors_name_who_was_lost_and_what_is(form: str) -> None:
         victim, *survivors = cluster.members[1], cluster.members[0], cluster.members[2]
         if form == "json":
             victim, survivors = cluster.members[2], cluster.members[:2]
+        # Who has been given nothing yet takes nothing along.
+        cluster.wait_settled(120)
         for one in survivors:
             assert cluster.warned(one) == []
         cluster.kill(victim)
