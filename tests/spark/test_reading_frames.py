@@ -342,3 +342,24 @@ def test_the_command_shows_rows_and_tells_errors_in_one_line(java: None, cluster
     assert "nonsense" in bad.stderr
     assert "at org.apache" not in bad.stderr
     assert "Traceback" not in bad.stderr
+
+
+def test_a_view_keeps_its_options_and_a_table_of_the_catalog_does_not(
+    spark: SparkSession, cluster: MemoryCluster
+) -> None:
+    """As docs/spark.md says of `CREATE TABLE`."""
+    given = f"address '{cluster.addresses()}', map 'm', key 'id', timeout '10'"
+    named = f"address = '{cluster.addresses()}', map = 'm', timeout = '10'"
+    spark.sql(f"CREATE TEMPORARY VIEW of_m (id BIGINT, word STRING) USING holdfast OPTIONS ({given})")
+    spark.sql("INSERT INTO of_m VALUES (1, 'one')")
+    assert spark.sql("SELECT * FROM of_m").collect() == [(1, "one")]
+    spark.sql(f"CREATE TABLE table_of_m (id BIGINT, word STRING) USING holdfast OPTIONS ({given})")
+    try:
+        with pytest.raises(Exception, match="the option address is missing"):
+            spark.sql("SELECT * FROM table_of_m").collect()
+        assert spark.sql(f"SELECT * FROM table_of_m WITH ({named})").collect() == [(1, "one")]
+    finally:
+        spark.sql("DROP TABLE table_of_m")
+        spark.sql("DROP VIEW of_m")
+    with pytest.raises(Exception, match="unknown option"):
+        spark.sql(f"CREATE TABLE another USING holdfast OPTIONS ({given})")
