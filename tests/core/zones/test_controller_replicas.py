@@ -19,6 +19,7 @@ from tests.core.zones.controller_bench import (
 from tests.core.zones.test_transitions import at
 
 from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.seat import CaughtUp
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.controller import (
     ANSWER_MS,
@@ -88,8 +89,11 @@ def test_a_replica_joins_runs_stops_and_is_destroyed() -> None:
     assert look(bench) == [("halt", PART)]
     bench.tick()
     assert bench.takes() == []
+    bench.notice(CaughtUp(1))
+    assert PART in bench.controller._told
     bench.set_keys(pending=(), stable=at("B", ts=5))
     assert look(bench) == [("destroy", PART)]
+    assert PART not in bench.controller._told
 
 
 def test_a_replica_that_is_to_go_goes_when_its_group_has_followed() -> None:

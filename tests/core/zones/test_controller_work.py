@@ -34,6 +34,7 @@ from holdfast.core.zones.controller import (
     RETRY_MS,
     TOLD_AFTER,
     RecoveryRequest,
+    WorkKind,
 )
 from holdfast.core.zones.data_nodes import NodesTimer
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
@@ -271,6 +272,36 @@ def test_a_dropped_zone_leaves_nothing_behind() -> None:
         controller._states, controller._asked, controller._short_since, controller._changing, controller._queued,
     )  # fmt: skip
     assert [bool(one) for one in left] == [False] * len(left)
+
+
+def test_a_dropped_zone_takes_nothing_of_others_away() -> None:
+    bench = made(ZoneSettings("z", partitions=1), "AB")
+    create_zone(bench, ZoneSettings("y", partitions=1))
+    bench.tell()
+    bench.settle()
+    bench.doubted.add(PART)
+    bench.here = {PART: LocalCopy(True, configured("")), (1, 5): LocalCopy(True, configured("A"))}
+    for part in ((1, 5), (1, 6), (2, 6)):
+        bench.notice(CaughtUp(1), part)
+    bench.here[2, 7] = LocalCopy(True, configured("A"))
+    bench.notice(CaughtUp(1), (2, 7))
+    bench.leads = False
+    touch(bench, *stable_keys(0))
+    doubt = (WorkKind.DOUBT, *PART)
+    assert doubt in bench.controller._work
+    bench.leads = True
+    other = zone_key(2, "descriptor")
+    touch(bench, other)
+    before = bench.waits()
+    assert "2" in before and "2/0" in before
+    destroy = bench.destroy
+    bench.destroy = lambda part: None  # type: ignore[method-assign]
+    bench.drop()
+    bench.tell()
+    bench.destroy = destroy  # type: ignore[method-assign]
+    kinds = {(work[0], work[1]) for work in bench.controller._work}
+    assert kinds == {(WorkKind.DOUBT, 1), (WorkKind.DATA_NODES, 2), (WorkKind.TRIGGER, 2)}
+    assert sorted(bench.controller._told) == [(1, 5), (2, 6), (2, 7)]
 
 
 def test_a_question_is_asked_again_by_the_time_at_which_it_was_asked() -> None:
