@@ -18,3 +18,13 @@ FOUND = {
 def test_maps_in_a_zone_are_linearizable_and_come_to_rest(seed: int) -> None:
     verdict = simulate(seed, journal="mixed", zones=True)
     assert verdict.ok, verdict.problems
+
+
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(20) if seed != 3)]
+)
+def test_maps_in_a_zone_lose_nothing_when_everybody_loses_power(seed: int) -> None:
+    verdict = simulate(seed, journal="sync", power_cuts=True, zones=True)
+    assert verdict.ok, verdict.problems
+    assert verdict.figures["fault_power-cut-all"] >= 2
+    assert verdict.figures["writes_acknowledged"] > 0
