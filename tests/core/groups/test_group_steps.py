@@ -400,6 +400,7 @@ def test_one_timer_serves_all_groups_that_are_awake() -> None:
 
     assert set_now() == timers
     process.groups.on_timer()
+    process.groups.transfer(ONE, "f1")
     assert set_now() == timers
     for hosted_group in process.groups.hosted.values():
         hosted_group.asleep = True
@@ -497,7 +498,7 @@ def test_when_a_follower_goes_its_leader_probes_it() -> None:
     gone = led()
     gone.go(30)
     view, two = gone.view, frozenset({gone[2].info.uuid})
-    gone[1].groups.on_view(ViewInstalled(view, view, True, two, two))
+    gone[1].groups.on_view(ViewInstalled(view, view, True, two, frozenset()))
     leading = hosted(gone, 1).group.leading
     assert leading is not None
     assert str(leading.progress["f2"]).startswith("StateProbe")

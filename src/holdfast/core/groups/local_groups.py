@@ -458,7 +458,7 @@ class Groups:
             if follows or hosted.group.leading is not None:
                 hosted.group.tick()
                 self._dirty.add(number)
-        if awake and not self._ticking:
+        if awake:
             self._ticking = True
             self._out.timer(TimerName.GROUPS, TICK_NS)
 
