@@ -150,6 +150,33 @@ def test_what_is_being_ended_or_kept_is_not_looked_at_again() -> None:
     assert one.steps() == []
 
 
+@pytest.mark.parametrize(
+    ("end", "counted"), [(None, 1), (CommitBranch(T1), 0), (RollBackBranch(T1, GONE, [1, 2], True), 0)]
+)
+def test_what_holds_nothing_any_more_is_no_orphan(end: TransactionStep | None, counted: int) -> None:
+    """A branch that is prepared holds entries; an outcome is kept for a while, and holds nobody up."""
+    one = Primary()
+    one.prepare(1, T1, GONE, [1, 2])
+    if end is not None:
+        one.partitions.decide(1, end)
+    one.look()
+    assert one.orphans.count == counted
+    one.lock(2, T2, GONE)
+    one.look()
+    assert one.orphans.count == counted + 1, "a lock holds an entry"
+
+
+def test_a_prepared_branch_holds_entries_without_a_lock_of_its_own() -> None:
+    one = Primary()
+    one.prepare(1, T1, GONE, [1, 2])
+    copy = one.partitions.copies[1]
+    held = copy.maps["__transactions"].state
+    for kept, _ in list(one.partitions.branches(1).all_locks()):
+        held.drop(kept)
+    one.look()
+    assert one.orphans.count == 1
+
+
 def test_partitions_of_others_are_not_looked_at() -> None:
     one = Primary()
     one.leading[1] = None
