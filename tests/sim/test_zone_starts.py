@@ -31,7 +31,7 @@ def leaderless(process: Process) -> int:
     return sum(1 for number in groups.hosted if place_of(number)[0] and groups.lead(number) is None)
 
 
-@pytest.mark.rule("zones/A-25")
+@pytest.mark.rule("zones/A-26")
 def test_only_some_groups_of_a_new_zone_wait_for_a_leader_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "STARTS_AT_ONCE", AT_ONCE)
     stage = StartingStage()
@@ -57,7 +57,7 @@ def test_only_some_groups_of_a_new_zone_wait_for_a_leader_at_a_time(monkeypatch:
         assert leaderless(process) == 0
 
 
-@pytest.mark.rule("zones/A-25")
+@pytest.mark.rule("zones/A-26")
 def test_groups_that_get_no_leader_do_not_hold_others_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "STARTS_AT_ONCE", 1)
     stage = StartingStage()

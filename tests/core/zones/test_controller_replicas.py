@@ -186,7 +186,7 @@ def founded(bench: Bench) -> list[int]:
     return [call[1][1] for call in bench.takes() if call[0] == "found"]  # type: ignore[index]
 
 
-@pytest.mark.rule("zones/A-25")
+@pytest.mark.rule("zones/A-26")
 def test_the_next_groups_begin_when_others_have_a_leader() -> None:
     bench = begins()
     assert founded(bench) == list(range(STARTS_AT_ONCE))
@@ -200,7 +200,7 @@ def test_the_next_groups_begin_when_others_have_a_leader() -> None:
     assert founded(bench) == list(range(34, 40))
 
 
-@pytest.mark.rule("zones/A-25")
+@pytest.mark.rule("zones/A-26")
 def test_a_group_without_a_leader_holds_others_up_for_so_long_and_no_longer() -> None:
     bench = begins()
     assert founded(bench) == list(range(STARTS_AT_ONCE))
@@ -210,7 +210,7 @@ def test_a_group_without_a_leader_holds_others_up_for_so_long_and_no_longer() ->
     assert founded(bench) == list(range(STARTS_AT_ONCE, 40))
 
 
-@pytest.mark.rule("zones/A-25")
+@pytest.mark.rule("zones/A-26")
 def test_a_group_that_is_gone_again_gives_its_place_to_the_next() -> None:
     bench = begins()
     assert founded(bench) == list(range(STARTS_AT_ONCE))

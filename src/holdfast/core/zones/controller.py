@@ -9,7 +9,7 @@ what to look at again. Each piece of work is read → transition → one guarded
 - zones/A-24: Only so many answers of the metastore are waited for at a time, and only so many of the groups that this
   member leads change their peers: what moves leaves room for requests. Groups go before triggers.
 - zones/A-19: What fails is repeated, ever more slowly, for ever; after ten times somebody is told.
-- zones/A-25: Only so many groups that begin here are without a leader at a time; the next ones begin, in the order of
+- zones/A-26: Only so many groups that begin here are without a leader at a time; the next ones begin, in the order of
   their partitions, when these have one or have waited for long. So a new zone of 271 partitions on members that get
   little of their processors is begun piece by piece: with all groups at once each misses the heartbeats of all others,
   elections follow elections, and nothing else of the members is served meanwhile.
@@ -856,7 +856,7 @@ class ZoneController:
         )
 
     def _begin_group(self, part: Part, stable: Assignments) -> None:
-        """Begin a group, or this member's part of it, as soon as there is a place (zones/A-25)."""
+        """Begin a group, or this member's part of it, as soon as there is a place (zones/A-26)."""
         if len(self._starting) < STARTS_AT_ONCE:
             self._starting[part] = self._now + START_MS
             self._groups.found(
