@@ -31,7 +31,7 @@ DEPLOYING = ROOT / "docs/deploying.md"
 OWN = "holdfast"
 CERTIFICATE = [
     *("openssl", "req", "-x509", "-nodes", "-days", "2"),
-    *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+    *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
 ]
 
 

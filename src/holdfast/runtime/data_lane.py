@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from holdfast.runtime.compiled import compiled_from
 from holdfast.runtime.freeing import Freeing
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
+from holdfast.version import __version__
 
 COMPILED = "holdfast.server.hazelcast.entries_compiled"
 TABLE = "holdfast.core.store.entry_table"
@@ -38,6 +40,12 @@ class DataLane:
     """What counts, as `serve` wants it."""
     frees: FreesLater | None = None
     """What frees the entries of tables that are no more; None: there are no tables."""
+
+    @property
+    def build(self) -> str:
+        """Version, Python, and whether this process runs compiled code, for the first line of a log."""
+        compiled = "compiled" if self.kind == "compiled" else "plain Python"
+        return f"Holdfast {__version__}, Python {platform.python_version()}, {compiled}"
 
     def free_on(self, loop: AbstractEventLoop) -> Callable[[], None] | None:
         """Free on this loop, some at a time; answers what ends that, or None: there is nothing to free."""

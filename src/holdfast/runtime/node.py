@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import random
 import ssl
 import time
@@ -19,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
-from holdfast.config.addresses import format_address
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
@@ -58,7 +56,6 @@ from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
 from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
-from holdfast.version import __version__
 from holdfast.wire import doors, own
 
 log = logging.getLogger("holdfast")
@@ -175,13 +172,7 @@ class Node(MemberGrid):
         self.data_lane = data_lane(chosen.lane)
         self.tally = self.data_lane.tally()
         self.tally.count_reads_in(self.times.reads)
-        log.info(
-            "Holdfast %s, Python %s, %s, pid %d",
-            __version__,
-            platform.python_version(),
-            "compiled" if self.data_lane.kind == "compiled" else "plain Python",
-            os.getpid(),
-        )
+        log.info("%s, pid %d", self.data_lane.build, os.getpid())
         log.info(
             "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
         )
@@ -373,7 +364,7 @@ class Node(MemberGrid):
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings
         chosen = settings.member
-        name = chosen.name or format_address(host, client_port)
+        name = chosen.name or str(Address(host, client_port))
         kind = settings.partitions.group_by
         group = {"host": host, "rack": chosen.rack, "zone": chosen.zone}.get(kind, "")
         if kind in ("rack", "zone") and not group and not chosen.group and not chosen.lite:
