@@ -66,6 +66,7 @@ from holdfast.core.machine import (
     ZoneOrdered,
 )
 from holdfast.core.member_picture import Picture
+from holdfast.core.migration.last_holder import LastHolder
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.returns import BroughtBack
 from holdfast.core.model import migration_step
@@ -208,6 +209,7 @@ class Member:
         self.migrations = Migrations(
             settings, self.out, self.membership, self.table_replication, 1 + settings.replica_backups()
         )
+        self.last_holder = LastHolder(self.me, settings, self.out, rows, self.membership, self.copies)
         self.brought_back = BroughtBack(
             self.out, self.membership, self.table, self.copies, recovered, self.migrations.returns
         )
@@ -438,7 +440,8 @@ class Member:
 
     def may_part(self, member: MemberId) -> bool:
         """As master: whether this member may leave."""
-        return self.migrations.may_part(member) and self.agreed.may_part(member)
+        may_part = self.migrations.may_part(member) and self.agreed.may_part(member)
+        return may_part and self.last_holder.has_waited()
 
     def may_demote(self, member: MemberId) -> bool:
         """As master: whether this member may become a lite one."""
@@ -623,6 +626,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),
         lambda member, it: member.log.on_view(it),
+        lambda member, it: member.last_holder.on_view(it.new),
         lambda member, it: member.agreed.on_view(it),
         lambda member, it: member.router.askers_gone(set(it.gone)),
         lambda member, it: member.migrations.on_view(it),
