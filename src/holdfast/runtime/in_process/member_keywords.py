@@ -37,6 +37,7 @@ class MemberKeywords(TypedDict, total=False):
     zone: str
     rack: str
     attributes: dict[str, str]
+    batch_invalidations: bool
     lane: Literal["auto", "python"]
     sockets: Literal["auto", "poll", "loop"]
 
