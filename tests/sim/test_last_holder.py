@@ -101,9 +101,11 @@ def test_empty_last_member_leaves_silently_and_at_once() -> None:
     stage = Stage(1)
     only = stage.processes[0]
     lost = warnings_of(only)
+    began_ns = stage.world.now_ns
     drain(only)
     assert only.driver.member.membership.has_left, "it waits for no joiner"
     until_gone(stage, only)
+    assert stage.world.now_ns - began_ns < 100 * MILLISECOND, "there is no other member to notify"
     assert lost == []
 
 

@@ -486,11 +486,11 @@ class Membership(Standing):
 
     def _tell_all_left(self, before: list[MemberInfo], view: View) -> None:
         """What told them of this view may have gone with the links: who asks now is told again."""
-        self._out.timer(TimerName.PART, LAST_WORDS_NS)
-        for info in before:
-            if info.uuid != self.me:
-                address = Address(info.host, info.port)
-                self._out.send_datagram(address, Heartbeat(self.me, self.info.life, view.number))
+        others = [info for info in before if info.uuid != self.me]
+        self._out.timer(TimerName.PART, LAST_WORDS_NS if others else 0)
+        for info in others:
+            address = Address(info.host, info.port)
+            self._out.send_datagram(address, Heartbeat(self.me, self.info.life, view.number))
 
     def _tell_view(self, old: View | None, new: View | None) -> None:
         before, after = (
