@@ -246,7 +246,7 @@ def frame_length(head: bytes | bytearray, limit: int) -> int:
 
 PARTS_MAX = 400_000
 """Numbers, texts, lists and so on of one question; more cannot be read in one turn of a member. The longest question is
-a `PutColumns` with `ROWS_MAX` rows, each with its own times and hash word."""
+a `PutColumns` with `PUT_ROWS_MAX` rows, each with its own times and hash word."""
 PARTS_PER_SLICE = 8192
 """Of these so many are counted in one go."""
 _SIZES = dict(
