@@ -806,3 +806,12 @@ def test_addresses_are_formatted_in_one_place() -> None:
         if by_hand.search(path.read_text(encoding="utf-8")) and path.name != "addresses.py"
     }
     assert found == set()
+
+
+def test_the_readme_is_read_in_ten_minutes() -> None:
+    """At most 200 lines, with a picture, a start before the two commands, and no figure left to fill in."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    assert "@@" not in text
+    assert "![" in text
+    assert text.index("holdfast start") < text.index("make demo")

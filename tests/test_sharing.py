@@ -8,10 +8,12 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_file_stays_on_one_worker_and_so_does_what_shares_spark() -> None:
+def test_a_file_stays_on_one_worker() -> None:
     files = ["wire/test_bounds.py", "core/test_listeners.py", "spark/test_options.py", "spark/test_cells.py"]
     options = re.search(r"^SHARED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert options is not None
@@ -29,5 +31,20 @@ def test_a_file_stays_on_one_worker_and_so_does_what_shares_spark() -> None:
         workers[file].add(worker)
     assert len(workers) == len(files), told.stdout
     assert all(len(one) == 1 for one in workers.values()), workers
-    assert workers["tests/spark/test_options.py"] == workers["tests/spark/test_cells.py"]
     assert set.union(*workers.values()) == {"gw0", "gw1"}, "both have worked"
+
+
+def test_files_that_start_a_spark_session_are_one_group(request: pytest.FixtureRequest) -> None:
+    (shared,) = (
+        plugin for plugin in request.config.pluginmanager.get_plugins() if hasattr(plugin, "FilesTogether")
+    )
+    groups = [
+        shared.FilesTogether._split_scope(None, f"tests/spark/{file}::test")
+        for file in ("test_load.py", "test_files.py", "test_cells.py", "test_options.py")
+    ]
+    assert groups == [
+        "tests/spark",
+        "tests/spark",
+        "tests/spark/test_cells.py",
+        "tests/spark/test_options.py",
+    ]

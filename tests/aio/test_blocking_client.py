@@ -180,7 +180,7 @@ def test_strangers_and_wrong_options(cluster: LocalCluster) -> None:
     with pytest.raises(Denied, match="cluster_name"):
         BlockingClient(cluster.client_addresses(), cluster_name="other")
     with pytest.raises(ConfigError):
-        BlockingClient(["nowhere"])
+        BlockingClient(["nowhere:"])
     with pytest.raises(ConfigError, match="connections"):
         BlockingClient(connections=0)
     with pytest.raises(NotReady):

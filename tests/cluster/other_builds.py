@@ -125,10 +125,10 @@ def _changed(folder: Path, all_changes: dict[str, list[tuple[str, str]]], versio
 
 def _called(folder: Path, version: str) -> None:
     """Let the build in this folder say that it is this version, as an installed one does."""
-    about = folder / f"holdfast-{version}.dist-info"
+    about = folder / f"holdfast_grid-{version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: holdfast\nVersion: {version}\n", encoding="utf-8"
+        f"Metadata-Version: 2.1\nName: holdfast-grid\nVersion: {version}\n", encoding="utf-8"
     )
 
 

@@ -37,6 +37,7 @@ def test_a_member_on_the_ipv6_loopback() -> None:
                 while len(client.connected) < 2:  # noqa: ASYNC110 - pytest's own limit ends a wait in vain
                     await asyncio.sleep(0.01)
                 assert all(one.startswith("[::1]:") for one in client.connected)
+                await first.wait_safe()
                 for words in (["status"], ["cluster", "safe"], ["data", "get", "m", "a"]):
                     told = await asyncio.to_thread(CliRunner().invoke, command, [*words, "-a", address])
                     assert (told.exit_code, "silent" in told.output) == (0, False), told.output

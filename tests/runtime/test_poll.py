@@ -680,7 +680,7 @@ def test_work_that_was_left_over_has_an_end_in_each_turn_too() -> None:
 
         def go_on(self) -> None:
             went.append(self.name)
-            desk.clock_ns += 20 * MILLISECOND
+            desk.clock_ns += 3 * MILLISECOND
             desk.door.queue(cast("ClientConnection", self))
 
     for name in "abcde":

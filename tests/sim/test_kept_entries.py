@@ -15,12 +15,12 @@ KEYS = 12
 class Story:
     """Clients write to a Raft map, and one member starts again."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: int = 0) -> None:
         self.stage = ZoneStage(3, settings=kept_settings())
         self.calls: list[Call] = []
         self.kept = KeptEntries(self.calls)
         self.problems: list[str] = []
-        for number in range(KEYS):
+        for number in range(KEYS + more):
             call = Call("set", f"k{number}", self.stage.world.now_ns, argument=f"v{number}", client="c")
             self.stage.zput(self.stage.processes[number % 3], call.key, f"v{number}")
             call.end, call.outcome = self.stage.world.now_ns, Outcome.DONE
@@ -49,12 +49,15 @@ def test_a_restart_keeps_what_was_acknowledged() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_an_entry_that_is_gone_is_named_with_key_value_and_time(known: bool) -> None:
     """Also where no client's call is known to have made it."""
-    story = Story()
-    if not known:
-        story.calls.clear()
-    with telling({"group-tail-lost"}):
-        story.restart()
-    problems = story.problems
+    problems: list[str] = []
+    for more in range(8):  # The lie drops the end of one log in three, by what was written.
+        story = Story(more)
+        if not known:
+            story.calls.clear()
+        with telling({"group-tail-lost"}):
+            story.restart()
+        if problems := story.problems:
+            break
     assert problems and all(problem.startswith("acknowledged and gone: ") for problem in problems)
     named = [call for call in story.calls for problem in problems if str(call) in problem]
     assert bool(named) is known, problems

@@ -427,7 +427,11 @@ def test_what_is_said_of_a_partition_that_there_is_not_has_no_effect(partition: 
     receive(one, other.driver.member, Summary(partition, 1, []))
     receive(one, other.driver.member, RepairWanted(partition, 1, "nonsense"))
     stage.wait(3)
-    assert one.driver.member.repair.leftovers == {"repairs": 0, "summaries that wait": 0}
+    assert one.driver.member.repair.leftovers == {
+        "repairs": 0,
+        "summaries that wait": 0,
+        "maps to be forgotten": 0,
+    }
 
 
 def test_who_is_no_backup_or_speaks_of_an_old_row_is_not_mended() -> None:

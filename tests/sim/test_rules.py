@@ -29,7 +29,7 @@ SEED = {
     "in-order": 7,
     "lives": 1,
     "lock-exclusive": 3,
-    "once": 11,
+    "once": 7,
     "owner-by-proof": 2,
     "plan-keeps-copies": 1,
     "promotion-by-table": 20,

@@ -400,7 +400,7 @@ def test_names_for_a_restore_are_checked() -> None:
         ({"x": "y"}, "is not restored"),
         ({"a": "b"}, "two maps would become 'b'"),
         ({"a": "__a"}, "is no name for a map"),
-        ({"a": "x" * 257}, "is no name for a map"),
+        ({"a": "x" * 1025}, "is no name for a map"),
     ):
         with pytest.raises(ConfigError, match=why):
             _targets(maps, rename)

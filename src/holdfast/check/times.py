@@ -21,8 +21,9 @@ OUTLIVES = 15_000_000_000
 """How long after its time to live an entry may still be found, however often its members have started again. Each
 change of its primary lengthens the time a little, by what the record or the chunk was under way: as long as it may take
 until a backup that nobody reaches is left out."""
-ROUNDED = 1_000_000
-"""An entry view counts whole milliseconds."""
+ROUNDED = 10_000_000
+"""An entry view counts whole milliseconds, and so does each record or chunk that hands an entry on to another member: a
+few of them."""
 WRITES = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"})
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.config.permissions import Action, Kind
 from holdfast.config.users import User
-from holdfast.core.model.operations import MAP_NAME_MAX
 
+KEPT_NAME_MAX = 256
+"""Characters. What was decided about a longer name is not kept: it would take too much memory."""
 DECIDED_MAX = 10_000
 """Things of which the decision is kept; then it is begun anew. Names come from clients."""
 LONGEST_NAME = 1024
@@ -33,7 +34,7 @@ class Rights:
             return found or NOTHING
         permitted = [rule.actions for rule in self._user.rules if rule.concerns(kind, name)]
         found = NOTHING.union(*permitted)
-        if len(name) <= MAP_NAME_MAX:
+        if len(name) <= KEPT_NAME_MAX:
             if len(self._decided) >= DECIDED_MAX:
                 self._decided.clear()
             self._decided[kind, name] = found

@@ -525,10 +525,10 @@ class OneMemberGrid:
                 return list(entries.values())
             case Op.ENTRIES:
                 return [each for entry in entries.items() for each in entry]
-            case Op.CLEAR | Op.EVICT_ALL:
+            case Op.CLEAR | Op.EVICT_ALL | Op.DESTROY:
                 for held in shares:
                     held.state.wipe()
-                kind = EventKind.CLEAR_ALL if request.op is Op.CLEAR else EventKind.EVICT_ALL
+                kind = EventKind.EVICT_ALL if request.op is Op.EVICT_ALL else EventKind.CLEAR_ALL
                 self.tell(shares[0], kind, None, None, None, len(entries))
                 return len(entries)
         raise AssertionError(request.op)

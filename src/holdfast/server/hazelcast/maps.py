@@ -31,6 +31,8 @@ from holdfast.wire.hazelcast_frames import (
 TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
 """The predicate that every entry satisfies: an identified object of factory -20, class 14, without fields."""
 
+SHOWN_MAX = 64
+"""Characters of a name that an error repeats."""
 NO_END = (1 << 63) - 1
 """How the protocol writes "never" where it wants a time or duration in milliseconds."""
 NOT_KEPT = -1
@@ -281,7 +283,7 @@ def reject_reserved(name: str) -> None:
     if name.startswith(INTERNAL):
         raise CallRefused(
             BAD_ARGUMENT,
-            f"the map name {name[:MAP_NAME_MAX]!r} is reserved: those that begin with {INTERNAL!r} are Holdfast's own",
+            f"the map name {name[:SHOWN_MAX]!r} is reserved: those that begin with {INTERNAL!r} are Holdfast's own",
         )
     if not 1 <= len(name) <= MAP_NAME_MAX:
         raise CallRefused(BAD_ARGUMENT, f"a map's name has 1 to {MAP_NAME_MAX} characters")
