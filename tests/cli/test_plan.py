@@ -219,7 +219,7 @@ def test_a_summary_has_the_figures_of_all() -> None:
     ):
         assert line in told.stdout
     (total,) = data(given, "--summary")
-    assert total["types"] == {"MOVE": 1, "COPY": 1, "SHIFT DOWN": 1, "SHIFT UP": 1}
+    assert total["types"] == {"MOVE": 1, "COPY": 1, "SHIFT DOWN": 1, "SHIFT UP": 1, "EXCHANGE": 0}
     assert (total["partitions"], total["changed"], total["migrations"], total["copies"]) == (5, 3, 4, 3)
     assert (total["versionIncrement"], total["lost"]) == (3 + 1 + 4, [2])
     assert total["members"][3] == {

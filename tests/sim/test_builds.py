@@ -9,9 +9,10 @@ from tests.sim.scenarios.keeping import End, Keeping, kept
 from tests.sim.stage import clean
 
 from holdfast.check.readable import too_early, unreadable
-from holdfast.core.messages import Fill, FillEntries, Message, Replicate, Section
+from holdfast.core.messages import Fill, FillEntries, Message, MigrationRequest, Replicate, Section
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
+from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.records import pack_puts
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.builds import OLDER, builds_drawn
@@ -76,6 +77,12 @@ def test_who_gets_what_it_cannot_read_is_found() -> None:
         assert unreadable(message, NEWER) == ""
     plain = Replicate([1], [Section(0, 1, PUTS.records(), 1)])
     assert unreadable(plain, OLDER) == ""
+    exchange = MigrationRequest(1, Migration(0, "a", 0, 1, "b", 1, 0), 5)
+    assert "of level 3, and the build of who gets it can do 1" in unreadable(exchange, OLDER)
+    assert "can do 1 to 2" in unreadable(exchange, FeatureLevels(1, 2))
+    assert unreadable(exchange, NEWER) == ""
+    shift = MigrationRequest(1, Migration(0, "a", 0, 2, "b", 1, 0), 5)
+    assert unreadable(shift, OLDER) == ""
 
 
 def test_what_is_written_too_early_is_found() -> None:

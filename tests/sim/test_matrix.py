@@ -43,9 +43,9 @@ def test_without_a_fault_exactly_the_migrations_of_the_form_are_made(stage: Case
 
 
 def test_the_forms_are_all_there() -> None:
-    """MOVE, COPY, SHIFT DOWN and SHIFT UP, of an owner and of a backup; every role is the master's once."""
+    """MOVE, COPY, SHIFT DOWN, SHIFT UP, EXCHANGE, of an owner and of a backup; every role is the master's once."""
     moved = {(form.kind, form.start[0] != form.target[0]) for form in FORMS.values()}
-    owner_too = {MigrationKind.MOVE, MigrationKind.SHIFT_DOWN, MigrationKind.SHIFT_UP}
+    owner_too = set(MigrationKind) - {MigrationKind.COPY}
     assert moved == {(kind, False) for kind in MigrationKind} | {(kind, True) for kind in owner_too}
     for form in FORMS.values():
         assert {"source", "destination", "neither"} <= form.masters.keys()
@@ -114,6 +114,8 @@ LONG = (
     "shift-down-owner",
     "shift-up-empty",
     "copy-first",
+    "exchange-owner",
+    "exchange-backup",
     "shift-down-two-moves",
     "shift-up-two-moves",
 )

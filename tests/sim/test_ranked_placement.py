@@ -143,13 +143,22 @@ def test_the_judge_sees_what_is_elsewhere() -> None:
 
 
 def test_the_judge_counts_replicas_in_each_others_place_and_does_not_mind() -> None:
-    stage = Stage(2, settings=ranked(1))
+    """Three in each other's place stay so; two are to exchange their slots."""
+    stage = Stage(3, settings=ranked(2))
     assert ranked_placement.swapped(stage.cluster.pictures()) == 0
-    for member in stage.cluster.members():
-        row = member.table.rows[5]
-        member.table.rows[5] = msgspec.structs.replace(row, replicas=row.replicas[::-1])
+    first, second, third = stage.cluster.members()[0].table.rows[5].replicas
+
+    def put(*replicas: str | None) -> None:
+        for member in stage.cluster.members():
+            row = member.table.rows[5]
+            member.table.rows[5] = msgspec.structs.replace(row, replicas=replicas)
+
+    put(second, third, first)
     assert ranked_placement.swapped(stage.cluster.pictures()) == 1
     assert ranked_placement.judge(stage.cluster.pictures()) == []
+    put(second, first, third)
+    assert ranked_placement.swapped(stage.cluster.pictures()) == 1
+    assert len(ranked_placement.judge(stage.cluster.pictures())) == 1
 
 
 @pytest.mark.parametrize("seed", sampled(RANKED, 2))

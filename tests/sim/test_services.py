@@ -69,6 +69,8 @@ FORMS = {
     "SHIFT UP over a backup": Form(MigrationKind.SHIFT_UP, "ABC-", "AC--", {"B": (S, 1, -1), "C": (D, 2, 1)}),
     "SHIFT UP into an empty slot": Form(MigrationKind.SHIFT_UP, "A-C-", "AC--", {"C": (D, 2, 1)}),
     "both shifts": Form(MigrationKind.SHIFT_UP, "ABC-", "AC-B", {"B": (S, 1, 3), "C": (D, 2, 1)}),
+    "EXCHANGE owner": Form(MigrationKind.EXCHANGE, "ABC-", "BAC-", {"A": (S, 0, 1), "B": (D, 1, 0)}),
+    "EXCHANGE backup": Form(MigrationKind.EXCHANGE, "ABC-", "ACB-", {"B": (S, 1, 2), "C": (D, 2, 1)}),
 }
 
 

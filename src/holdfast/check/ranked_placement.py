@@ -1,8 +1,8 @@
 """Is every partition where it belongs by rendezvous? For clusters at rest with `partitions.placement = "rendezvous"`.
 
 A row is good if it is that of the function over the members that may hold data. The one exception is the planner's:
-the members of the row are the right ones, but some are in each other's place, which no plan could change without
-taking a copy away.
+the members of the row are the right ones, but three or more are in each other's place, which no plan could change
+without taking a copy away (or two are, at a feature level without exchanges).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.member_picture import Picture
+from holdfast.core.model.levels import EXCHANGES
 from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.affinity import first_ranked
 from holdfast.core.placement.layout import Candidate
@@ -19,8 +20,9 @@ from holdfast.core.placement.planner import plan
 def judge(members: Sequence[Picture]) -> list[str]:
     """Partitions that are elsewhere, in words; none while the cluster's state forbids it to move them."""
     problems = []
+    exchanges = any(member.level >= EXCHANGES for member in members if member.is_master)
     for partition, row, wanted in _elsewhere(members):
-        found = plan(partition, row, wanted)
+        found = plan(partition, row, wanted, exchanges=exchanges)
         if found.steps or set(row) != set(wanted):
             problems.append(f"partition {partition} is at {row}, and ranks {wanted} first")
     return problems

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.messages import Fill, ForgetMaps, Forward, Message, Replicate, SuspectNow
+from holdfast.core.messages import Fill, ForgetMaps, Forward, Message, MigrationRequest, Replicate, SuspectNow
 from holdfast.core.model.journal_entries import Entry, Wrote, WrotePuts
-from holdfast.core.model.levels import DECLARED, FORGETS, LOWEST, PACKED, FeatureLevels
+from holdfast.core.model.levels import DECLARED, EXCHANGES, FORGETS, LOWEST, PACKED, FeatureLevels
+from holdfast.core.model.migration_step import MigrationKind
 from holdfast.core.model.operations import Op
 from holdfast.core.model.records import Change, Record
 
@@ -20,6 +21,8 @@ def _begins(records: Iterable[Record]) -> bool:
 
 def level_of_message(message: Message) -> int:
     """The feature level that whoever reads this must be able to do."""
+    if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
+        return EXCHANGES
     if isinstance(message, ForgetMaps) or (isinstance(message, Forward) and message.request.op is Op.DESTROY):
         return FORGETS
     if isinstance(message, Replicate) and any(_begins(section.records) for section in message.sections):

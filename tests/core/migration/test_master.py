@@ -12,6 +12,7 @@ from tests.core.seats import A, B, C, D, info, view_of
 from holdfast.core.machine import SetTimer
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, TableReport, TableStored
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.levels import EXCHANGES
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.partition_table import Assignment
@@ -450,11 +451,30 @@ def test_a_slot_that_is_not_wanted_is_cleared_by_the_table_alone() -> None:
     assert lead.table.rows[0] == Assignment(6, (A, None))
 
 
-def test_a_rotation_that_is_not_made_changes_nothing() -> None:
+def test_two_members_exchange_their_slots_in_one_migration() -> None:
     lead = Lead(Assignment(5, (A, B)))
     lead.wanted = [(B, A)]
-    lead.enter()
+    lead.enter(view_of(1, A, B, C, level=EXCHANGES))
+    assert lead.requests() == [(A, 0, B, 5)]
+    lead.ready()
+    assert lead.table.rows[0] == Assignment(7, (B, A)), "two slots have changed"
+    assert (lead.requests(), lead.migrations.completed) == ([], 1)
+
+
+def test_slots_are_not_exchanged_while_a_member_of_an_earlier_version_may_be_here() -> None:
+    lead = Lead(Assignment(5, (A, B)))
+    lead.wanted = [(B, A)]
+    lead.enter(view_of(1, A, B, C, level=EXCHANGES - 1))
     assert (lead.requests(), lead.table.rows[0]) == ([], Assignment(5, (A, B)))
+    lead.enter(view_of(2, A, B, C, level=EXCHANGES))
+    assert lead.requests() == [(A, 0, B, 5)]
+
+
+def test_a_rotation_that_is_not_made_changes_nothing() -> None:
+    lead = Lead(Assignment(5, (A, B, C)))
+    lead.wanted = [(B, C, A)]
+    lead.enter(view_of(1, A, B, C, level=EXCHANGES))
+    assert (lead.requests(), lead.table.rows[0]) == ([], Assignment(5, (A, B, C)))
     assert "rebalance planned" not in lead.notes
 
 

@@ -22,6 +22,8 @@ CASES: list[tuple[Migration, MigrationKind, ReplicaList, ReplicaList]] = [
         ("A", "C", None, "B"),
     ),
     (Migration(0, None, -1, -1, "B", 1, 0), MigrationKind.SHIFT_UP, (None, "B", "C"), ("B", None, "C")),
+    (Migration(0, "A", 0, 1, "B", 1, 0), MigrationKind.EXCHANGE, ("A", "B", "C"), ("B", "A", "C")),
+    (Migration(0, "B", 1, 3, "D", 3, 1), MigrationKind.EXCHANGE, ("A", "B", "C", "D"), ("A", "D", "C", "B")),
 ]
 
 
@@ -47,6 +49,9 @@ def test_each_form(
         (CASES[2][0], ("A", "B", "C"), "slot 1 .* is not empty"),
         (CASES[4][0], ("A", "B", None), "C has slot -1"),
         (CASES[5][0], ("A", "B", "C"), "slot 3 is beyond"),
+        (CASES[7][0], ("A", "C", "B"), "B has slot 2"),
+        (CASES[7][0], ("B", "A", "C"), "slot 0 .* holds B"),
+        (CASES[7][0], ("A", None, "C"), "B has slot -1"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(migration: Migration, row: ReplicaList, why: str) -> None:
@@ -63,7 +68,6 @@ def test_a_row_that_does_not_fit_is_named(migration: Migration, row: ReplicaList
         (0, "A", 1, -1, "D", -1, 0),  # the source owns another slot
         (0, "A", 0, -1, "A", -1, 0),  # from itself
         (0, "A", 1, 0, "D", -1, 1),  # the source goes up
-        (0, "A", 0, 1, "B", 1, 0),  # a swap
     ],
 )
 def test_impossible_records_cannot_be_made_or_received(indices: tuple[object, ...]) -> None:

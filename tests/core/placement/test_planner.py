@@ -23,6 +23,7 @@ def told(result: Plan) -> list[str]:
         MigrationKind.COPY: "COPY",
         MigrationKind.SHIFT_DOWN: "DOWN",
         MigrationKind.SHIFT_UP: "UP",
+        MigrationKind.EXCHANGE: "EXCHANGE",
     }
     steps = []
     for step in result.migrations:
@@ -60,7 +61,7 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("before", "after", "steps"), PUBLISHED)
 def test_published_examples(before: str, after: str, steps: list[str]) -> None:
-    result = plan(7, row(before), row(after))
+    result = plan(7, row(before), row(after), exchanges=False)
     assert told(result) == steps
     assert all(step.partition == 7 for step in result.migrations)
     check(result, row(after))
@@ -82,7 +83,7 @@ def test_published_examples(before: str, after: str, steps: list[str]) -> None:
 def test_rotations_among_owners_are_cancelled(before: str, after: str, expected: str) -> None:
     assert cancel_cycles(row(before), row(after)) == row(expected)
     if before != "A-B":
-        assert plan(0, row(before), row(after)).target == row(expected)
+        assert plan(0, row(before), row(after), exchanges=False).target == row(expected)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +136,33 @@ def test_the_hottest_slot_is_given_up_where_another_copy_stands_in(before: str, 
 )
 def test_a_plan_says_which_rotations_it_cancelled(before: str, after: str, cycles: list[list[int]]) -> None:
     """Each slot's owner was wanted in the next one."""
-    result = plan(0, row(before), row(after))
+    result = plan(0, row(before), row(after), exchanges=False)
     assert result.cycles == rotations(row(before), row(after)) == cycles
     assert result.cancelled == sorted(slot for cycle in cycles for slot in cycle)
+    longer = [cycle for cycle in cycles if len(cycle) > 2]
+    result = plan(0, row(before), row(after))
+    assert result.cycles == longer
+    assert result.cancelled == sorted(slot for cycle in longer for slot in cycle)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"),
+    [
+        ("AB", "BA", ["EXCHANGE B 1>0 for A>1"]),
+        ("ABCD", "ADCB", ["EXCHANGE D 3>1 for B>3"]),
+        ("ABCDE", "BADCE", ["EXCHANGE B 1>0 for A>1", "EXCHANGE D 3>2 for C>3"]),
+        ("AB-D", "BAE-", ["COPY E 2", "EXCHANGE B 1>0 for A>1"]),
+        ("ABC-", "BA-D", ["COPY D 3", "EXCHANGE B 1>0 for A>1"]),
+        ("AB-C", "BAC-", ["UP C 3>2", "EXCHANGE B 1>0 for A>1"]),
+    ],
+)
+def test_two_owners_exchange_their_slots_when_all_else_is_done(
+    before: str, after: str, steps: list[str]
+) -> None:
+    """What adds a copy comes first. No state on the way has fewer copies than the row before or the target."""
+    result = plan(0, row(before), row(after))
+    assert (told(result), result.target, result.cancelled) == (steps, row(after), [])
+    check(result, row(after))
 
 
 def test_an_empty_slot_makes_a_rotation_possible() -> None:

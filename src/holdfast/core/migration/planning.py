@@ -20,6 +20,7 @@ from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import RunningMigrations
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.levels import EXCHANGES
 from holdfast.core.model.migration_step import Migration, ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
@@ -200,7 +201,7 @@ class Planning:
         """The way of one partition: migrations, or what the table alone can do."""
         if now == target:
             return
-        found = plan(partition, now, target)
+        found = plan(partition, now, target, exchanges=self._out.does(EXCHANGES))
         assert partition not in self._under_way.all, "what runs is not planned"
         if found.migrations:
             self.planned.all[partition] = list(found.migrations)

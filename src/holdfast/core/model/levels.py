@@ -10,6 +10,7 @@ any level that the build can do.
 | 2 | the same build | stores that say nothing else are packed: in messages, in chunks, and in the journal (format 2) |
 | 2 | the same build | an operator may say that a member has ended (cluster/V-9) |
 | 3 | the first build that forgets maps | destroyed maps are forgotten, and begin again by a record (journal format 3) |
+| 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
 
 Whoever adds a level adds a line here and in `SEGMENT_FORMATS`, raises `HIGHEST`, and asks `Outbox.level` where the new
 thing is sent or written (`docs/upgrading.md`).
@@ -31,6 +32,8 @@ DECLARED: Final = 2
 """From this level on members understand that an operator has seen the end of one."""
 FORGETS: Final = 3
 """From this level on members forget maps that are empty, and understand that one begins again."""
+EXCHANGES: Final = 3
+"""From this level on the master plans migrations in which two members exchange their slots."""
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3}
 """In which format the segments of a journal are that is written at this level."""

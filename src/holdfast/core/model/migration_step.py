@@ -1,4 +1,4 @@
-"""One step of moving a partition's replicas, in the four forms of the design (source 001 §3.1, H5).
+"""One step of moving a partition's replicas: the four forms of the design (source 001 §3.1, H5), and EXCHANGE.
 
 A migration gives slot `destination_new` of one partition to `destination`. It is applied whole or not at all,
 and what else it changes is in its other indices, -1 meaning "none":
@@ -8,6 +8,11 @@ and what else it changes is in its other indices, -1 meaning "none":
     SHIFT DOWN  (A - C) -> (D A C)      destination is new here; source goes to an empty colder slot with it
     SHIFT UP    (A B C) -> (A C -)      destination leaves a colder slot for one that may have had an owner
     both        (A B C -) -> (A C - B)  SHIFT UP, and its source goes to an empty colder slot: kind SHIFT UP
+    EXCHANGE    (A B C) -> (B A C)      destination leaves a colder slot, which source takes over
+
+An EXCHANGE is one change of the table, so no slot is empty on the way. In two steps one would be: (A B) -> (B -) ->
+(B A) leaves maps with one backup a single copy in between. It copies what the destination lacks in its hotter slot:
+of slots 0 and 1 that is only the maps without backups.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ class MigrationKind(StrEnum):
     COPY = "COPY"
     SHIFT_DOWN = "SHIFT DOWN"
     SHIFT_UP = "SHIFT UP"
+    EXCHANGE = "EXCHANGE"
 
 
 class Migration(msgspec.Struct, frozen=True, array_like=True):
@@ -63,14 +69,14 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
             wrong = "source and destination must differ"
         elif self.source_new != NONE and self.source_new <= self.source_current:
             wrong = "a source that stays can only go to a colder slot"
-        elif self.source_new != NONE and self.source_new == self.destination_current:
-            wrong = "two members cannot swap their slots in one migration"
         if wrong:
             raise ValueError(f"impossible migration: {wrong}: {self!r}")
 
     @property
     def kind(self) -> MigrationKind:
-        """MOVE, COPY, SHIFT DOWN or SHIFT UP; the form that does both shifts counts as SHIFT UP."""
+        """The form; the one that does both shifts counts as SHIFT UP."""
+        if self._exchanges:
+            return MigrationKind.EXCHANGE
         if self.destination_current != NONE:
             return MigrationKind.SHIFT_UP
         if self.source_new != NONE:
@@ -80,7 +86,11 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
     @property
     def increment(self) -> int:
         """How many slots change their owner, and so by how much success raises the partition's version."""
-        return 1 + (self.source_new != NONE) + (self.destination_current != NONE)
+        return len({self.destination_new, self.source_new, self.destination_current} - {NONE})
+
+    @property
+    def _exchanges(self) -> bool:
+        return self.source_new != NONE and self.source_new == self.destination_current
 
     @property
     def changes_primary(self) -> bool:
@@ -109,7 +119,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         held = row.index(self.destination) if self.destination in row else NONE
         if held != self.destination_current:
             raise ValueError(f"{self} does not fit: {self.destination} has slot {held} of {row}")
-        if self.source_new != NONE and row[self.source_new] is not None:
+        if self.source_new != NONE and not self._exchanges and row[self.source_new] is not None:
             raise ValueError(f"{self} does not fit: slot {self.source_new} of {row} is not empty")
 
     def __str__(self) -> str:

@@ -4,7 +4,8 @@ The promise (design rule 7): for every backup count b, at every intermediate sta
 0..b are filled as in the row before or in the target, whichever has fewer. Slot i carries data only for maps with
 at least i backups, so b is what a map sees.
 
-How: rotations among owners are cancelled, as published. Then the published ordering, if it keeps the promise: it does
+How: rotations among owners are cancelled, as published, but for those of two owners, who exchange their slots when all
+else is done. For the rest the published ordering, if it keeps the promise: it does
 for rows without holes, and mostly for others. Where it does not, a construction from the same kinds of migrations, of
 which docs/placement.md proves that it always arrives. What no order of steps can reach is not made (`Plan.cancelled`).
 Every plan is replayed against the promise before it is given out.
@@ -48,7 +49,9 @@ class Plan(msgspec.Struct, frozen=True):
     steps: list[PlanStep]
     """Slots are cleared last, unless a target with a hole wants the cleared member back in a colder slot."""
     cycles: list[list[int]]
-    """Cancelled rotations: slots whose owners would trade places, the first one's going to the second, and so on."""
+    """Cancelled rotations: slots whose owners would trade places, the first one's going to the second, and so on.
+
+    Those of two are there only without exchanges."""
     cancelled: list[int]
     """Slots that do not become what was wanted: those of `cycles`, and those that no order of steps can reach."""
 
@@ -71,11 +74,12 @@ class Plan(msgspec.Struct, frozen=True):
             yield row
 
 
-def plan(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
+def plan(partition: int, current: ReplicaList, target: ReplicaList, *, exchanges: bool = True) -> Plan:
     """Plan one partition. Rows of different widths are filled up with empty slots.
 
     The current row is to have an owner if any member holds a replica: with slot 0 empty, a migration into it has
-    nowhere to take the data from. Raises ValueError when a row names a member twice.
+    nowhere to take the data from. Without `exchanges` two owners that would trade places stay, too. Raises ValueError
+    when a row names a member twice.
     """
     width = max(len(current), len(target))
     current += (None,) * (width - len(current))
@@ -86,7 +90,8 @@ def plan(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
             raise ValueError(f"partition {partition}: the {name} row {row} names a member twice")
     if current == target:
         return Plan(partition, current, target, [], [], [])
-    cycles = rotations(current, target)
+    turning = rotations(current, target)
+    pairs = [path for path in turning if exchanges and len(path) == 2]
     wanted = attainable(current, cancel_cycles(current, target))
     floor = promise(current, wanted)
     steps: list[PlanStep] | None = None
@@ -96,6 +101,11 @@ def plan(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
         steps = replay(current, migrations, wanted, floor) if steps is None else steps
     if steps is None:
         steps = _Route(partition, current, wanted).settle()
+    for hot, cold in pairs:
+        # Last, for it adds no copy. No other step has to do with these slots.
+        steps.append(Migration(partition, current[hot], hot, cold, current[cold] or "", cold, hot))
+        wanted = steps[-1].apply_to(wanted)
+    cycles = [path for path in turning if path not in pairs]
     cancelled = [slot for slot, owner in enumerate(target) if owner != wanted[slot]]
     return Plan(partition, current, wanted, steps, cycles, cancelled)
 
@@ -187,7 +197,7 @@ def rotations(current: ReplicaList, target: ReplicaList) -> list[list[int]]:
 def cancel_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
     """The target without its rotations among owners that stay: those slots keep their owners.
 
-    A rotation without an empty slot cannot be made without taking a copy away first.
+    A rotation without an empty slot cannot be made without taking a copy away first, unless two owners exchange slots.
     """
     for path in rotations(current, target):
         for slot in path:

@@ -47,7 +47,9 @@ def plan_carelessly(partition: int, current: ReplicaList, target: ReplicaList) -
     return Plan(partition, current, wanted, gone, [], [])
 
 
-def _plans_carelessly(_: Method, partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
+def _plans_carelessly(
+    _: Method, partition: int, current: ReplicaList, target: ReplicaList, **_more: bool
+) -> Plan:
     return plan_carelessly(partition, current, target)
 
 

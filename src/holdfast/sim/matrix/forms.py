@@ -155,6 +155,20 @@ FORMS: dict[str, Form] = {
             {"source": "B", "destination": "C", "primary": "A", "neither": LITE},
         ),
         Form(
+            "exchange-owner",
+            MigrationKind.EXCHANGE,
+            "AB",
+            "BA",
+            {"source": "A", "destination": "B", "neither": "N"},
+        ),
+        Form(
+            "exchange-backup",
+            MigrationKind.EXCHANGE,
+            "ABC",
+            "ACB",
+            {"source": "B", "destination": "C", "primary": "A", "neither": LITE},
+        ),
+        Form(
             "shift-down-two-moves",
             MigrationKind.MOVE,
             "AB",
