@@ -1,6 +1,7 @@
 """The layout of random tables is, member by member, what it was when every step looked at all members.
 
-The digests were taken then. What is quicker since must not be seen in any row: members of two releases must not plan
+The digests were taken then, and again when owners began to exchange roles: where they were even already, no row has
+changed. What is quicker since must not be seen in any row: members of two releases must not plan
 differently, and a plan that was shown must be the one that is made.
 """
 
@@ -14,9 +15,9 @@ from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange
 
 RECORDED = {
-    "0 150 6 30": "db0ee65552a8c65a",
-    "150 250 12 120": "265718bf5245d046",
-    "250 290 40 200": "7283880b2127578a",
+    "0 150 6 30": "499ccb8ac075b0c9",
+    "150 250 12 120": "23dbac6d93b04666",
+    "250 290 40 200": "eb5157429bd0d26f",
     "290 296 150 900": "9270e4ca37cc66dc",
     "296 300 400 600": "9712efd926b884ac",
 }

@@ -10,14 +10,13 @@
 
 It works slot by slot, from hot to cold, and a slot once settled stays. A slot goes to a member that has nothing of
 the partition, or only a colder slot, which then goes to somebody else; the present owner gives it up, or goes down
-to a slot that has lost its owner, which costs no copy more than filling that slot. Owners never just trade places,
-which no plan could execute: all that is arranged can be reached. Who gets a slot is a cheapest way in a graph of
-members: as few replicas as possible are copied, and among equals members share partitions with as many others as
-possible, so that after a crash many members bring the copies back.
+to a slot that has lost its owner, which costs no copy more than filling that slot. All that is arranged can be reached.
+Who gets a slot is a cheapest way in a graph of members: as few replicas as possible are copied, and among equals
+members share partitions with as many others as possible, so that after a crash many members bring the copies back.
 
-The even spread gives way where it cannot be had without taking copies away: when each member holds every partition,
-its owners stay where they are until another member joins; and when each group holds every partition, a group keeps
-the share of owners that it has. Big groups beside small ones may also be a few replicas off.
+Where the owners are still uneven, since each member (or group) holds every partition, owners and first backups exchange
+roles (`core/placement/owner_exchange.py`). The even spread of colder slots gives way where it cannot be had without
+taking copies away. Big groups beside small ones may also be a few replicas off.
 
 Arranged again, the result stays as it is; from very lopsided rows it may take two goes, each more even than the last.
 """
@@ -32,6 +31,7 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.core.model.migration_step import NONE, ReplicaList
+from holdfast.core.placement.owner_exchange import exchanging
 from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of
 
@@ -97,8 +97,8 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
         # Another order makes other choices among equals.
         second, final = yield from _rounds(rows[::-1], members, replicas)
         if final:
-            return second[::-1]
-    return target
+            target = second[::-1]
+    return (yield from exchanging(rows, target, [member.uuid for member in members]))
 
 
 def by_hosts(
@@ -146,7 +146,7 @@ def _rounds(
 
 
 def _without_cycles(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> list[ReplicaList]:
-    """The targets, but where owners only trade places, which cannot be executed, they stay."""
+    """The targets, but where owners only trade places they stay: that evens out nothing but the owners."""
     return [
         target if row == target else _without_cycle(row, target)
         for row, target in zip(rows, targets, strict=True)

@@ -1,0 +1,136 @@
+"""Even out the owners where members have all copies already: owner and first backup of a partition exchange roles.
+
+With three members and two backups, each member holds every partition. When one crashes, the hottest replica of each
+partition that it owned is promoted, and that is often the same member: of 271 partitions one survivor then owns 181 and
+the other 90. Nothing is to be copied, so the layout has no reason to move anything. Here it changes only who of two
+members that hold a partition is the owner.
+
+- placement/O-1: Roles are exchanged only while one member owns at least two partitions more than another; each
+  exchange, or chain of them, takes a partition from the one and gives one to the other. So an even table stays.
+- placement/O-2: Roles are exchanged only between members that hold the partition now, where no copy more is made by it.
+
+The other slots stay: whatever the backup count, each member holds as many replicas in slots 0..b (b > 0) as before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from itertools import pairwise
+
+from holdfast.core.model.migration_step import NONE, ReplicaList
+from holdfast.core.placement.planner import Plan, plan
+
+EXAMINED_AT_ONCE = 8
+"""Partitions whose plans are compared in one piece of work."""
+
+
+def exchanging(
+    rows: Sequence[ReplicaList], targets: Sequence[ReplicaList], members: Sequence[str]
+) -> Generator[None, None, list[ReplicaList]]:
+    """The target rows with even owners, as far as exchanges lead there, in small pieces of work.
+
+    `rows` are the present ones, `members` those that may hold data.
+    """
+    exchange = _Exchange(targets, members)
+    if not exchange.is_uneven:
+        return list(targets)
+    yield from exchange.examine(rows)
+    while exchange.step():
+        yield
+    return exchange.targets
+
+
+class _Exchange:
+    """Which member could hand which partitions to which other one: a graph of members, one edge for a pair."""
+
+    def __init__(self, targets: Sequence[ReplicaList], members: Sequence[str]) -> None:
+        self.targets = list(targets)
+        owned = Counter(row[0] for row in targets)
+        self._owned = {member: owned[member] for member in members}
+        self._from: dict[str, dict[str, deque[int]]] = {member: {} for member in members}
+        """Owner -> first backup -> partitions, the cheapest first. No queue is empty."""
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether a member owns at least two partitions more than another (placement/O-1)."""
+        return max(self._owned.values()) - min(self._owned.values()) > 1
+
+    def examine(self, rows: Sequence[ReplicaList]) -> Generator[None]:
+        """Find the partitions whose first two members may exchange roles (placement/O-2)."""
+        able: list[tuple[int, int]] = []
+        for partition, (row, target) in enumerate(zip(rows, self.targets, strict=True)):
+            if partition % EXAMINED_AT_ONCE == 0:
+                yield
+            if (price := _price(row, target)) is not None:
+                able.append((price, partition))
+        for _, partition in sorted(able):
+            self._add(partition)
+
+    def step(self) -> bool:
+        """Take one partition from a member that owns the most to one that owns at least two less; False: none can."""
+        for start in sorted(self._owned, key=lambda member: (-self._owned[member], member)):
+            if self._owned[start] - min(self._owned.values()) < 2:
+                return False
+            if way := self._way(start):
+                for owner, heir in pairwise(way):
+                    self._flip(owner, heir)
+                self._owned[start] -= 1
+                self._owned[way[-1]] += 1
+                return True
+        return False
+
+    def _way(self, start: str) -> list[str]:
+        """The shortest chain of members, each of which hands a partition to the next; empty if there is none."""
+        enough = self._owned[start] - 2
+        before = {start: ""}
+        waiting = deque([start])
+        while waiting:
+            member = waiting.popleft()
+            if self._owned[member] <= enough:
+                way = [member]
+                while before[way[-1]]:
+                    way.append(before[way[-1]])
+                return way[::-1]
+            for heir in sorted(self._from[member], key=lambda one: (self._owned[one], one)):
+                if heir not in before:
+                    before[heir] = member
+                    waiting.append(heir)
+        return []
+
+    def _flip(self, owner: str, heir: str) -> None:
+        partitions = self._from[owner][heir]
+        partition = partitions.popleft()
+        if not partitions:
+            del self._from[owner][heir]
+        self.targets[partition] = _exchanged(self.targets[partition])
+        self._add(partition)
+
+    def _add(self, partition: int) -> None:
+        owner, heir = self.targets[partition][:2]
+        assert owner is not None and heir is not None, "both roles are taken"
+        self._from[owner].setdefault(heir, deque()).append(partition)
+
+
+def _exchanged(row: ReplicaList) -> ReplicaList:
+    return (row[1], row[0], *row[2:])
+
+
+def _price(row: ReplicaList, target: ReplicaList) -> int | None:
+    """By how many steps the way to the target grows when its first two members exchange roles; None if they may not.
+
+    With `(A - B)` now, and `(A B -)` wanted, it is 0: instead of B alone going up, B goes up over A, which goes down.
+    """
+    if len(target) < 2 or None in target[:2] or not set(target[:2]) <= set(row):
+        return None
+    if row == target:
+        return 1
+    straight, exchanged = plan(0, row, target), plan(0, row, _exchanged(target))
+    if exchanged.cancelled or _copied(exchanged) > _copied(straight):
+        return None
+    return len(exchanged.steps) - len(straight.steps)
+
+
+def _copied(found: Plan) -> int:
+    """How many replicas are copied to a member that has nothing of the partition."""
+    return sum(migration.destination_current == NONE for migration in found.migrations)
