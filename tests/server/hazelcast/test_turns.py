@@ -5,6 +5,7 @@ A unit is a call of a function, in Python or C, so a kind of request that is add
 
 from __future__ import annotations
 
+import gc
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -273,3 +274,40 @@ def test_all_schemas_of_a_long_message_are_stored() -> None:
     (answer,) = wire.take()
     assert error_of(answer) is None
     assert len([one for one in wire.grid.requests if one.map == "__schemas"]) == 3000
+
+
+KEYS = 40_000
+SEEN_MAX = 20_000
+"""Objects that are in lists and the like which a slice of a long request may keep."""
+
+
+def seen_by_the_collector(wire: Wire) -> int:
+    """How many references it follows in what has come to be since it was frozen: each costs it time."""
+    wire.grid.requests.clear()
+    return sum(len(each) for each in gc.get_objects() if isinstance(each, list | set | dict | tuple))
+
+
+@pytest.mark.rule("server/F-3")
+@pytest.mark.parametrize("kind", [0x012300, 0x012C00], ids=name_of)
+def test_the_collector_has_little_to_look_at_of_a_long_request(kind: int) -> None:
+    """It goes through all elements of a list in one go, which is 20 ms for a million keys, and takes as long whenever a
+    set of these outgrows its room.
+    """
+    parts = [stored(at) + (stored(1) if kind == 0x012C00 else b"") for at in range(KEYS)]
+    whole = request(kind, [text("m"), BEGIN, *parts, END])
+    del parts
+    wire = logged_in()
+    flow = wire.session._flow
+    gc.collect()
+    gc.freeze()
+    try:
+        wire.session.receive(whole)
+        most, turns = 0, 0
+        while flow.halted:
+            wire.session.go_on()
+            most, turns = max(most, seen_by_the_collector(wire)), turns + 1
+    finally:
+        gc.unfreeze()
+    assert turns > KEYS // 2000
+    assert most < SEEN_MAX
+    assert error_of(wire.take()[-1]) is None

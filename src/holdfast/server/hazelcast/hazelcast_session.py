@@ -15,7 +15,7 @@ from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.access import why_not_call
 from holdfast.server.audit_events import AuditEvent, AuditKind
-from holdfast.server.flow import REQUEST_UNITS, SLICE_BYTES, Flow, Work
+from holdfast.server.flow import REQUEST_UNITS, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import (
     authentication,
@@ -58,6 +58,7 @@ from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zo
 from holdfast.server.plain import KnownNames, Plain
 from holdfast.wire.hazelcast_frames import (
     FRAME,
+    LONG_BYTES,
     REQUEST,
     RESPONSE,
     UNFRAGMENTED,
@@ -76,8 +77,6 @@ _TRICKLE = 4096
 """Shorter pieces of a message that has not arrived whole are put together at once: each takes more than its bytes."""
 _GATHERED_MAX = 8 * 1024
 """Bytes of answers that are kept together while the next request of a buffer is looked at."""
-_LONG_BYTES = SLICE_BYTES // 64
-"""A message from this size on is worked on in slices."""
 
 
 def _hear(talk: Conversation, call: Call) -> None:
@@ -595,7 +594,7 @@ class HazelcastSession:
         try:
             if known_kind is None:
                 raise CallRefused(UNSUPPORTED, f"{name_of(kind)} is not supported by Holdfast")
-            if end - start >= _LONG_BYTES:
+            if end - start >= LONG_BYTES:
                 self._flow.begin(self._answer_slowly(known_kind, data, start, end))
                 return
             call = known_kind.layout.decode(data, start, end)

@@ -8,6 +8,7 @@ same name.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from inspect import isgeneratorfunction
@@ -16,6 +17,7 @@ from typing import cast
 
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ProtocolError
+from holdfast.server.hazelcast.packed_items import Items, PackedItems
 from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
 from holdfast.wire.hazelcast_frames import IS_NULL, REQUEST, UUID, FrameReader
 
@@ -57,13 +59,13 @@ class Call:
     key_hash: int = 0
     value: bytes = b""
     expected: bytes = b""
-    keys: list[bytes] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)
-    """Partition-hash words of `keys`, or of the keys of `entries`."""
-    entries: list[bytes] = field(default_factory=list)
-    """Flat: key, value, key, value."""
+    keys: Items = field(default_factory=list)
+    hashes: array[int] = field(default_factory=lambda: array("i"))
+    """Partition-hash words of `keys`."""
+    values: Items = field(default_factory=list)
+    """Values of `keys`, in their order."""
     size: int = 0
-    """Bytes of these."""
+    """Bytes of these keys and values."""
     predicate: bytes = b""
     ttl_ms: int = DEFAULT_TTL
     max_idle_ms: int = DEFAULT_TTL
@@ -178,7 +180,7 @@ def _key(frames: FrameReader, call: Call) -> bytes:
 
 
 def _keys(frames: FrameReader, call: Call) -> Sliced:
-    keys: list[bytes] = []
+    keys: Items = PackedItems() if frames.long else []
     for _ in frames.elements():
         if frames.due():
             yield
@@ -189,16 +191,19 @@ def _keys(frames: FrameReader, call: Call) -> Sliced:
 
 
 def _entries(frames: FrameReader, call: Call) -> Sliced:
-    flat: list[bytes] = []
+    keys: Items = PackedItems() if frames.long else []
+    values: Items = PackedItems() if frames.long else []
     for _ in frames.elements():
         if frames.due():
             yield
         key, key_hash = read_data(frames)
         value = read_data(frames)[0]
         call.size += len(key) + len(value)
-        flat += (key, value)
+        keys.append(key)
+        values.append(value)
         call.hashes.append(key_hash)
-    return flat
+    call.keys = keys
+    return values
 
 
 def _names(frames: FrameReader, call: Call) -> Sliced:
@@ -301,7 +306,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "value": ("value", _data),
     "expected": ("expected", _data),
     "keys": ("keys", _keys),
-    "entries": ("entries", _entries),
+    "entries": ("values", _entries),
     "predicate": ("predicate", _data),
     "cluster_name": ("cluster_name", _text),
     "username": ("username", _nullable_text),

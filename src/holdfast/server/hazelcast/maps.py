@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from itertools import chain
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, islice
 from struct import Struct
 from typing import cast
 
@@ -11,7 +11,7 @@ from holdfast.config import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
-from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
+from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, slices
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
 from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
@@ -31,6 +31,10 @@ from holdfast.wire.hazelcast_frames import (
 TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
 """The predicate that every entry satisfies: an identified object of factory -20, class 14, without fields."""
 
+SLICE = SLICE_ITEMS // 2
+"""Keys of a request, with their values, that are sorted by partition in one go."""
+PART_ITEMS = 500
+"""Keys and values of a long request that wait for others of their partition."""
 SHOWN_MAX = 64
 """Characters of a name that an error repeats."""
 NO_END = (1 << 63) - 1
@@ -76,13 +80,16 @@ def many(call: Call, value: Value) -> Made:
     return listed(call, cast("list[bytes]", value or []))
 
 
-def listed(call: Call, values: list[bytes], before: bytes = b"") -> Generator[None, None, bytes]:
+def listed(call: Call, values: Iterable[bytes], before: bytes = b"") -> Generator[None, None, bytes]:
     """The same, slice by slice; `before`: frames that come first."""
     pieces = [response(call.kind + 1, call.correlation), before, BEGIN]
-    for slices, begin in enumerate(range(0, len(values), SLICE_ITEMS)):
-        if slices:
-            yield
-        pieces.append(b"".join(map(data, values[begin : begin + SLICE_ITEMS])))
+    rest = iter(values)
+    while part := list(islice(rest, SLICE_ITEMS)):
+        sizes = list(map(len, part))
+        for begin, end in slices(sizes) if sum(sizes) > SLICE_BYTES else ((0, len(part)),):
+            if len(pieces) > 3:
+                yield
+            pieces.append(b"".join(map(data, part[begin:end])))
     pieces.append(END)
     return message(pieces)
 
@@ -183,78 +190,68 @@ def reject_other_predicates(call: Call) -> None:
 
 def _get_all(talk: Conversation, call: Call) -> None:
     def answer(parts: list[Value]) -> Made:
-        return many(call, list(chain.from_iterable(cast("list[bytes]", part or []) for part in parts)))
+        return listed(call, chain.from_iterable(cast("list[bytes]", part or []) for part in parts))
 
-    keys = call.keys
+    parts = _by_partition(talk, call, once=True)
     talk.execute_all(
-        call,
-        (
-            part and Request(Op.GET_ALL, call.name, [part[0]], items=_taken(keys, part[1]))
-            for part in _by_partition(talk, call, keys, keys, once=True)
-        ),
-        answer,
+        call, (part and Request(Op.GET_ALL, call.name, [part[0]], items=part[1]) for part in parts), answer
     )
 
 
-def _taken(keys: list[bytes], places: list[int]) -> list[bytes]:
-    """The keys or values at these places, which are not kept there: to give back the memory of a million at the end is
-    30 ms of work.
-    """
-    items = [keys[place] for place in places]
-    for place in places:
-        keys[place] = b""
-    return items
-
-
 def _put_all(talk: Conversation, call: Call) -> None:
-    keys, values = call.entries[::2], call.entries[1::2]
-    call.entries = []
-
-    def request(partition: int, places: list[int]) -> Request:
-        items = [
-            part for pair in zip(_taken(keys, places), _taken(values, places), strict=True) for part in pair
-        ]
-        return Request(Op.PUT_ALL, call.name, [partition], items=items)
-
     # Which partitions these are is not known yet, unless the client has sorted them: then it may be any.
-    named = [talk.partition_of(call)] if call.partition != -1 and keys else talk.every_partition
+    named = [talk.partition_of(call)] if call.partition != -1 and call.keys else talk.every_partition
     talk.require(Request(Op.PUT_ALL, call.name, named), call.size)
-    parts = _by_partition(talk, call, keys, values)
-    talk.execute_all(call, (part and request(*part) for part in parts), lambda _: nothing(call, None))
+    parts = _by_partition(talk, call)
+    talk.execute_all(
+        call,
+        (part and Request(Op.PUT_ALL, call.name, [part[0]], items=part[1]) for part in parts),
+        lambda _: nothing(call, None),
+    )
 
 
 def _by_partition(
-    talk: Conversation, call: Call, keys: list[bytes], values: list[bytes], *, once: bool = False
-) -> Iterator[tuple[int, list[int]] | None]:
-    """Places of the keys in the request, by partition (all in one when the client has sorted them); of one partition no
-    more at a time than a slice of work. None after each slice in which nothing was found. `once`: a key that comes
-    again is left out, for clients take what they are answered as a map.
+    talk: Conversation, call: Call, *, once: bool = False
+) -> Iterator[tuple[int, list[bytes]] | None]:
+    """The keys of the request by partition, each followed by its value if there are values. If the client has sorted
+    them, all are in one. Of one partition no more come at a time than a slice of work; None comes after each slice in
+    which nothing was found. `once`: a key that comes again is left out, for clients take what they are answered as a
+    map.
     """
+    keys, values, hashes = call.keys, call.values, call.hashes
     named = talk.partition_of(call) if call.partition != -1 and keys else -1
     count = talk.grid.partition_count
-    found: dict[int, list[int]] = {}
+    found: dict[int, list[bytes]] = {}
     sizes: dict[int, int] = {}
-    seen: set[bytes] = set()
-    for place, key in enumerate(keys):
-        if place % SLICE_ITEMS == SLICE_ITEMS - 1:
+    # Several, for one of a million keys is copied in one go, for 30 ms, whenever it outgrows its room. Dictionaries,
+    # for the collector does not look into those of bytes alone, and looks at each element of a set.
+    shards = 1 + len(keys) // SLICE_ITEMS
+    seen: list[dict[bytes, None]] = [{} for _ in range(shards)]
+    for place in range(len(keys)):
+        if place % SLICE == SLICE - 1:
             yield None
+        key = keys[place]
         if once:
-            if key in seen:
-                keys[place] = (
-                    b""  # Given back at once: the memory of a million keys at the end is 30 ms of work.
-                )
+            shard = seen[hash(key) % shards]
+            if key in shard:
                 continue
-            seen.add(key)
-        partition = named if named >= 0 else partition_of(key, call.hashes[place], count)
-        found.setdefault(partition, []).append(place)
-        size = sizes[partition] = sizes.get(partition, 0) + len(values[place])
-        if len(found[partition]) >= SLICE_ITEMS // 2 or size >= SLICE_BYTES:
+            shard[key] = None
+        partition = named if named >= 0 else partition_of(key, hashes[place], count)
+        items = found.setdefault(partition, [])
+        items.append(key)
+        size = sizes.get(partition, 0) + len(key)
+        if values:
+            value = values[place]
+            items.append(value)
+            size += len(value)
+        sizes[partition] = size
+        if len(items) >= PART_ITEMS or size >= SLICE_BYTES:
             yield partition, found.pop(partition)
             sizes[partition] = 0
-    yield from found.items()
-    while seen:
-        for _ in range(min(len(seen), SLICE_ITEMS)):
-            seen.pop()
+    for partition in list(found):
+        yield partition, found.pop(partition)
+    while len(seen) > 1:
+        seen.pop()
         yield None
 
 
