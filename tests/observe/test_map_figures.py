@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+
 import pytest
 from tests.runtime.test_http_door import asked, door_of, values
 from tests.runtime.test_member import cluster, run
 from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
 from holdfast.observe import map_figures
-from holdfast.observe.map_figures import MapFigure, MemberCount, counting_maps
+from holdfast.observe.map_figures import MapFigure, MemberCount, SharedCounts, counting_maps
 from holdfast.runtime.in_process.embedded import Member
 
 
@@ -70,3 +72,61 @@ def test_a_map_in_a_zone_is_counted_where_it_is_led() -> None:
             assert sum(page.get(("orders",), 0) for page in told) == len(ROWS)
 
     run(story())
+
+
+@pytest.mark.rule("observe/F-2")
+def test_all_who_ask_share_counts_and_are_answered_one_by_one() -> None:
+    """However many ask, a turn of the loop has one slice of one count, or one answer."""
+    turns: list[Callable[[], None]] = []
+    counts: list[MemberCount] = []
+    told: list[tuple[int, int]] = []
+
+    def count() -> Generator[None, None, MemberCount]:
+        counts.append(made := MemberCount(primary=len(counts)))
+        yield
+        yield
+        return made
+
+    shared = SharedCounts(count)
+
+    def ask(number: int) -> None:
+        shared.ask(lambda count: told.append((number, count.primary)), turns.append)
+
+    def run() -> int:
+        rounds = 0
+        while turns:
+            assert len(turns) == 1
+            before = len(told)
+            turns.pop()()
+            assert len(told) - before <= 1
+            rounds += 1
+        return rounds
+
+    ask(0)
+    for number in range(1, 101):
+        ask(number)
+    assert run() > 100
+    assert len(counts) == 2
+    assert told == [(0, 0), *((number, 1) for number in range(1, 101))], "no count that had begun before"
+    ask(101)
+    run()
+    assert told[-1] == (101, 2)
+
+
+def test_a_count_that_fails_does_not_end_all_others() -> None:
+    turns: list[Callable[[], None]] = []
+    fails = [True]
+
+    def count() -> Generator[None, None, MemberCount]:
+        if fails.pop():
+            raise ValueError("broken")
+        return MemberCount()
+        yield
+
+    shared = SharedCounts(count)
+    told: list[MemberCount] = []
+    with pytest.raises(ValueError, match="broken"):
+        shared.ask(told.append, turns.append)
+    fails.append(False)
+    shared.ask(told.append, turns.append)
+    assert len(told) == 1

@@ -151,6 +151,14 @@ def test_many_small_questions_have_several_turns(wire: Wire, kind: type) -> None
 
 
 @pytest.mark.rule("server/F-3")
+def test_few_statuses_are_made_in_a_turn(wire: Wire) -> None:
+    """Each takes a ms on a member with its files and sockets, which are not here."""
+    meter = said(wire, own.frame(own.AskStatus(1)) * 50)
+    assert len(wire.answers()) == 50
+    assert len(meter.turns) >= 10
+
+
+@pytest.mark.rule("server/F-3")
 def test_many_rows_are_read_slice_by_slice(wire: Wire) -> None:
     keys = [text(f"{number:05}") for number in range(16_000)]
     keys.sort(key=at)

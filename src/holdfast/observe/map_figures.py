@@ -1,11 +1,14 @@
 """How large each map is on one member, and how often it has changed: counted in slices, for there may be many.
 
 - observe/F-1: Between two slices at most `COPIES` maps in partitions are looked at, which takes a ms or two.
+- observe/F-2: However many ask, one count runs at a time, and one of them is answered in a turn of the loop: a status
+  takes a ms to make, and a connection may ask for a thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator
 from itertools import islice
 from typing import Final
 
@@ -76,3 +79,39 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
         if entries:
             count.maps[name].bytes = round(count.maps[name].entries * size / entries)
     return count
+
+
+class SharedCounts:
+    """Counts for all who ask: those who ask while a count runs share the next one, so that none is told of before."""
+
+    def __init__(self, count: Callable[[], Generator[None, None, MemberCount]]) -> None:
+        self._count = count
+        self._waiting: deque[Callable[[MemberCount], None]] = deque()
+        self._running = False
+
+    def ask(self, done: Callable[[MemberCount], None], soon: Callable[[Callable[[], None]], object]) -> None:
+        """`done` is called with the count; `soon` calls something in the next turn of the loop."""
+        self._waiting.append(done)
+        if not self._running:
+            self._running = True
+            self._go_on(self._work(), soon)
+
+    def _go_on(self, work: Generator[None, None, None], soon: Callable[[Callable[[], None]], object]) -> None:
+        try:
+            next(work)
+        except StopIteration:
+            self._running = False
+        except BaseException:
+            self._running = False
+            raise
+        else:
+            soon(lambda: self._go_on(work, soon))
+
+    def _work(self) -> Generator[None, None, None]:
+        while self._waiting:
+            asked, self._waiting = self._waiting, deque()
+            made = yield from self._count()
+            while asked:
+                asked.popleft()(made)
+                if asked or self._waiting:
+                    yield

@@ -25,7 +25,7 @@ from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
-from holdfast.observe.map_figures import MemberCount, counting_maps
+from holdfast.observe.map_figures import MemberCount, SharedCounts, counting_maps
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
@@ -118,6 +118,7 @@ class MemberGrid:
         """and who of them waits for nothing now."""
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
+        self._counts = SharedCounts(lambda: counting_maps(self.member))
 
     def now_ns(self) -> int:
         """This member's monotonic clock."""
@@ -350,20 +351,11 @@ class MemberGrid:
         return self.times.timing(operation)
 
     def count_maps(self, done: Callable[[MemberCount], None]) -> None:
-        work = counting_maps(self.member)
-        loop = self.clients_loop
+        def counted(count: MemberCount) -> None:
+            count.reads = dict(self.reads_by_map())
+            done(count)
 
-        def step() -> None:
-            try:
-                next(work)
-            except StopIteration as over:
-                count: MemberCount = over.value
-                count.reads = dict(self.reads_by_map())
-                done(count)
-            else:
-                loop.call_soon(step)
-
-        step()
+        self._counts.ask(counted, self.clients_loop.call_soon)
 
     def running_migrations(self) -> list[dict[str, object]]:
         return self.member.picture.running_migrations()

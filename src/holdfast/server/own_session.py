@@ -67,6 +67,9 @@ LONG_BYTES = 64 * 1024
 BYTES_PER_UNIT = 16
 """Of questions and answers: what a unit of work reads or makes."""
 
+STATUS_UNITS = 1000
+"""What a status takes to be made, beside its bytes."""
+
 RESERVED_PER_SLICE = 256
 """Rows of a map of the members' own: each is read as what it is to be."""
 
@@ -586,6 +589,7 @@ class OwnSession:
     # -- what an operator wants, and hears
 
     def _status(self, question: own.AskStatus) -> None:
+        self._flow.spent += STATUS_UNITS
         if not question.counted:
             names = self._grid.map_names()
             zoned = {name: zone for name in names if (zone := self._grid.zone_of(name))}
