@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import pytest
 
 from holdfast.core.machine import Effect, Event, OpenLink, Received, TimerFired
@@ -210,3 +213,47 @@ def test_what_has_waited_for_long_is_dropped(pair: Pair, monkeypatch: pytest.Mon
     stranger.send(7)
     stranger.admitted()
     assert stranger.told() == [7]
+
+
+def test_what_one_packet_frees_is_handled_in_several_turns(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer may send a thousand packets and the one before them last: others have their turns in between."""
+    monkeypatch.setattr(driver_under_test, "TURN_MESSAGES", 10)
+    stranger = Stranger(pair, 4)
+    stranger.admitted()
+    first, *others = [stranger.link.send(encode(TableFetch(number)), 0) for number in range(35)]
+    for packet in others:
+        stranger.driver.packet(stranger.me, packet)
+    assert stranger.told() == []
+    turns: list[Callable[[], None]] = []
+    monkeypatch.setattr(stranger.driver.world, "soon", turns.append)
+    stranger.driver.packet(stranger.me, first)
+    handled = [len(stranger.told())]
+    stranger.driver.handle(Received(stranger.me, TableFetch(35)))
+    while turns:
+        assert len(turns) == 1, "what is left is not handled twice in one turn"
+        turns.pop()()
+        handled.append(len(stranger.told()))
+    assert handled[0] == 10
+    assert max(after - before for before, after in pairwise(handled)) <= 2 * 10, "and what came beside it"
+    assert stranger.told() == [*range(36)]
+
+
+def test_packets_that_waited_are_read_in_several_turns(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = Stranger(pair, 4)
+    for number in range(12):
+        stranger.send(number)
+    monkeypatch.setattr(driver_under_test, "EARLY_TURN_BYTES", 100)
+    turns: list[Callable[[], None]] = []
+    monkeypatch.setattr(stranger.driver.world, "soon", turns.append)
+    stranger.admitted()
+    assert 0 < len(stranger.told()) < 6
+    stranger.send(12)
+    assert len(stranger.told()) < 6, "it came later, and waits for those before it"
+    rounds = 0
+    while turns:
+        turns.pop()()
+        rounds += 1
+    assert rounds > 1
+    assert stranger.told() == [*range(13)]

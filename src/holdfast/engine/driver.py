@@ -70,6 +70,11 @@ from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
 """What may be kept of lives that this member has not been told of yet; above it packets are left to their link."""
+EARLY_TURN_BYTES = 1024 * 1024
+"""Of these so many are read in one turn of the world."""
+TURN_MESSAGES = 200
+"""Messages of members that are handled in one turn of the world. More come at once when one that others overtook
+arrives, and frees them all: a link keeps up to 1,024 of these."""
 STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
 """What is for those who asked or listen here."""
@@ -105,6 +110,8 @@ class Driver:
         """Who is told what the member answers."""
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
+        self._rests = False
+        """Whether what is left in the inbox waits for the next turn."""
         self._batches: list[tuple[Token, ZoneBatch]] = []
         """What sessions have wanted of the maps of zones in this turn."""
         self.stopped = False
@@ -192,20 +199,39 @@ class Driver:
         self.world.open(to, address)
         early, self._early = self._early, deque()
         self._early_bytes = 0
+        mine: deque[bytes] = deque()
         for came_ns, sender, packet in early:
             if sender != to:
                 self._early.append((came_ns, sender, packet))
                 self._early_bytes += len(packet)
             elif link.carries(packet):
-                try:
-                    self._receive(sender, link, packet)
-                except ProtocolError as broken:
-                    # The connection on which it came is not known any more.
-                    self.world.note(
-                        Note("a packet was dropped", {"sender": sender, "why": str(broken)}, "warning")
-                    )
+                mine.append(packet)
         assert self._early_bytes <= EARLY_BYTES_MAX, "what stays was kept before"
+        self._take_early(to, link, mine)
         self._arm_links()
+
+    def _take_early(self, to: MemberId, link: Link[Message], packets: deque[bytes]) -> None:
+        """Take what came on a link before it was open, some in each turn. What comes meanwhile has later numbers, and
+        the link keeps it until then.
+        """
+        size = 0
+        while packets and size < EARLY_TURN_BYTES:
+            packet = packets.popleft()
+            size += len(packet)
+            try:
+                self._receive(to, link, packet)
+            except ProtocolError as broken:
+                # The connection on which it came is not known any more.
+                self.world.note(Note("a packet was dropped", {"sender": to, "why": str(broken)}, "warning"))
+
+        def go_on() -> None:
+            if self.links.get(to) is link and not self.stopped:
+                self._take_early(to, link, packets)
+                self._run()
+                self._arm_links()
+
+        if packets:
+            self.world.soon(go_on)
 
     def whispered(self, address: Address, data: bytes | memoryview) -> None:
         """A message came without a link. Raises ProtocolError when it cannot be read."""
@@ -359,13 +385,29 @@ class Driver:
             if self._batches and not self.stopped:
                 batches, self._batches = tuple(self._batches), []
                 self._step(ZoneBatches(batches))
+            received = 0
             while self._inbox and not self.stopped:
-                self._step(self._inbox.popleft())
+                if received >= TURN_MESSAGES:
+                    self._rest()
+                    break
+                event = self._inbox.popleft()
+                received += type(event) is Received
+                self._step(event)
         except ProtocolError as broken:
             # Bytes were read before: this is no peer's fault, and must not pass for one.
             raise InvariantBroken(f"an event was handled as if it were bytes: {broken}") from broken
         finally:
             self._busy = False
+
+    def _rest(self) -> None:
+        """Handle what is left in the inbox in the next turn of the world."""
+        if not self._rests:
+            self._rests = True
+            self.world.soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._rests = False
+        self._run()
 
     def _step(self, event: Event) -> None:
         assert self._busy and not self.stopped, "one step after the other, and none after the end"
