@@ -259,7 +259,13 @@ def test_what_happens_is_watched_also_when_the_watched_member_dies(cluster: Loca
         done = watching.kinds("completed")
         assert began["planned"] == ended["planned"] == ended["completed"] == len(done) > 0
         assert [event["completed"] for event in done] == list(range(1, len(done) + 1))
-        assert {event["migration"]["form"] for event in done} <= {"MOVE", "COPY", "SHIFT DOWN", "SHIFT UP", "EXCHANGE"}
+        assert {event["migration"]["form"] for event in done} <= {
+            "MOVE",
+            "COPY",
+            "SHIFT DOWN",
+            "SHIFT UP",
+            "EXCHANGE",
+        }
 
         with Client(first.client_address) as client:
             owned = sorted(row.partition for row in client.table() if row.owner == second.uuid)

@@ -188,8 +188,8 @@ UNITS_PER_SLICE = 2000
 UNITS_MAX = 16_000
 """And what is read at most of something that cannot be read in slices."""
 BYTES_PER_UNIT = 4096
-LONG_BYTES = 16 * 1024
-"""A message from this size on is read in slices, and a list in it may have very many elements."""
+MANY_BYTES = 1 << 20
+"""A list in a message from this size on may have very many elements."""
 
 
 class FrameReader:
@@ -199,11 +199,11 @@ class FrameReader:
     is. What is read without that is bounded all the same: above `UNITS_MAX` the request is refused.
     """
 
-    __slots__ = ("_at", "_data", "_end", "_units", "long")
+    __slots__ = ("_at", "_data", "_end", "_units", "many")
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
-        self.long = end - at >= LONG_BYTES
-        """Whether there may be very many."""
+        self.many = end - at >= MANY_BYTES
+        """Whether a list may have very many elements."""
         self._data = data
         self._at = at
         self._end = end

@@ -235,7 +235,8 @@ def test_a_message_above_the_limit_is_refused_alone(grid: OneMemberGrid, size: i
     whole = after + message + after
     for at in range(0, len(whole), piece):
         wire.session.receive(whole[at : at + piece])
-        assert len(wire.session._held) < 70_000
+        held = wire.session._held
+        assert held is None or held.tell() < 70_000
     answers = wire.take()
     assert [answer.get_correlation_id() for answer in answers] == [small, large, small]
     refused = error_of(answers[1])
@@ -259,7 +260,7 @@ def test_many_small_frames_also_add_up_to_the_limit(grid: OneMemberGrid) -> None
         wire.session.receive(struct.pack("<iH", 1000, 0) + bytes(994))
     (answer,) = wire.take()
     assert error_of(answer) is not None
-    assert not wire.session._held
+    assert wire.session._held is None
     # It ends with the frame that says so, and the connection goes on.
     wire.session.receive(struct.pack("<iH", 6, 0x2000))
     assert stored(wire.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) is None

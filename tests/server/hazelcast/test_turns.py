@@ -20,6 +20,7 @@ from holdfast.server.hazelcast import layouts
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.objects import MAP_SERVICE
+from holdfast.wire import hazelcast_frames
 from holdfast.wire.hazelcast_frames import (
     BEGIN,
     BEGIN_FRAGMENT,
@@ -289,10 +290,13 @@ def seen_by_the_collector(wire: Wire) -> int:
 
 @pytest.mark.rule("server/F-3")
 @pytest.mark.parametrize("kind", [0x012300, 0x012C00], ids=name_of)
-def test_the_collector_has_little_to_look_at_of_a_long_request(kind: int) -> None:
+def test_the_collector_has_little_to_look_at_of_a_long_request(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It goes through all elements of a list in one go, which is 20 ms for a million keys, and takes as long whenever a
     set of these outgrows its room.
     """
+    monkeypatch.setattr(hazelcast_frames, "MANY_BYTES", 100_000)
     parts = [stored(at) + (stored(1) if kind == 0x012C00 else b"") for at in range(KEYS)]
     whole = request(kind, [text("m"), BEGIN, *parts, END])
     del parts

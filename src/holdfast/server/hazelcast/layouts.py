@@ -180,7 +180,7 @@ def _key(frames: FrameReader, call: Call) -> bytes:
 
 
 def _keys(frames: FrameReader, call: Call) -> Sliced:
-    keys: Items = PackedItems() if frames.long else []
+    keys: Items = PackedItems() if frames.many else []
     for _ in frames.elements():
         if frames.due():
             yield
@@ -191,8 +191,8 @@ def _keys(frames: FrameReader, call: Call) -> Sliced:
 
 
 def _entries(frames: FrameReader, call: Call) -> Sliced:
-    keys: Items = PackedItems() if frames.long else []
-    values: Items = PackedItems() if frames.long else []
+    keys: Items = PackedItems() if frames.many else []
+    values: Items = PackedItems() if frames.many else []
     for _ in frames.elements():
         if frames.due():
             yield

@@ -34,7 +34,7 @@ TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
 SLICE = SLICE_ITEMS // 2
 """Keys of a request, with their values, that are sorted by partition in one go."""
 PART_ITEMS = 500
-"""Keys and values of a long request that wait for others of their partition."""
+"""Keys and values of a request that wait for others of their partition: few, for the collector looks at each."""
 SHOWN_MAX = 64
 """Characters of a name that an error repeats."""
 NO_END = (1 << 63) - 1
@@ -221,6 +221,7 @@ def _by_partition(
     keys, values, hashes = call.keys, call.values, call.hashes
     named = talk.partition_of(call) if call.partition != -1 and keys else -1
     count = talk.grid.partition_count
+    most = SLICE_ITEMS if named >= 0 else PART_ITEMS
     found: dict[int, list[bytes]] = {}
     sizes: dict[int, int] = {}
     # Several, for one of a million keys is copied in one go, for 30 ms, whenever it outgrows its room. Dictionaries,
@@ -245,7 +246,7 @@ def _by_partition(
             items.append(value)
             size += len(value)
         sizes[partition] = size
-        if len(items) >= PART_ITEMS or size >= SLICE_BYTES:
+        if len(items) >= most or size >= SLICE_BYTES:
             yield partition, found.pop(partition)
             sizes[partition] = 0
     for partition in list(found):
