@@ -23,6 +23,8 @@ from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.services import map_operations
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import Replica
+from holdfast.server.hazelcast import near_caches
+from holdfast.server.hazelcast.near_caches import Invalidations
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
 from holdfast.sim.shape import Journalling
@@ -37,12 +39,14 @@ LIED_ABOUT = (
     Recovery,
     StagingReplica,
     changes,
+    Invalidations,
     Replica,
     Router,
     ZoneRouting,
     backup_reads,
     local_groups,
     map_operations,
+    near_caches,
     primary_copy,
 )
 SOON = {"cas-twice": 0, "ttl-endless": 0}

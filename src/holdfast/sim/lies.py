@@ -41,6 +41,8 @@ from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, Replica
+from holdfast.server.hazelcast import near_caches
+from holdfast.server.hazelcast.near_caches import Invalidations
 from holdfast.sim.replacing import Method, Replaced
 
 
@@ -551,6 +553,52 @@ def _zone_listener_hears_twice(liar: Liar) -> None:
     liar.replace(ZoneRouting, "hear", happened)
 
 
+def _near_cache_misses(liar: Liar) -> None:
+    def heard(original: Method) -> Method:
+        def hears(fed: Invalidations, event: EntryEvent) -> None:
+            if event.key is None or not liar.now_and_then(0.3):
+                original(fed, event)
+
+        return hears
+
+    liar.replace(Invalidations, "_heard", heard)
+
+
+def _near_cache_hides(liar: Liar) -> None:
+    """Of each four updates of a partition one is neither sent nor counted, whichever near cache is fed."""
+
+    def heard(original: Method) -> Method:
+        def hears(fed: Invalidations, event: EntryEvent) -> None:
+            if event.key is None or event.sequence % 4:
+                shown = event.sequence - event.sequence // 4
+                original(fed, msgspec.structs.replace(event, sequence=shown))
+
+        return hears
+
+    def sequences(original: Any) -> Any:
+        class Shown:
+            @staticmethod
+            def pack(partition: int, sequence: int) -> Any:
+                return original.pack(partition, sequence - sequence // 4)
+
+        return Shown
+
+    liar.replace(Invalidations, "_heard", heard)
+    liar.replace(near_caches, "_SEQUENCE", sequences)
+
+
+def _near_cache_repeats(liar: Liar) -> None:
+    def heard(original: Method) -> Method:
+        def hears(fed: Invalidations, event: EntryEvent) -> None:
+            if event.key is not None and liar.now_and_then(0.1):
+                event = msgspec.structs.replace(event, sequence=event.sequence - 1)
+            original(fed, event)
+
+        return hears
+
+    liar.replace(Invalidations, "_heard", heard)
+
+
 def _stream_skips(liar: Liar) -> None:
     def told(original: Method) -> Method:
         def tells(asked: Any, records: Any) -> Any:
@@ -657,6 +705,12 @@ LIES: dict[str, Lie] = {
     "zone-listener-hears-twice": Lie(
         "A listener of a Raft map hears an event twice.", _zone_listener_hears_twice, zones=True
     ),
+    "near-cache-misses": Lie("A near cache misses an invalidation.", _near_cache_misses),
+    "near-cache-hides": Lie(
+        "A near cache misses an invalidation, and the numbers of the others do not show it.",
+        _near_cache_hides,
+    ),
+    "near-cache-repeats": Lie("An invalidation has the number of the one before it.", _near_cache_repeats),
     "stream-skips": Lie("A change stream leaves out an update, whoever tells it.", _stream_skips),
     "stream-doubles": Lie("A change stream tells an update twice, whoever tells it.", _stream_doubles),
     "cut-later": Lie("A cut shows later values of some keys, whoever keeps it.", _cut_later),

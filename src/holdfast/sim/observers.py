@@ -1,5 +1,5 @@
-"""Who looks on in a simulated run, beside the clients: listeners, a reader of a change stream, a client that takes
-cuts, and readers of single entries. What each must see is judged against what the clients were told.
+"""Who looks on in a simulated run, beside the clients: listeners, near caches, a reader of a change stream, a client
+that takes cuts, and readers of single entries. What each must see is judged against what the clients were told.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from functools import partial
 from holdfast.check.linearizability import Call
 from holdfast.core.model.keys import partition_of
 from holdfast.sim.calls import Knowledge, wire_key
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.cutting import Cutter
 from holdfast.sim.entry_readers import Reading
 from holdfast.sim.lifetimes import Lifetimes
 from holdfast.sim.listening import Listeners
+from holdfast.sim.near_caching import NearCaches
 from holdfast.sim.steady import Offices, ZoneOffices
 from holdfast.sim.stream_readers import Reader
 from holdfast.sim.transacting import Applications
@@ -35,6 +37,7 @@ class Observers:
         cluster: Cluster,
         keys: Keys,
         knowledge: Knowledge,
+        doors: Doors,
         *,
         stream: bool = True,
         transactions: bool = False,
@@ -53,6 +56,7 @@ class Observers:
         self.offices = Offices(world, cluster)
         self.zone_offices = ZoneOffices(world, cluster, ZONED) if keys.zoned else None
         self.listeners = Listeners(world, cluster, listened, self._offices_of)
+        self.near_caches = NearCaches(world, cluster, doors, listened)
         self.reader = Reader(world, cluster, MAP)
         read = [*keys.hot[:READ_KEYS], *keys.timed[:2]]
         self.reading = Reading(world, cluster, read, of_map)
@@ -76,6 +80,7 @@ class Observers:
         if self.zone_offices is not None:
             self.zone_offices.start()
         self.listeners.start()
+        self.near_caches.start()
         self.reading.start()
         self.cutter.start()
         if self._lifetimes:
@@ -89,11 +94,13 @@ class Observers:
         """Ask nothing more, but go on to hear: so that the cluster can come to rest."""
         if self.applications is not None:
             self.applications.pause()
+        self.near_caches.pause()
         self.reading.running = self.cutter.running = self.lifetimes.running = False
 
     def end(self) -> None:
         """Look on no more."""
         self.pause()
+        self.near_caches.end()
         self.offices.running = self.listeners.running = False
         if self.zone_offices is not None:
             self.zone_offices.running = False
@@ -108,6 +115,7 @@ class Observers:
         """Look at a cluster at rest."""
         if self.applications is not None:
             self.applications.look()
+        self.near_caches.look()
 
     def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
         """What is wrong with what was seen, in words. `final`: what keys held when the change stream was read to its
@@ -128,6 +136,7 @@ class Observers:
         }
         return [
             *self.listeners.problems(kept, self._map_of, lost),
+            *self.near_caches.problems(final),
             *self.reading.problems(kept, lost),
             *self.cutter.found,
             *self.reader.judge(of_stream, ends, lost),
@@ -140,6 +149,8 @@ class Observers:
         return {
             "events_heard": self.listeners.heard,
             **self._zone_figures(),
+            "near_cache_hits": self.near_caches.hits,
+            "near_cache_invalidations": self.near_caches.invalidated,
             "changes_told": len(self.reader.told),
             "cuts": self.cutter.cuts,
             "cuts_read": self.cutter.reads,

@@ -169,7 +169,8 @@ def _run(
     for index in range(1, shape.hosts):
         world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
     end_ns = shape.run_ns
-    clients, crowd = _clients(world, cluster, shape, draw)
+    doors = Doors(world, cluster)
+    clients, crowd = _clients(world, cluster, doors, shape, draw)
     tellers = _tellers(world, cluster, shape)
     watch = _zone(world, cluster, shape, crowd.knowledge.calls)
     faults = Faults(
@@ -190,6 +191,7 @@ def _run(
         cluster,
         crowd.keys,
         crowd.knowledge,
+        doors,
         stream=shape.journal != "lazy",
         transactions=shape.transactions and shape.journal != "lazy",
         lifetimes=bool(cluster.disks) and (power_cuts or seed >= KEPT_SEEDS),
@@ -219,13 +221,12 @@ def _run(
 
 
 def _clients(
-    world: World, cluster: Cluster, shape: Shape, draw: random.Random
+    world: World, cluster: Cluster, doors: Doors, shape: Shape, draw: random.Random
 ) -> tuple[list[Client], Client]:
     """Those who call from now on, and the one through which a crowd writes when a fault wants it."""
     keys, knowledge = Keys(shape.settings, shape.keys), Knowledge(locks=shape.transactions)
 
     wires = random.Random(f"{world.seed}/wires")
-    doors = Doors(world, cluster)
     remembers = shape.settings.replication.request_ids >= REMEMBERS and not shape.large_bytes
 
     def client(name: str, kind: type[Client] = Client, wired: float = 0.0) -> Client:

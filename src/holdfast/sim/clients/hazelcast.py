@@ -271,7 +271,7 @@ class HazelcastClient(Client):
         return self._correlation
 
     def _authenticated(self, line: HazelcastLine, answer: bytes) -> None:
-        if _kind(answer) == 0:
+        if answer_kind(answer) == 0:
             self.turned_away(line)
             return
         fixed = _WELCOME.unpack_from(answer, RESPONSE.size)
@@ -292,7 +292,7 @@ class HazelcastClient(Client):
             self._proxies.clear()
         line.member = member
         self.let_in(line)
-        reader = FrameReader(answer, _first_end(answer), len(answer))
+        reader = FrameReader(answer, first_end(answer), len(answer))
         reader.begin()
         reader.skip_to_end()
         for _ in range(3):
@@ -435,7 +435,7 @@ class HazelcastClient(Client):
             self._answer(correlation, attempt, whole)
 
     def _event(self, line: HazelcastLine, kind: int, correlation: int, whole: bytes) -> None:
-        reader = FrameReader(whole, _first_end(whole), len(whole))
+        reader = FrameReader(whole, first_end(whole), len(whole))
         if kind == views.MEMBERS_VIEW:
             self.counts["views of members"] += 1
             self._take_members(INT.unpack_from(whole, EVENT.size)[0], read_members(reader))
@@ -452,7 +452,7 @@ class HazelcastClient(Client):
 
     def _answer(self, correlation: int, attempt: Attempt, whole: bytes) -> None:
         ask = attempt.ask
-        if _kind(whole) == 0:
+        if answer_kind(whole) == 0:
             del self._attempts[correlation]
             self._refused(ask, *read_error(whole))
             return
@@ -503,7 +503,7 @@ class HazelcastClient(Client):
 
     def _value(self, attempt: Attempt, whole: bytes) -> Value:
         op = attempt.ask.request.op
-        reader = FrameReader(whole, _first_end(whole), len(whole))
+        reader = FrameReader(whole, first_end(whole), len(whole))
         if op in TRUTHS:
             return bool(whole[RESPONSE.size])
         if op is Op.SIZE:
@@ -544,7 +544,7 @@ class HazelcastClient(Client):
 
     def _register(self, line: HazelcastLine, listening: Listening) -> None:
         def done(answer: bytes) -> None:
-            if _kind(answer):
+            if answer_kind(answer):
                 listening.registered[line.member] = self.world.now_ns
 
         correlation = self._control(
@@ -565,11 +565,11 @@ FRAME_KIND = Struct("<iHiq")
 """Length and flags of a message's first frame, its kind and correlation id."""
 
 
-def _kind(whole: bytes) -> int:
+def answer_kind(whole: bytes) -> int:
     return cast("int", FRAME_KIND.unpack_from(whole)[2])
 
 
-def _first_end(whole: bytes) -> int:
+def first_end(whole: bytes) -> int:
     return cast("int", FRAME.unpack_from(whole)[0])
 
 
@@ -590,7 +590,7 @@ def status_of(code: int, reason: str) -> Status:
 
 def read_error(whole: bytes) -> tuple[int, str]:
     """Code and words of the first error of the chain."""
-    reader = FrameReader(whole, _first_end(whole), len(whole))
+    reader = FrameReader(whole, first_end(whole), len(whole))
     reader.begin()
     reader.begin()
     code: int = INT.unpack(reader.next()[1])[0]
