@@ -13,6 +13,7 @@ from holdfast.core.listeners import Listeners
 from holdfast.core.replication import change_streams as changes
 from holdfast.core.replication import primary_copy
 from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.consensus import ZonePartition
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
@@ -42,6 +43,7 @@ LIED_ABOUT = (
     Invalidations,
     Replica,
     Router,
+    ZonePartition,
     ZoneRouting,
     backup_reads,
     local_groups,

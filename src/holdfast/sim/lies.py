@@ -18,6 +18,7 @@ from zlib import crc32
 
 import msgspec
 
+from holdfast.core.consensus.raft_messages import RaftEntry
 from holdfast.core.groups import local_groups
 from holdfast.core.journal.recovery import Recovered, RecoveredGroup, Recovery
 from holdfast.core.listeners import Listeners
@@ -27,8 +28,9 @@ from holdfast.core.model.decisions import Decision
 from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
-from holdfast.core.replication import change_streams, primary_copy
+from holdfast.core.replication import change_streams, consensus, primary_copy
 from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.consensus import ZonePartition
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
@@ -44,6 +46,9 @@ from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.server.hazelcast import near_caches
 from holdfast.server.hazelcast.near_caches import Invalidations
 from holdfast.sim.replacing import Method, Replaced
+
+REPLAYED_MS = 5000
+"""A command that is applied so long after it was given is applied again by a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,6 +505,23 @@ def _ttl_restarts(liar: Liar) -> None:
     liar.replace(Recovery, "_moment", lambda original: lambda recovery, wall_ms: recovery._now_ns)
 
 
+def _zone_ttl_restarts(liar: Liar) -> None:
+    """A command that is applied again after a restart counts as given when the first replica does so."""
+    given_ms: dict[tuple[int, int, bytes], int] = {}
+
+    def carry_out(original: Method) -> Method:
+        def carries_out(replica: ZonePartition, entry: RaftEntry) -> Any:
+            now_ms, command = replica._out.wall_ms(), (entry.term, entry.index, entry.data)
+            if command in given_ms or consensus._commands.decode(entry.data).time_ms < now_ms - REPLAYED_MS:
+                state = replica.state
+                state.time_ms = max(state.time_ms, given_ms.setdefault(command, now_ms))
+            return original(replica, entry)
+
+        return carries_out
+
+    liar.replace(ZonePartition, "_carry_out", carry_out)
+
+
 def _set_ttl_nothing(liar: Liar) -> None:
     liar.decide(Op.SET_TTL, 0.5, lambda asked: Decision(asked.present is not None))
 
@@ -694,6 +716,12 @@ LIES: dict[str, Lie] = {
     "ttl-endless": Lie("A time to live never ends.", _ttl_endless),
     "ttl-restarts": Lie(
         "A time to live begins again whenever its member starts again.", _ttl_restarts, power_cuts=True
+    ),
+    "zone-ttl-restarts": Lie(
+        "A time to live in a Raft map begins again when its log is applied again after a restart.",
+        _zone_ttl_restarts,
+        power_cuts=True,
+        zones=True,
     ),
     "idle-endless": Lie("A maximum idle time never ends.", _idle_endless),
     "set-ttl-nothing": Lie("A new time to live is acknowledged, and changes nothing.", _set_ttl_nothing),
