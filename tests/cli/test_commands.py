@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast.cli import data
 from holdfast.cli import simulate as simulation
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
@@ -24,7 +25,7 @@ from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
 from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_verifier
 from holdfast.demo import nemeses
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, Unknown
 from holdfast.runtime import data_lane as lanes
 from holdfast.runtime import process
 from holdfast.server.hazelcast.entries_cy import serve_entries
@@ -49,6 +50,30 @@ def test_a_mistyped_command_is_corrected(typed: str, meant: str) -> None:
 
 
 # -- the group
+
+
+@pytest.mark.parametrize(
+    ("error", "referred"),
+    [
+        (NotReady("partition 3 has no owner"), True),
+        (Unknown("no answer for 20 s"), True),
+        (NotReady("2 of 3 members are silent: holdfast cluster dead b c --without-majority"), False),
+        (Denied("the password is wrong"), False),
+    ],
+)
+def test_commands_that_get_no_answer_refer_to_cluster_safe(
+    error: HoldfastError, referred: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a lost majority members answer no reads and writes; `cluster safe` names the command to give."""
+
+    def fails(*told: object) -> None:
+        raise error
+
+    monkeypatch.setattr(data, "_client", fails)
+    told = CliRunner().invoke(holdfast, ["data", "get", "flights", "a"])
+    assert told.exit_code == 1
+    assert told.output.startswith(f"Error: {error}\n")
+    assert ("`holdfast cluster safe`" in told.output) is referred
 
 
 def test_the_package_can_be_run_as_a_module() -> None:

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import exit_statuses
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.errors import ConfigError, HoldfastError, Standing
+from holdfast.errors import ConfigError, HoldfastError, NotReady, Standing, Unknown
 from holdfast.version import __version__
 
 COMMANDS = {
@@ -83,6 +83,11 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             click.echo(f"Error: {error}", err=True)
+            if isinstance(error, NotReady | Unknown) and "holdfast " not in str(error):
+                # Members that lost their majority reject or delay what clients ask for, and only operators can help.
+                click.echo(
+                    "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
+                )
             if isinstance(error, Standing):
                 ctx.exit(EXIT_STANDING)
             ctx.exit(EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED)
