@@ -16,6 +16,7 @@ from holdfast.core.machine import Append, Checkpoint, Outbox, Send, SetTimer
 from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken, LeadAsked, LeadConfirmed
 from holdfast.core.model.ids import GROUPS_FROM, GroupNumber, MemberId
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, Notice, ViewInstalled
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.wire.codec import decode, encode
 
@@ -70,7 +71,8 @@ class Process:
         self.numbers: dict[int, int] = {0: len(self.blocks)}
         self.told: list[Any] = []
         """Effects of another kind."""
-        self.timer = False
+        self.timer = self.more = False
+        """Whether groups are to tick, and whether some of them have not had their turn."""
         self.up = True
         self.clients: dict[GroupNumber, Ledger] = {}
         self.out = Outbox(self)
@@ -116,10 +118,18 @@ class Process:
                 self.disk.append(effect)
             elif isinstance(effect, Checkpoint):
                 self.disk.append(effect)
+            elif isinstance(effect, SetTimer) and effect.name == TimerName.GROUPS_MORE:
+                self.more = True
             elif isinstance(effect, SetTimer):
                 self.timer = True
             else:
                 self.told.append(effect)
+
+    def take_more(self) -> None:
+        """The next groups have their turn."""
+        self.more = False
+        self.groups.on_more()
+        self.end_step()
 
     def disk_turn(self) -> None:
         if not self.disk:
@@ -229,6 +239,9 @@ class Cluster:
 
     def quiesce(self) -> None:
         while True:
+            for process in self.processes.values():
+                while process.up and process.more:
+                    process.take_more()
             busy = [process for process in self.processes.values() if process.up and process.disk]
             if self.network and (not busy or self.random.random() < 0.6):
                 self.deliver()

@@ -233,6 +233,7 @@ class Bench:
             batch = self.metastore.batches[self.seen]
             self.seen += 1
             self.controller.on_changes(self.now, batch[2])
+            self.go_on()
 
     def notice(self, notice: GroupNotice, part: Part = (1, 0)) -> None:
         self.controller.on_notice(self.now, part, notice)
@@ -266,6 +267,15 @@ class Bench:
     def tick(self, after_ms: int = 100) -> None:
         self.now += after_ms
         self.controller.on_tick(self.now)
+        self.go_on()
+
+    def go_on(self) -> int:
+        """Let the controller go on until nothing is left; in how many steps it did."""
+        steps = 0
+        while self.controller.has_more:
+            self.controller.go_on(self.now)
+            steps += 1
+        return steps
 
     def waits(self) -> list[str]:
         """What is asked now, in order: the field of a zone, or the partition, that each question is about."""

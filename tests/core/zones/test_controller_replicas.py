@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.core.zones.controller_bench import (
     PART,
@@ -23,8 +25,10 @@ from holdfast.core.consensus.seat import CaughtUp
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.controller import (
     ANSWER_MS,
+    LOOKS_AT_ONCE,
     START_MS,
     STARTS_AT_ONCE,
+    Part,
 )
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.core.zones.zone_commands import created, creation_keys
@@ -220,6 +224,58 @@ def test_a_group_that_is_gone_again_gives_its_place_to_the_next() -> None:
     assert look(bench) == [("destroy", (1, 7))]
     bench.tick()
     assert founded(bench) == [32]
+
+
+# -- only so many replicas are looked at in one step
+
+
+@pytest.mark.rule("zones/A-27")
+def test_replicas_are_looked_at_some_at_a_time_whatever_the_occasion() -> None:
+    """A zone of 100 partitions is found, ticked, and dropped."""
+    bench = Bench(leads=False)
+    bench.topology("ABC")
+    create_zone(bench, ZoneSettings("z", partitions=100, replicas=3))
+    assert LOOKS_AT_ONCE <= 32
+    looked: list[Part] = []
+    look_local = bench.controller._look_local
+
+    def noted(part: Part) -> None:
+        looked.append(part)
+        look_local(part)
+
+    bench.controller._look_local = noted  # type: ignore[method-assign]
+    every = [(1, partition) for partition in range(100)]
+
+    def in_steps(occasion: Callable[[], object]) -> None:
+        """It is begun at once, and gone on with in steps of their own, until every replica had its turn."""
+        occasion()
+        steps = [len(looked)]
+        while bench.controller.has_more:
+            bench.controller.go_on(bench.now)
+            steps.append(len(looked) - sum(steps))
+        assert steps == [32, 32, 32, 4]
+        assert looked == every
+        looked.clear()
+
+    in_steps(lambda: bench.controller.begin(bench.now))
+    bench.controller._unsettled = set(every)
+    in_steps(lambda: bench.controller.on_tick(bench.now + 100))
+    bench.seen = len(bench.metastore.batches)
+    bench.drop()
+    in_steps(lambda: bench.controller.on_changes(bench.now, bench.metastore.batches[bench.seen][2]))
+    assert bench.here == {}
+
+
+@pytest.mark.rule("zones/A-27")
+def test_who_waits_for_a_look_comes_before_those_that_are_new() -> None:
+    bench = begins(partitions=50)
+    bench.go_on()
+    bench.controller._unsettled = {(1, partition) for partition in range(40)}
+    bench.controller.on_tick(bench.now)
+    assert list(bench.controller._to_look) == [(1, partition) for partition in range(32, 40)]
+    bench.controller._unsettled = {(1, 3), (1, 35)}
+    bench.controller.on_tick(bench.now)
+    assert not bench.controller.has_more, "35 has waited already, and 3 has come"
 
 
 # -- replicas in doubt

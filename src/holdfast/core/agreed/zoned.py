@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -31,7 +32,7 @@ from holdfast.core.model.zone_questions import TroubleTold
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, Node
-from holdfast.core.zones.controller import Part, ZoneController
+from holdfast.core.zones.controller import LOOKS_AT_ONCE, Part, ZoneController
 from holdfast.core.zones.descriptors import ClusterTopology, DataMember, ZoneDescriptor
 from holdfast.core.zones.transitions import LocalReplica, LocalState
 from holdfast.core.zones.zone_keys import (
@@ -71,6 +72,8 @@ class Zoned:
         self._out = out
         self._rows = rows
         self._looked_ns = 0
+        self._to_hand_over: deque[GroupNumber] = deque()
+        """Groups of which it is to be seen whether another member should lead them."""
         """When it was looked last who should lead."""
         self._standing = standing
         self._metastore = metastore
@@ -173,6 +176,7 @@ class Zoned:
         elif ticket == self._beginning:
             self._beginning, self._begun = None, True
             self._controller.begin(self._now_ms())
+            self._tick_soon()
         else:
             self._controller.on_read(ticket, entries, revision)
 
@@ -414,6 +418,8 @@ class Zoned:
     # -- time
 
     def _tick_soon(self) -> None:
+        if self._begun and self._controller.has_more:
+            self._out.timer(TimerName.ZONES_MORE, 0)
         if not self._ticking and (self._routing.known or self.copies()):
             self._ticking = True
             self._out.timer(TimerName.ZONES, TICK_NS)
@@ -423,14 +429,22 @@ class Zoned:
         self._ticking = False
         if self._begun:
             self._controller.on_tick(self._now_ms())
-            if self._out.now_ns - self._looked_ns >= HAND_OVER_NS:
+            if self._out.now_ns - self._looked_ns >= HAND_OVER_NS and not self._to_hand_over:
                 self._looked_ns = self._out.now_ns
-                self._hand_over()
+                self._to_hand_over.extend(self._routing.led)
+            self._hand_over()
+        self._tick_soon()
+
+    def on_more(self) -> None:
+        """The next replicas of zones are looked at."""
+        if self._begun:
+            self._controller.go_on(self._now_ms())
         self._tick_soon()
 
     def _hand_over(self) -> None:
-        """agreed/Z-4."""
-        for number in self._routing.led:
+        """agreed/Z-4, for a few groups at each tick."""
+        for _ in range(min(len(self._to_hand_over), LOOKS_AT_ONCE)):
+            number = self._to_hand_over.popleft()
             partition = place_of(number)[1]
             owner = (
                 self._standing.member(self._rows[partition].owner) if partition < len(self._rows) else None

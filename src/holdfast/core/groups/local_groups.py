@@ -1,5 +1,5 @@
-"""All Raft groups that this member has a replica of: one tick, one message to each other member and one wait for the
-disk in a step, however many groups there are.
+"""All Raft groups that this member has a replica of: one timer, and one message to each other member and one wait for
+the disk in a step, whatever groups have something to say in it.
 
 A replica's *node* is its member's files, where it keeps any, and else the member itself: who comes back with its files
 is the same voter, and who comes back without is another one.
@@ -14,6 +14,9 @@ is the same voter, and who comes back without is another one.
 - groups/H-6: A member whose ticks come late, because it gets little of its processor, waits longer for leaders before
   it campaigns: what they have sent has not been read either. With 271 groups whose members take turns of 300 ms each,
   ten ticks are hardly enough for an election with files, and one election follows the other.
+- groups/H-7: In one step at most `GROUPS_AT_ONCE` groups tick, hear that members have gone or come, or hear that what
+  they wrote is durable; the next ones do so in a step of their own. So a message holds the words of as many groups at
+  most, and what belongs to other maps waits for no more than that, however many groups there are.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ LATE_TICKS = 2
 """A tick is late when it comes so many times later than it should;"""
 LATE_COUNTS = 3
 """then only each third one counts for those that wait for a leader."""
+GROUPS_AT_ONCE = 32
+"""So many groups are looked at in one step (groups/H-7): a few milliseconds of work, as a chunk of a migration is."""
 SLEEP_TICKS = 10
 """A group in which nothing has happened for so long may sleep."""
 STATE_BYTES = 256 << 10
@@ -237,6 +242,13 @@ class Groups:
         self._checkpoints: dict[int, tuple[HostedGroup, _Writing]] = {}
         self._ticking = False
         self._ticked_ns = self._late = 0
+        self._follows = True
+        """Whether those that wait for a leader count the tick that is under way."""
+        self._to_tick: deque[HostedGroup] = deque()
+        self._to_regard: dict[GroupNumber, set[NodeId]] = {}
+        """Groups that have not heard yet which nodes have gone or come."""
+        self._to_go_on: deque[HostedGroup] = deque()
+        """Groups of which something is durable."""
 
     # -- which replicas there are
 
@@ -424,11 +436,33 @@ class Groups:
         }
         for node in notice.gone | notice.came:
             changed |= {each for each, member in self._members.items() if member == node}
-        for number in sorted(self.hosted):
-            if not self.hosted[number].halted:
-                self._members_changed(self.hosted[number], changed)
+        if changed:
+            for number in sorted(self.hosted):
+                self._to_regard.setdefault(number, set()).update(changed)
+            self._regard_some()
         for key in [key for key in self._supplies if key[1] in changed]:
             del self._supplies[key]
+
+    def _regard_some(self) -> None:
+        """groups/H-7."""
+        for number in list(self._to_regard)[:GROUPS_AT_ONCE]:
+            changed = self._to_regard.pop(number)
+            hosted = self.hosted.get(number)
+            if hosted is not None and not hosted.halted:
+                self._members_changed(hosted, changed)
+        self._more()
+
+    def _more(self) -> None:
+        """Whoever has not had its turn gets it in a step of its own."""
+        if self._to_tick or self._to_regard or self._to_go_on:
+            self._out.timer(TimerName.GROUPS_MORE, 0)
+
+    def on_more(self) -> None:
+        """The next groups get their turn: one kind of work in a step."""
+        if self._to_regard:
+            self._regard_some()
+        elif not self._to_go_on:
+            self._tick_some()
 
     def _members_changed(self, hosted: HostedGroup, changed: set[NodeId]) -> None:
         group = hosted.group
@@ -447,18 +481,29 @@ class Groups:
     def on_timer(self) -> None:
         """Some time has passed, for all that are awake."""
         self._ticking = False
+        self._follows = self._follows_now()
+        if not self._to_tick:
+            awake = sorted([each for each in self.hosted.items() if not each[1].asleep])
+            self._to_tick.extend(hosted for _, hosted in awake)
+        self._tick_some()
+
+    def _tick_some(self) -> None:
+        """groups/H-7."""
         awake = False
-        follows = self._follows_now()
-        for number, hosted in sorted([each for each in self.hosted.items() if not each[1].asleep]):
+        for _ in range(min(len(self._to_tick), GROUPS_AT_ONCE)):
+            hosted = self._to_tick.popleft()
+            if hosted.asleep or self.hosted.get(hosted.number) is not hosted:
+                continue
             hosted.quiet += 1
             if hosted.quiet >= SLEEP_TICKS and hosted.group.leading is not None and hosted.idle:
                 self._fall_asleep(hosted)
                 continue
             awake = True
-            if follows or hosted.group.leading is not None:
+            if self._follows or hosted.group.leading is not None:
                 hosted.group.tick()
-                self._dirty.add(number)
-        if awake:
+                self._dirty.add(hosted.number)
+        self._more()
+        if awake and not self._ticking:
             self._ticking = True
             self._out.timer(TimerName.GROUPS, TICK_NS)
 
@@ -572,6 +617,8 @@ class Groups:
     def flush(self) -> None:
         """The step ends: carry out what the groups want, as far as it can be done now."""
         rounds = self.rounds
+        if self._to_go_on:
+            self._go_on_some()
         for number in rounds.take_doubted():
             # By the answer to this it learns why.
             self._touched(self.hosted[number])
@@ -704,7 +751,13 @@ class Groups:
         """A batch is durable (groups/H-1)."""
         for hosted, writing in self._batches.pop(notice.batch):
             writing.durable = True
-            self._go_on(hosted)
+            self._to_go_on.append(hosted)
+
+    def _go_on_some(self) -> None:
+        """groups/H-7."""
+        for _ in range(min(len(self._to_go_on), GROUPS_AT_ONCE)):
+            self._go_on(self._to_go_on.popleft())
+        self._more()
 
     def on_checkpoint(self, notice: CheckpointEnded) -> None:
         """A state that was installed is durable; or there was no room, and it is tried again."""

@@ -13,6 +13,8 @@ what to look at again. Each piece of work is read → transition → one guarded
   their partitions, when these have one or have waited for long. So a new zone of 271 partitions on members that get
   little of their processors is begun piece by piece: with all groups at once each misses the heartbeats of all others,
   elections follow elections, and nothing else of the members is served meanwhile.
+- zones/A-27: Only so many replicas are looked at in one step, the next ones in a step of their own: so what belongs to
+  other maps is done in between, however many partitions zones have.
 - zones/A-20: Peers are changed, and completions told, by a member that leads the group, by what it has read from the
   metastore's leader; never by its own copy of the metastore.
 - zones/A-22: A replica in doubt is taken out of its group first (`switch_reduce`), and begins anew when that is done,
@@ -22,7 +24,7 @@ what to look at again. Each piece of work is read → transition → one guarded
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final, Protocol
@@ -92,6 +94,8 @@ ANSWERS_AT_ONCE: Final = 16
 """So many answers of the metastore are waited for at a time."""
 CHANGES_AT_ONCE: Final = 4
 """So many groups of one leader change their peers at a time."""
+LOOKS_AT_ONCE: Final = 32
+"""At so many replicas of zones is looked in one step (zones/A-27)."""
 STARTS_AT_ONCE: Final = 32
 """So many groups that begin here may be without a leader at a time,"""
 START_MS: Final = 5_000
@@ -248,6 +252,8 @@ class ZoneController:
         self._starting: dict[Part, int] = {}
         """Groups that have begun here and have no leader yet: until when others wait for them."""
         self._told: dict[Part, _Told] = {}
+        self._to_look: dict[Part, None] = {}
+        """Partitions whose replica here is to be looked at, in this order (zones/A-27)."""
         self._unsettled: set[Part] = set()
         """Partitions whose replica here may have another duty soon, without any change of a key."""
         self._reported: set[Part] = set()
@@ -268,8 +274,7 @@ class ZoneController:
         """The metastore's state is here: run what is to run, and clean up what a life before this one has left."""
         self._now = now_ms
         parts = {part for part in map(part_of_entry, self._store.scan(b"zones/part/")) if part is not None}
-        for part in sorted(parts | set(self._groups.copies())):
-            self._look_local(part)
+        self._look_at(parts | set(self._groups.copies()))
 
     def on_changes(self, now_ms: int, changes: Sequence[tuple[MetastoreEntry, MetastoreEntry]]) -> None:
         """A revision of the metastore has arrived here."""
@@ -291,8 +296,7 @@ class ZoneController:
             elif entry.key == TOPOLOGY_KEY:
                 for number in self._zones():
                     self._wake_zone(number, "topology")
-        for one in sorted(local):
-            self._look_local(one)
+        self._look_at(local)
         self._go()
         for number in sorted(dropped):
             self._forget_zone(number)
@@ -338,8 +342,7 @@ class ZoneController:
             for part, until_ms in self._starting.items()
             if until_ms > now_ms and not self._groups.has_leader(part)
         }
-        for part in sorted(self._unsettled):
-            self._look_local(part)
+        self._look_at(self._unsettled)
         for part in [part for part, term in self._changing.items() if self._groups.term(part) != term]:
             self._changed(part)
         self._change_next()
@@ -862,6 +865,23 @@ class ZoneController:
             self._groups.found(
                 part, Configuration(frozenset(stable.peers), learners=frozenset(stable.learners))
             )
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `go_on` is to be called, in a step of its own (zones/A-27)."""
+        return bool(self._to_look)
+
+    def go_on(self, now_ms: int) -> None:
+        """Look at the next replicas."""
+        self._now = now_ms
+        self._look_at(())
+
+    def _look_at(self, parts: Iterable[Part]) -> None:
+        """Look at the replicas of these partitions, and of those that wait, some now, the others later (zones/A-27)."""
+        self._to_look.update(dict.fromkeys(sorted(parts)))
+        for part in list(self._to_look)[:LOOKS_AT_ONCE]:
+            del self._to_look[part]
+            self._look_local(part)
 
     def _look_local(self, part: Part) -> None:
         """Do what the keys say about the replica here."""
