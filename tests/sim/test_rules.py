@@ -33,7 +33,7 @@ SEED = {
     "owner-by-proof": 2,
     "plan-keeps-copies": 1,
     "promotion-by-table": 20,
-    "record-order": 11,
+    "record-order": 42,
     "repeat": 1,
     "table-majority": 62,
     "view-majority": 10,
