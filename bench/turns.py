@@ -2,7 +2,7 @@
 
 One member process. A client sends a message that has as many small parts as it can, once for each kind and door; beside
 it another client asks for next to nothing. Told is the processor time of the member's event loop between two answers to
-that one: what else the machine does is not in it.
+that one. It is an upper bound of the longest turn: on a busy machine several turns lie between two answers.
 """
 
 from __future__ import annotations
