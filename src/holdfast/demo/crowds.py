@@ -1,9 +1,9 @@
 """Messages that are long because they have many small parts, and how long they hold a member's event loop.
 
 A message of 16 MB may have 2.6 million frames, lists or names. `holdfast fuzz` sends such messages, and `bench.turns`
-measures each of them. The processor time of a member between two answers to another client is at least what one turn has
-taken. While that client waits for the processor itself, several turns of the member count as one: on a busy machine the
-figure is an upper bound, and may be many times the longest turn.
+measures each of them. The processor time of a member between two answers to another client is at least what one turn
+has taken. While that client waits for the processor itself, several turns of the member count as one: on a busy machine
+the figure is an upper bound, and may be many times the longest turn.
 """
 
 from __future__ import annotations
