@@ -27,7 +27,7 @@ class Numbering:
     """Checks the numbers of one registration on one member."""
 
     name: str
-    """Of the client and the member, for messages."""
+    """The client and the member, for messages."""
     problems: list[str] = field(default_factory=list)
     _last: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     """By partition: history and number of the last invalidation."""

@@ -575,19 +575,8 @@ def _zone_listener_hears_twice(liar: Liar) -> None:
     liar.replace(ZoneRouting, "hear", happened)
 
 
-def _near_cache_misses(liar: Liar) -> None:
-    def heard(original: Method) -> Method:
-        def hears(fed: Invalidations, event: EntryEvent) -> None:
-            if event.key is None or not liar.now_and_then(0.3):
-                original(fed, event)
-
-        return hears
-
-    liar.replace(Invalidations, "_heard", heard)
-
-
 def _near_cache_hides(liar: Liar) -> None:
-    """Of each four updates of a partition one is neither sent nor counted, whichever near cache is fed."""
+    """One of four updates of a partition is neither sent to any near cache nor counted."""
 
     def heard(original: Method) -> Method:
         def hears(fed: Invalidations, event: EntryEvent) -> None:
@@ -733,7 +722,6 @@ LIES: dict[str, Lie] = {
     "zone-listener-hears-twice": Lie(
         "A listener of a Raft map hears an event twice.", _zone_listener_hears_twice, zones=True
     ),
-    "near-cache-misses": Lie("A near cache misses an invalidation.", _near_cache_misses),
     "near-cache-hides": Lie(
         "A near cache misses an invalidation, and the numbers of the others do not show it.",
         _near_cache_hides,

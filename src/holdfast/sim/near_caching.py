@@ -92,7 +92,7 @@ class NearCaches:
         self._kept = [(client.name, list(client.kept.values())) for client in self.clients]
 
     def problems(self, final: Mapping[str, str | None]) -> list[str]:
-        """What is wrong with what they keep, in words. `final`: what keys hold at rest; nothing if it is not known."""
+        """Problems with what they keep. `final`: what keys hold at rest; nothing if it is not known."""
         problems = [problem for client in self.clients for problem in client.problems]
         for name, kept in self._kept:
             problems += judge_kept(name, kept, final)
