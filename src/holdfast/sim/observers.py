@@ -115,7 +115,6 @@ class Observers:
         """Look at a cluster at rest."""
         if self.applications is not None:
             self.applications.look()
-        self.near_caches.look()
 
     def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
         """What is wrong with what was seen, in words. `final`: what keys held when the change stream was read to its

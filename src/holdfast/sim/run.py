@@ -357,6 +357,8 @@ def _look_at_all(
     problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
     if observers is not None:
         problems += observers.lifetimes.look()
+        # This takes a second, in which entries may end: so the change stream is read to its end after it.
+        observers.near_caches.look()
         world.run_until(world.now_ns + CAUGHT_UP_NS, stop=lambda: observers.caught_up)
         observers.look()
         observers.end()
