@@ -576,12 +576,12 @@ def _zone_listener_hears_twice(liar: Liar) -> None:
 
 
 def _near_cache_hides(liar: Liar) -> None:
-    """One of four updates of a partition is neither sent to any near cache nor counted."""
+    """Only one of four updates of a partition is sent to near caches, and counted."""
 
     def heard(original: Method) -> Method:
         def hears(fed: Invalidations, event: EntryEvent) -> None:
-            if event.key is None or event.sequence % 4:
-                shown = event.sequence - event.sequence // 4
+            if event.key is None or event.sequence % 4 == 0:
+                shown = event.sequence // 4
                 original(fed, msgspec.structs.replace(event, sequence=shown))
 
         return hears
@@ -590,7 +590,7 @@ def _near_cache_hides(liar: Liar) -> None:
         class Shown:
             @staticmethod
             def pack(partition: int, sequence: int) -> Any:
-                return original.pack(partition, sequence - sequence // 4)
+                return original.pack(partition, sequence // 4)
 
         return Shown
 
