@@ -27,7 +27,7 @@ help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: install java ## Show the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
-	@$(BIN)/holdfast demo $(ARGS)
+	@$(BIN)/python -m holdfast_lab demo $(ARGS)
 
 test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) $(ARGS)
@@ -41,58 +41,58 @@ check: install java node java-client go-client ## Style, types, layers, house ru
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) --ignore=tests/test_house.py $(ARGS)
 
 sim: install ## A campaign of simulated clusters, faults of network and disks (SEEDS=500 or SEEDS=100..199, WORKERS=2)
-	@$(BIN)/holdfast simulate --seeds $(or $(SEEDS),500) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m holdfast_lab simulate --seeds $(or $(SEEDS),500) --workers $(WORKERS) $(ARGS)
 
 cuts: install ## The same, and everybody loses power at once, twice at least in each run (SEEDS=100)
-	@$(BIN)/holdfast simulate --power-cuts --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m holdfast_lab simulate --power-cuts --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
 zones: install ## The same with a metastore, and one of the maps in a zone: Raft groups beside primaries (SEEDS=60)
-	@$(BIN)/holdfast simulate --zones --seeds $(or $(SEEDS),60) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m holdfast_lab simulate --zones --seeds $(or $(SEEDS),60) --workers $(WORKERS) $(ARGS)
 
 transactions: install ## The same, and applications run transactions over all maps (SEEDS=100)
-	@$(BIN)/holdfast simulate --transactions --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m holdfast_lab simulate --transactions --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
 matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
-	@$(BIN)/holdfast matrix --kinds all --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m holdfast_lab matrix --kinds all --workers $(WORKERS) $(ARGS)
 
 memory: install ## Fill members until they refuse, under RLIMIT_AS; and simulated ones with little room (SEEDS=100)
 	@$(BIN)/python -m pytest -q -m "slow or not slow" tests/cluster/test_memory.py tests/runtime/test_memory.py
-	@$(BIN)/holdfast simulate --memory --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m holdfast_lab simulate --memory --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
 mutants: install ## Which small mistakes in the safety-critical modules do unit tests not notice? (MODULES="agreement table_replication" ARGS="--sample 100")
-	@$(BIN)/python -m mutants $(MODULES) $(ARGS)
+	@$(BIN)/python -m holdfast_lab.mutants $(MODULES) $(ARGS)
 
 wheel: install ## Build a wheel for this platform into dist, with the hot path compiled
 	@$(PIP) wheel -q --no-deps --no-build-isolation -w dist .
 	@ls dist/*.whl
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m holdfast_lab.bench $(ARGS)
 
 growth: install java-clients ## Measure how rates grow with values, connections and entries; tables and a picture for docs/performance.md
-	@$(BIN)/python -m bench.growth $(ARGS)
+	@$(BIN)/python -m holdfast_lab.bench.growth $(ARGS)
 
 soak: install ## Do members give their memory back? 10,000 maps, 10,000 clients, 200 zones (ARGS="--maps 1000 --clients 1000 --zones 20")
-	@$(BIN)/python -m bench.soak $(ARGS)
+	@$(BIN)/python -m holdfast_lab.bench.soak $(ARGS)
 
 pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
-	@$(BIN)/python -m bench.pipeline $(ARGS)
+	@$(BIN)/python -m holdfast_lab.bench.pipeline $(ARGS)
 
 chaos: install java-client ## Strike a real cluster under load, and judge every answer (NEMESIS=kill pause cut resize clock blackout, MINUTES=10, ARGS=--zones)
 	@for nemesis in $(or $(NEMESIS),kill); do \
-		$(BIN)/holdfast chaos --nemesis $$nemesis --minutes $(or $(MINUTES),10) \
+		$(BIN)/python -m holdfast_lab chaos --nemesis $$nemesis --minutes $(or $(MINUTES),10) \
 			$(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS) || exit 1; \
 	done
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10, ARGS=--zones)
-	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)
+	@$(BIN)/python -m holdfast_lab resize --rounds $(or $(ROUNDS),10) $(ARGS)
 
 fuzz: install ## Say whatever harms to the three doors of a real cluster, beside a client who must not notice (MESSAGES=1000000)
-	@$(BIN)/holdfast fuzz --messages $(or $(MESSAGES),1000000) $(ARGS)
+	@$(BIN)/python -m holdfast_lab fuzz --messages $(or $(MESSAGES),1000000) $(ARGS)
 
 fuzz-users: install ## Say as a user who may do little whatever there is to say, through TLS, and judge every answer (MESSAGES=200000)
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/python -m trustme -q -d "$$folder" -i 127.0.0.1 && \
-		$(BIN)/holdfast fuzz --users --messages $(or $(MESSAGES),200000) --tls-ca "$$folder/client.pem" \
+		$(BIN)/python -m holdfast_lab fuzz --users --messages $(or $(MESSAGES),200000) --tls-ca "$$folder/client.pem" \
 		--tls-certificate "$$folder/server.pem" --tls-key "$$folder/server.key" $(ARGS)
 
 example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
@@ -146,7 +146,7 @@ install: $(VENV)/.installed $(VENV)/.lane
 $(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/entries_cy.py \
 		src/holdfast/core/store/entry_table.pyx src/holdfast/core/store/entry_table.pxd \
 		src/holdfast/runtime/doors/poll_cy.py src/holdfast/runtime/doors/system_calls.pxd \
-		src/holdfast/core/replication/packed_puts_cy.py src/holdfast/core/store/partition.py \
+		src/holdfast/core/primary_backup/packed_puts_cy.py src/holdfast/core/store/partition_copy.py \
 		src/holdfast/core/store/replica.py src/holdfast/core/store/map_state.py
 	@$(BIN)/python build_lane.py
 	@touch $@

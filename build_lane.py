@@ -1,6 +1,6 @@
 """Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
 (`holdfast.server.hazelcast.entries_cy`), the table that it stores entries in (`holdfast.core.store.entry_table`), the
-way of what is stored to the backups (`holdfast.core.replication.packed_puts_cy`), and the clients' sockets
+way of what is stored to the backups (`holdfast.core.primary_backup.packed_puts_cy`), and the clients' sockets
 (`holdfast.runtime.doors.poll_cy`).
 
     python build_lane.py       into src, for a checkout; `make install` does it
@@ -31,7 +31,7 @@ DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "b
 
 LANE = SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
 TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
-PUTS = SRC / "holdfast" / "core" / "replication" / "packed_puts_cy.py"
+PUTS = SRC / "holdfast" / "core" / "primary_backup" / "packed_puts_cy.py"
 POLL = SRC / "holdfast" / "runtime" / "doors" / "poll_cy.py"
 SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "doors" / "system_calls.pxd"
 LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"), TABLE.with_name("murmur3.pxd"))
@@ -41,9 +41,9 @@ LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"), TABLE.with_name("murmu
 CORE = SRC / "holdfast" / "core"
 SLOTTED = {
     "Assignment": CORE / "model" / "partition_table.py",
-    "Batch": CORE / "replication" / "ack_batch.py",
+    "AckBatch": CORE / "primary_backup" / "ack_batch.py",
     "MapState": CORE / "store" / "map_state.py",
-    "PartitionCopy": CORE / "store" / "partition.py",
+    "PartitionCopy": CORE / "store" / "partition_copy.py",
     "Puts": CORE / "model" / "records.py",
     "Replica": CORE / "store" / "replica.py",
     "Section": CORE / "messages.py",
@@ -153,7 +153,7 @@ OF_C_FOR_LANE = (
 )
 SLOTTED_IN_LANE = """from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.map_state import MapState
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 """
 SLOTTED_IN_PUTS = """from holdfast.core.messages import Section
@@ -161,18 +161,18 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.replication.ack_batch import Batch
-from holdfast.core.replication.backlog import RECORD_BYTES
+from holdfast.core.primary_backup.ack_batch import AckBatch
+from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.store.map_state import FOLD_AT, MapState
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.core.store.tail import Tail
 from holdfast.core.store.uncompiled import cython
 """
 SLOTTED_FOR_PUTS = (
     "import cython; from holdfast.core.model.ids import MemberId; "
-    "from holdfast.core.replication.backlog import RECORD_BYTES; from holdfast.core.store.map_state import FOLD_AT; "
-    "from cython.cimports.slotted import Assignment, Batch, MapState, PartitionCopy, Puts, Replica, Section; "
+    "from holdfast.core.primary_backup.backlog import RECORD_BYTES; from holdfast.core.store.map_state import FOLD_AT; "
+    "from cython.cimports.slotted import Assignment, AckBatch, MapState, PartitionCopy, Puts, Replica, Section; "
     "from cython.cimports.slotted import Replica as MapReplica, Tail, UnsentPuts, UpdateCounter\n"
 )
 SLOTTED_FOR_LANE = (
@@ -191,7 +191,7 @@ MODULES = (
     ),
     Module(
         "the way of stores to backups",
-        "holdfast.core.replication.packed_puts_compiled",
+        "holdfast.core.primary_backup.packed_puts_compiled",
         PUTS,
         (PUTS,),
         ((SLOTTED_IN_PUTS, SLOTTED_FOR_PUTS),),

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 from holdfast.spark.pipeline.changes import changes, into_map, into_parquet
 from holdfast.spark.pipeline.export import export
 from holdfast.spark.pipeline.load import load

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.json_answers import watch_commands
 from xdist.scheduler import LoadScopeScheduling
 
-from holdfast.demo import local_cluster
+from holdfast_lab.processes import local_cluster
 
 ROOT = Path(__file__).parent.parent
 ON_SPARK = PurePosixPath("tests/spark")
@@ -41,7 +41,7 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`: the stories in tests/stories tell what happens now. `--rule`: a rule of a module's docstring."""
     parser.addoption("--rewrite", action="store_true", help="let tests/stories tell what happens now")
-    parser.addoption("--rule", help="only tests of this rule: placement/L-2")
+    parser.addoption("--rule", help="only tests of this rule: partition_table/L-2")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether:

@@ -58,6 +58,6 @@ def test_objects_that_are_laid_out_in_another_way_are_not_touched(
 
 
 def test_whoever_has_no_slots_is_not_built_upon(build_lane: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(build_lane.SLOTTED, "Lane", ROOT / "src/holdfast/core/replication/lane.py")  # type: ignore[attr-defined]
+    monkeypatch.setitem(build_lane.SLOTTED, "Lane", ROOT / "src/holdfast/core/primary_backup/lane.py")  # type: ignore[attr-defined]
     with pytest.raises(SystemExit, match="no class Lane with slots"):
         build_lane.slots_of("Lane")  # type: ignore[attr-defined]

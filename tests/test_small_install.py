@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.local_cluster import free_ports
 from holdfast.errors import NotInstalled
+from holdfast_lab.processes.local_cluster import free_ports
 
 ROOT = Path(__file__).parent.parent
 ABSENT = (

@@ -9,10 +9,10 @@ from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, R
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.core.hosted_services import Endpoint, MigrationEvent, Service
     from holdfast.core.model.decisions import Wait
     from holdfast.core.model.partition_events import Kind, Loss, News
     from holdfast.core.model.views import ClusterState
-    from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
     from holdfast.core.store.service_state import Share
     from holdfast.runtime.in_process.embedded import Member, ServiceHandle
     from holdfast.runtime.in_process.embedded_maps import Listed, Map
@@ -59,15 +59,15 @@ _HOMES = {
     "Serialized": "holdfast.serialization",
     "Serializers": "holdfast.serialization",
     "ClusterState": "holdfast.core.model.views",
-    "Endpoint": "holdfast.core.services.hosting",
+    "Endpoint": "holdfast.core.hosted_services",
     "Kind": "holdfast.core.model.partition_events",
     "Loss": "holdfast.core.model.partition_events",
     "Map": "holdfast.runtime.in_process.embedded_maps",
     "Member": "holdfast.runtime.in_process.embedded",
     "MemberTransaction": "holdfast.runtime.in_process.embedded_transactions",
-    "MigrationEvent": "holdfast.core.services.hosting",
+    "MigrationEvent": "holdfast.core.hosted_services",
     "News": "holdfast.core.model.partition_events",
-    "Service": "holdfast.core.services.hosting",
+    "Service": "holdfast.core.hosted_services",
     "ServiceHandle": "holdfast.runtime.in_process.embedded",
     "Share": "holdfast.core.store.service_state",
     "TransactionalMap": "holdfast.runtime.in_process.embedded_transactions",

@@ -4,6 +4,6 @@ PySpark imports every installed top-level package named `pyspark_*` once and reg
 has to be registered by hand.
 """
 
-from holdfast.spark.source.datasource import HoldfastSource as DefaultSource
+from holdfast.spark.source.holdfast_source import HoldfastSource as DefaultSource
 
 __all__ = ["DefaultSource"]

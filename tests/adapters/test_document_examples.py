@@ -13,7 +13,7 @@ from django.core.cache.backends.base import BaseCache
 from django.utils.module_loading import import_string
 
 from holdfast.adapters.process_clients import close_all
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -8,7 +8,7 @@ from typing import Any
 import hazelcast
 import pytest
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.aio import Client, Serializers
 from holdfast.aio.arrays import from_stored_many, to_stored_many
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import Refused, Unknown
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

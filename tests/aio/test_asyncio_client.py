@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.aio import Client, Map
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import ConfigError, Denied, NotReady, ProtocolError, Refused, Unknown
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 pytestmark = [
     pytest.mark.interop,

@@ -14,8 +14,8 @@ from holdfast.aio import BlockingClient, ChangeKind, NearCacheOptions
 from holdfast.aio.direct_line import DirectLine, DirectLines
 from holdfast.aio.member_line import LineClosed
 from holdfast.aio.request_forms import RequestForm
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError, Denied, NotReady, Refused, Unknown
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

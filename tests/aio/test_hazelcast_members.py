@@ -26,8 +26,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.aio import BlockingClient, ChangeKind, Client, NearCacheOptions, Serializers
-from holdfast.demo.local_cluster import free_ports
 from holdfast.errors import Denied, Refused, Unknown
+from holdfast_lab.processes.local_cluster import free_ports
 
 STARTER = "com.hazelcast.core.server.HazelcastMemberStarter"
 CONFIG = """<hazelcast xmlns="http://www.hazelcast.com/schema/config">

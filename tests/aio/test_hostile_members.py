@@ -12,15 +12,15 @@ import pytest
 
 from holdfast.aio import BlockingClient, Client, NearCache, NearCacheOptions, Serializers
 from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
-from holdfast.aio.entry_listening import Listening
+from holdfast.aio.entry_listening import EntryListening
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.member_views import answer_in, read_members, read_owners
 from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.request_forms import CODES, GET, GET_ALL, SET, form
 from holdfast.aio.subscriptions import Subscriptions
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import HoldfastError, NotReady, ProtocolError, RequestError, Unknown
-from holdfast.wire.hazelcast_frames import FRAME, RESPONSE, data, event, frame, message, response
+from holdfast.wire.hazelcast.hazelcast_frames import FRAME, RESPONSE, data, event, frame, message, response
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,
@@ -139,7 +139,9 @@ async def spoiled_events() -> None:
     client = Client()
     client.partition_count, client.route = 3, [None] * 3
     feed = NearCacheFeed("m", NearCache(NearCacheOptions()), client)
-    listening = Listening("m", None, Serializers().load, Subscriptions(), unheard, 10, include_value=True)
+    listening = EntryListening(
+        "m", None, Serializers().load, Subscriptions(), unheard, 10, include_value=True
+    )
     line = MemberLine(1000, unheard, unheard)
     key = data(STORED)
     uuids = frame(bytes(34))

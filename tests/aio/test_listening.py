@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.aio import ChangeKind, Client, EntryChange, ListenerLags
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.wire.values import Serialized
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 K = ChangeKind

@@ -14,9 +14,9 @@ from holdfast.aio.member_views import reader_of
 from holdfast.aio.near_cache import ABSENT
 from holdfast.aio.near_cache_feed import ONE, NearCacheFeed
 from holdfast.aio.request_forms import GET
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError, Refused, Unknown
-from holdfast.wire.hazelcast_frames import IS_NULL
+from holdfast.wire.hazelcast.hazelcast_frames import IS_NULL
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

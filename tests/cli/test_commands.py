@@ -15,24 +15,24 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import data
-from holdfast.cli import simulate as simulation
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
-from holdfast.cli.demo import NEMESES
 from holdfast.cli.exit_statuses import all_commands
 from holdfast.cli.main import COMMANDS, holdfast
-from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
 from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_verifier
-from holdfast.demo import nemeses
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, Unknown
 from holdfast.runtime import data_lane as lanes
 from holdfast.runtime import process
 from holdfast.server.hazelcast.entries_cy import serve_entries
-from holdfast.sim.ablations.rules import RULES
-from holdfast.sim.lies import LIES
-from holdfast.sim.marks import MARKS, NEVER
-from holdfast.sim.run import Verdict
+from holdfast_lab.chaos import nemeses
+from holdfast_lab.cli import simulate as simulation
+from holdfast_lab.cli.campaigns import NEMESES
+from holdfast_lab.cli.simulate import Terms, parse_seeds
+from holdfast_lab.sim.ablations.rules import RULES
+from holdfast_lab.sim.lies import LIES
+from holdfast_lab.sim.marks import MARKS, NEVER
+from holdfast_lab.sim.run import Verdict
 
 
 def run(*arguments: str, environ: dict[str, str] | None = None) -> Result:
@@ -319,7 +319,7 @@ def test_a_campaign_says_which_seeds_failed_and_how_to_replay_them() -> None:
     assert ": 0 failed" in good.output.splitlines()[-2]
     bad = run("simulate", "--seeds", "2..4", "--workers", "1")
     assert bad.exit_code == 1
-    assert "holdfast simulate --seed 3" in bad.output
+    assert "python -m holdfast_lab simulate --seed 3" in bad.output
     assert "lost key 7" in bad.output
     assert "ValueError: a bug" in bad.output
     assert ": 2 failed" in bad.output.splitlines()[-2]
@@ -347,7 +347,7 @@ def test_how_maps_are_journalled_is_said_to_each_run_and_in_the_replay(
 
     monkeypatch.setattr(simulation, "simulate_seed", noted)
     told = run("simulate", "--seeds", "3..3", "--workers", "1", *options)
-    assert f"holdfast simulate --seed 3{flags}\n" in told.output
+    assert f"python -m holdfast_lab simulate --seed 3{flags}\n" in told.output
     assert [(terms.journal, terms.power_cuts) for terms in seen] == [(journal, "--power-cuts" in options)]
 
 
@@ -415,7 +415,7 @@ def test_members_are_compiled_where_that_is_wanted_and_possible(
 ) -> None:
     monkeypatch.setattr(lanes, "data_lane", lambda: lanes.DataLane("compiled", serve_entries))
     told = run("simulate", "--seeds", "3..3", "--workers", "1", "--compiled")
-    assert "holdfast simulate --seed 3 --journal mixed --compiled\n" in told.output
+    assert "python -m holdfast_lab simulate --seed 3 --journal mixed --compiled\n" in told.output
     told = run("simulate", "--seed", "3", "--compiled", "--record", str(tmp_path / "run"))
     assert told.exit_code == 2
     assert "--record is not allowed with --compiled" in told.output

@@ -28,7 +28,7 @@ from holdfast.cli.exit_statuses import (
     as_table,
 )
 from holdfast.cli.main import holdfast
-from holdfast.demo.local_cluster import COMMAND, LocalCluster
+from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 COMMANDS = all_commands(holdfast)
@@ -221,15 +221,15 @@ ELSEWHERE = {
     ("whatif", DONE): "tests/spark/test_whatif.py::test_the_command_writes_figures_and_migrations",
     ("simulate", DONE): "tests/cli/test_commands.py",
     ("simulate", FAILED): "tests/cli/test_commands.py",
-    ("replay", DONE): "tests/sim/test_recording.py",
-    ("replay", FAILED): "tests/sim/test_recording.py",
+    ("replay", DONE): "tests/lab/sim/test_recording.py",
+    ("replay", FAILED): "tests/lab/sim/test_recording.py",
     ("campaign", DONE): "tests/cli/test_statuses_of_runs.py::test_jobs_on_spark",
     ("campaign", FAILED): "tests/cli/test_statuses_of_runs.py::test_jobs_on_spark",
-    ("matrix", DONE): "tests/cli/test_matrix.py::test_two_processes_find_the_same_as_one",
+    ("matrix", DONE): "tests/lab/cli/test_matrix.py::test_two_processes_find_the_same_as_one",
     (
         "matrix",
         FAILED,
-    ): "tests/cli/test_matrix.py::test_a_sweep_tells_what_was_played_and_fails_with_its_cases",
+    ): "tests/lab/cli/test_matrix.py::test_a_sweep_tells_what_was_played_and_fails_with_its_cases",
     ("load", DONE): "tests/spark/test_load.py::test_the_command_says_what_it_did",
     ("read", DONE): "tests/spark/test_load_doubts.py::test_the_commands_hand_their_options_over",
     ("audit", DONE): "tests/cli/test_export_live.py",
@@ -240,14 +240,17 @@ ELSEWHERE = {
     ("export verify", FAILED): "tests/cli/test_backup.py",
     ("restore", OPEN): "tests/cli/test_backup.py",
     ("member demote", DONE): "tests/cluster/test_control.py",
-    ("demo", DONE): "tests/demo/test_run.py::test_the_exit_status_tells_whether_all_was_well",
-    ("demo", FAILED): "tests/demo/test_run.py::test_the_exit_status_tells_whether_all_was_well",
+    ("demo", DONE): "tests/lab/demo/test_run.py::test_the_exit_status_tells_whether_all_was_well",
+    ("demo", FAILED): "tests/lab/demo/test_run.py::test_the_exit_status_tells_whether_all_was_well",
     ("chaos", DONE): "tests/cli/test_statuses_of_runs.py::test_chaos",
     ("chaos", FAILED): "tests/cli/test_statuses_of_runs.py::test_chaos",
     ("fuzz", DONE): "tests/cli/test_statuses_of_runs.py::test_fuzz",
     ("fuzz", FAILED): "tests/cli/test_statuses_of_runs.py::test_fuzz",
-    ("resize", DONE): "tests/demo/test_resize.py::test_the_exit_status_tells_whether_anything_was_lost",
-    ("resize", FAILED): "tests/demo/test_resize.py::test_the_exit_status_tells_whether_anything_was_lost",
+    ("resize", DONE): "tests/lab/chaos/test_resize.py::test_the_exit_status_tells_whether_anything_was_lost",
+    (
+        "resize",
+        FAILED,
+    ): "tests/lab/chaos/test_resize.py::test_the_exit_status_tells_whether_anything_was_lost",
 }
 """What takes long, or needs a state of its own."""
 

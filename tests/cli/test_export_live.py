@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import COMMAND, LocalCluster
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

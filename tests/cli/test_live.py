@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 
 def test_status_of_a_real_cluster_that_loses_a_member() -> None:

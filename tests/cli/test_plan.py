@@ -17,7 +17,7 @@ from tests.core.placement.test_every_table import COUNTS
 from holdfast.cli import plan_live as whatif
 from holdfast.cli.main import holdfast
 from holdfast.cli.plan_live import Cluster
-from holdfast.core.model.migration_step import MigrationKind
+from holdfast.core.model.migration import MigrationKind
 from holdfast.core.placement.affinity import rendezvous
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan

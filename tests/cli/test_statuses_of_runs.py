@@ -12,10 +12,11 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.demo import chaos, fuzz
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
+from holdfast_lab.chaos import chaos
+from holdfast_lab.fuzz import fuzz
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 BROKEN = 11
 """A seed that shows what the rule all-ack is for."""
@@ -27,7 +28,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 class Run:
-    """Stands for a run of `holdfast chaos`: finds what it is told to find."""
+    """Stands for a run of `python -m holdfast_lab chaos`: finds what it is told to find."""
 
     found: chaos.Verdict | Exception
 

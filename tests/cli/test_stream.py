@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from holdfast.cli.changes import as_json, as_text
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 CONFIG = """
 [partitions]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.watch import Lines, Summary, _alarming, _plain
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
-from holdfast.client.zone_watching import ZonesGap, ZonesWatched
+from holdfast.client.zone_watcher import ZonesGap, ZonesWatched
 from holdfast.core.model.partition_events import Kind, Loss, News
 
 KIND = ZoneEventKind

@@ -112,7 +112,7 @@ def test_heads_follow_a_partition_that_moves(cluster: MemoryCluster, client: Cli
     assert len(changes_in(read_changes(client, "m", PARTITION, 10, 1, 40, upto_term=2))) == 30
 
 
-@pytest.mark.rule("replication/G-2")
+@pytest.mark.rule("streams/G-2")
 def test_another_member_tells_when_the_primary_has_forgotten(cluster: MemoryCluster, client: Client) -> None:
     put(client, "one")
     held = lineage_copy(cluster.owner(PARTITION))

@@ -14,7 +14,7 @@ from holdfast.client import operator as control
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import Gap, Listening, Silence, Watcher, order, order_cluster
 from holdfast.core.model.ids import Address
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
 from holdfast.wire import own

@@ -17,7 +17,7 @@ from holdfast.client.cut_handles import Cut, end_cut, hold_cut, scan_cut, take_c
 from holdfast.client.routing import RoutingTable
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
-from holdfast.core.replication.cuts import LOOKED_AT_MAX
+from holdfast.core.primary_backup.cuts import LOOKED_AT_MAX
 from holdfast.errors import ConfigError, CutLost, NotReady
 from holdfast.server import cut_questions as server_cuts
 from holdfast.server.grid import Grid

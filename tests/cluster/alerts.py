@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.demo.local_cluster import HOST, free_ports
+from holdfast_lab.processes.local_cluster import HOST, free_ports
 
 OPS = Path(__file__).parent.parent.parent / "ops" / "prometheus"
 PROGRAM = shutil.which("prometheus")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from holdfast.check import convergence
 from holdfast.config import load
 from holdfast.core.model.partition_events import Loss, News
 from holdfast.runtime.in_process.embedded import Member
+from holdfast_lab.check import convergence
 
 PARTITIONS = 31
 MAP = "numbers"

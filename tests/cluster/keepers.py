@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import COMMAND, HOST, LocalCluster, ManagedMember, free_ports
+from holdfast_lab.processes.local_cluster import COMMAND, HOST, LocalCluster, ManagedMember, free_ports
 
 PARTITIONS = 31
 SEGMENT_BYTES = 1 << 20

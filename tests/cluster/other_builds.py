@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model.levels import HIGHEST, LOWEST, SEGMENT_FORMATS
-from holdfast.demo.local_cluster import COMMAND
+from holdfast_lab.processes.local_cluster import COMMAND
 
 ROOT = Path(__file__).parent.parent.parent
 MECHANISM = "src/holdfast/core/model/levels.py"
@@ -56,7 +56,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
             ),
         ),
     ],
-    "core/cluster/membership.py": [
+    "core/membership/membership.py": [
         ("    LevelWanted,\n    StateWanted,\n", "    LevelWanted,\n    StateWanted,\n    Waved,\n"),
         (
             "            self.intents.short.get(self.me, Room.PLENTY),\n        )\n",

@@ -18,8 +18,8 @@ from hazelcast.serialization.data import Data
 
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.local_cluster import ManagedMember
 from holdfast.runtime.peering.greetings import OPENING_BYTES, framed, greeting_of, secrets_of
+from holdfast_lab.processes.local_cluster import ManagedMember
 
 FRAME = struct.Struct("<iH")
 PARTITIONS = 271

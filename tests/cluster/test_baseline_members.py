@@ -12,7 +12,7 @@ from tests.cluster.test_cluster import fill, missing
 
 from holdfast.client.blocking import Client
 from holdfast.client.verification import diverged
-from holdfast.demo.local_cluster import COMMAND, LocalCluster, ManagedMember
+from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster, ManagedMember
 
 CONFIG = "[maps.default]\nbackups = 1\njournal = 'sync'\n[cluster]\nsuspect_after_ms = 10000\n"
 
@@ -59,7 +59,7 @@ def until_away(cluster: LocalCluster, name: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.rule("cluster/B-3")
+@pytest.mark.rule("membership/B-3")
 @pytest.mark.rule("placement/K-1")
 def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
     with LocalCluster(3, CONFIG, log_dir=tmp_path, data_dir=tmp_path / "data") as cluster:
@@ -109,7 +109,7 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
         assert diverged(cluster.client_addresses()[0]) == []
 
 
-@pytest.mark.rule("cluster/B-1")
+@pytest.mark.rule("membership/B-1")
 def test_g1_two_halves_that_went_on_apart_refuse_each_other(tmp_path: Path) -> None:
     """G1 (IGNITE-5854), each half by order and with its loss accepted: the other one ends with status 2."""
     with Keepers(tmp_path, 4) as cluster:

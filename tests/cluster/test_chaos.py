@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.demo import chaos, nemeses
-from holdfast.demo import local_cluster as cluster
-from holdfast.demo.hazelcast_writer import DemoError
-from holdfast.demo.local_cluster import ManagedMember
+from holdfast_lab.chaos import chaos, nemeses
+from holdfast_lab.processes import local_cluster as cluster
+from holdfast_lab.processes.hazelcast_writer import DemoError
+from holdfast_lab.processes.local_cluster import ManagedMember
 
 CONSOLE = Console(width=140)
 BUILT = Path(__file__).parents[1] / "interop/java/target"
@@ -51,7 +51,7 @@ MapState.__init__ = lie
 LIAR = f"""
 import random
 from holdfast.cli.main import main
-from holdfast.core.replication.lane import Lane
+from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.store.map_state import MapState
 MAP = {nemeses.MAP!r}
 dice = random.Random(1)

@@ -13,8 +13,8 @@ import pytest
 from holdfast.client.blocking import Client
 from holdfast.client.verification import diverged
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.local_cluster import ClusterError, LocalCluster, free_ports
 from holdfast.errors import HoldfastError
+from holdfast_lab.processes.local_cluster import ClusterError, LocalCluster, free_ports
 
 CONFIG = "[maps.default]\nbackups = 1\n"
 NO_BACKUPS = "[maps.default]\nbackups = 0\n"

@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import COMMAND, LocalCluster
 from holdfast.errors import NotReady
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
 
 CONFIG = """
 [cluster]

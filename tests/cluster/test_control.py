@@ -19,8 +19,8 @@ from tests.cluster.test_cluster import MAP, fill, missing, text
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import COMMAND, LocalCluster, ManagedMember
 from holdfast.errors import Passive
+from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster, ManagedMember
 
 CONFIG = "[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 10000\n[partitions]\ncount = 31\n"
 NO_BACKUPS = CONFIG + "[maps.default]\nbackups = 0\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 LISTENS = "0A"
 """Of a TCP socket, in /proc/net/tcp."""

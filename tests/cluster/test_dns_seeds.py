@@ -10,9 +10,9 @@ from tests.cluster.crew import SETTINGS, until
 from tests.cluster.name_server import NameServer
 
 from holdfast.config import load
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import HoldfastError
 from holdfast.runtime.in_process.embedded import Member
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 GRID, RECORD = "grid.test", "_member._tcp.grid.test"
 CONFIG = """

@@ -9,8 +9,8 @@ from tests.runtime.certificates import Authority
 from tests.sampled_cases import sampled
 
 from holdfast.config.client_tls import ClientTls
-from holdfast.demo.fuzz import Plan, fuzz
-from holdfast.demo.hostile import DOORS, HTTP, Facts, talk
+from holdfast_lab.fuzz.fuzz import Plan, fuzz
+from holdfast_lab.fuzz.hostile import DOORS, HTTP, Facts, talk
 
 FACTS = Facts("dev", 271, ("aa-01", "bb-02"), "secret")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cluster.test_cluster import fill, missing
 from tests.cluster.test_commands_live import until
 
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 ENTRIES = 50
 CONFIG = "[partitions]\ncount = 31\n"

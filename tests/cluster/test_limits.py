@@ -35,9 +35,9 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
 from holdfast.client.routing import parse_addresses
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import Denied, NotReady
 from holdfast.wire import own
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 THREAD = 1
 VALUE = stored(bytes(4_000_000))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 SETTINGS = """
 [cluster]

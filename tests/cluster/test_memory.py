@@ -24,12 +24,12 @@ from holdfast.core.machine import MemoryRoom
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.views import Room
 from holdfast.core.routing.request_refusals import NO_MEMORY
-from holdfast.core.sync.destination import MEMORY_FULL
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast.core.state_transfer.destination import MEMORY_FULL
 from holdfast.errors import NoMemory
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     # The client leaves its sockets to the garbage collector.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.keepers import Keepers, until
 
-from holdfast.demo.local_cluster import ManagedMember
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import ManagedMember
 
 pytestmark = pytest.mark.interop
 

@@ -18,9 +18,9 @@ from hazelcast.errors import IllegalStateError, TargetDisconnectedError
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter
 from tests.cluster.keepers import SEGMENT_BYTES, Keepers, until
 
-from holdfast.demo.local_cluster import HOST, ManagedMember
 from holdfast.errors import NoRoom
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import HOST, ManagedMember
 
 pytestmark = [
     pytest.mark.interop,

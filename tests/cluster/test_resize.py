@@ -10,10 +10,10 @@ from rich.console import Console
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.hazelcast_writer import connect
-from holdfast.demo.latency import CRASH, MOVEMENT, PROCESSES
-from holdfast.demo.resize import ZONED_BALLAST, ZONED_CLIENT, Plan, Resize, ballast_map, client_map
 from holdfast.wire.values import to_stored
+from holdfast_lab.chaos.resize import ZONED_BALLAST, ZONED_CLIENT, Plan, Resize, ballast_map, client_map
+from holdfast_lab.processes.hazelcast_writer import connect
+from holdfast_lab.processes.latency import CRASH, MOVEMENT, PROCESSES
 
 CONSOLE = Console(width=140)
 

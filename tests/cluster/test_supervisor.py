@@ -20,10 +20,10 @@ from click.testing import CliRunner
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.demo.local_cluster import COMMAND, HOST, PORTS
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.runtime.memory import limit_of
 from holdfast.runtime.supervisor import cores, places, told
+from holdfast_lab.processes.local_cluster import COMMAND, HOST, PORTS
 
 QUICK = ["--partitions", "31", "--set", "cluster.heartbeat_ms=200", "--set", "cluster.suspect_after_ms=10000"]
 

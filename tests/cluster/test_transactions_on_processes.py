@@ -14,8 +14,8 @@ from tests.cluster.tellers import ACCOUNTS, TOTAL, Doomed, Tellers, connect
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, scan_cut, take_cut
 from holdfast.client.whole_cuts import take_whole_cut
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.wire.values import from_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

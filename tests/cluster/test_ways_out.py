@@ -9,12 +9,12 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 from tests.cluster.test_cluster import text
 from tests.cluster.test_commands_live import until
-from tests.sim.way_out import named
+from tests.lab.sim.way_out import named
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 COUNT = 11
 CONFIG = f"""

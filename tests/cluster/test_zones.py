@@ -18,8 +18,8 @@ from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
 from holdfast.cli.member import _zones_that_shrink
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import NotReady
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     # The client leaves its sockets to the garbage collector.

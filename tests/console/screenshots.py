@@ -17,8 +17,8 @@ from PIL import Image
 from tests.console.browser import PHONE, Tab, chromium
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -17,8 +17,8 @@ from tests.console.browser import PHONE, Tab, chromium
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 ROOT, LOOKER = ("root", "a long enough secret"), ("lena", "another long secret")
 CONFIG = f"""

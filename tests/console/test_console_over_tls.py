@@ -9,8 +9,8 @@ from tests.console.browser import Tab, chromium
 from tests.runtime.certificates import Authority
 
 from holdfast.config.client_tls import ClientTls
-from holdfast.demo.local_cluster import LocalCluster
-from holdfast.demo.secured import config_of
+from holdfast_lab.fuzz.secured import config_of
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 ROOT = ("root", "a long enough secret")
 CONFIG = f"""

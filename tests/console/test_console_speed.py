@@ -14,7 +14,7 @@ from tests.console.browser import Tab, chromium
 from tests.runtime.test_member import cluster as members_of
 from tests.runtime.test_member import run
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 ANSWER_MS = 200
 TURN_MS = 20

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.console.browser import PHONE, Tab, chromium
 
-from holdfast.demo import report
-from holdfast.demo.hazelcast_writer import Progress
-from holdfast.demo.ownership import Event, Snapshot, Timeline
+from holdfast_lab.demo import report
+from holdfast_lab.processes.hazelcast_writer import Progress
+from holdfast_lab.processes.ownership import Event, Snapshot, Timeline
 
 EVIL = "</script><script>alert(1)</script>"
 

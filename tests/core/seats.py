@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.config import Settings
-from holdfast.core.cluster.identity import Identity, Timing
-from holdfast.core.cluster.membership import Membership
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Effect, Outbox, Send, SetTimer
+from holdfast.core.membership.identity import Identity, Timing
+from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import (
     Accept,
     Message,
@@ -23,10 +23,10 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.partition_table.table_replication import TableReplication
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")
 PORTS = {name: 5700 + number for number, name in enumerate("abcdefgh")}

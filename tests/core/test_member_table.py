@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.core import machine, member, messages
-from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import Heard, Note, Received, TimerFired
 from holdfast.core.member import DATAGRAMS, EVENTS, MESSAGES, NOTICES, TIMERS, Member
+from holdfast.core.membership.identity import Identity
 from holdfast.core.model import notices
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.core.model.timers import TimerName
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo
 
 ME = MemberId("me")

@@ -7,20 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.core.cluster.one_member import A, B, C, One, home, view
+from tests.core.membership.one_member import A, B, C, One, home, view
 from tests.core.walks import WALKS, shown
 
 from holdfast.core import messages as m
-from holdfast.core.cluster.agreement import PROPOSAL, Phase, ProposalStep
-from holdfast.core.cluster.standing import MEMBERSHIP, MembershipState, MembershipStep
-from holdfast.core.consensus.reconfiguring import CHANGING, ChangeStage, ChangeStep
-from holdfast.core.migration.running import RUNNING, MigrationPhase, MigrationStep
+from holdfast.core.membership.membership_status import MEMBERSHIP, MembershipState, MembershipStep
+from holdfast.core.membership.view_agreement import PROPOSAL, Phase, ProposalStep
+from holdfast.core.migration.running_migrations import RUNNING, MigrationPhase, MigrationStep
 from holdfast.core.model.lifecycle import Cases, Lifecycle
-from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep
-from holdfast.core.replication.staging import STAGING, StagingPhase, StagingStep
-from holdfast.core.sync.destination import CHUNKS
-from holdfast.core.sync.supply import SUPPLY, SupplyPhase, SupplyStep
-from holdfast.core.sync.supply_requests import MIGRATION_REQUESTS, REPAIRS
+from holdfast.core.primary_backup.primary_activation import LEADERSHIP, LeadershipPhase, LeadershipStep
+from holdfast.core.primary_backup.staging_replica import STAGING, StagingPhase, StagingStep
+from holdfast.core.raft.reconfiguration import CHANGING, ChangeStage, ChangeStep
+from holdfast.core.state_transfer.destination import CHUNKS
+from holdfast.core.state_transfer.supply import SUPPLY, SupplyPhase, SupplyStep
+from holdfast.core.state_transfer.supply_requests import MIGRATION_REQUESTS, REPAIRS
 from holdfast.errors import InvariantBroken
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"

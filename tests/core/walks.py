@@ -8,21 +8,15 @@ from enum import StrEnum
 from typing import Any
 
 from tests.core.migration.lead import Lead
-from tests.core.replication.test_activation import B as BACKUP
-from tests.core.replication.test_activation import C as OTHER_BACKUP
-from tests.core.replication.test_activation import Office
+from tests.core.primary_backup.test_primary_activation import B as BACKUP
+from tests.core.primary_backup.test_primary_activation import C as OTHER_BACKUP
+from tests.core.primary_backup.test_primary_activation import Office
 from tests.core.seats import A, B, C, D, view_of
-from tests.core.sync import receiving
-from tests.core.sync.supplying import MASTER, ME, NEW, OTHER, VIEW, Side, moving, request
+from tests.core.state_transfer import receiving
+from tests.core.state_transfer.supplying import MASTER, ME, NEW, OTHER, VIEW, Side, moving, request
 from tests.core.telling import assigned, gone, removed
 
 from holdfast.config import PartitionSettings
-from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.group import Group
-from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage, RaftSnapshot
-from holdfast.core.consensus.reconfiguring import CHANGING, ChangeStage
-from holdfast.core.consensus.seat import RaftSettings
 from holdfast.core.machine import Checkpoint, HistoryRead
 from holdfast.core.messages import (
     Enlisted,
@@ -33,16 +27,22 @@ from holdfast.core.messages import (
     MigrationRefused,
     TableStored,
 )
-from holdfast.core.migration.running import RUNNING, MigrationPhase, Running
+from holdfast.core.migration.running_migrations import RUNNING, MigrationPhase, Running
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.notices import PartitionDrained, ReplicaDiffers
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import ClusterState
-from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase
-from holdfast.core.replication.staging import STAGING, StagingPhase, StagingReplica
-from holdfast.core.sync.source import DRAIN_NS
-from holdfast.core.sync.supply import SUPPLY, Supply, SupplyPhase
+from holdfast.core.primary_backup.primary_activation import LEADERSHIP, LeadershipPhase
+from holdfast.core.primary_backup.staging_replica import STAGING, StagingPhase, StagingReplica
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.group import Group
+from holdfast.core.raft.raft_log import RaftLog
+from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
+from holdfast.core.raft.raft_state import RaftSettings
+from holdfast.core.raft.reconfiguration import CHANGING, ChangeStage
+from holdfast.core.state_transfer.source import DRAIN_NS
+from holdfast.core.state_transfer.supply import SUPPLY, Supply, SupplyPhase
 
 
 @dataclass

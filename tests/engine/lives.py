@@ -21,7 +21,7 @@ from holdfast.core.machine import (
 )
 from holdfast.core.model.journal_entries import Began, Entry, MapSnapshot, Snapshot, Wrote
 from holdfast.core.model.records import Change, Record
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.journal import Journal
 from holdfast.errors import JournalBroken
 

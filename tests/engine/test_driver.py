@@ -13,9 +13,9 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.engine import driver as driver_under_test
 from holdfast.engine.link import Link, road_between
-from holdfast.sim.cluster import Cluster, simulated_settings
-from holdfast.sim.world import Process, World
 from holdfast.wire.codec import decode, encode
+from holdfast_lab.sim.cluster import Cluster, simulated_settings
+from holdfast_lab.sim.world import Process, World
 
 LINK_HEADER_BYTES = 24
 

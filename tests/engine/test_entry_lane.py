@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from holdfast.core.replication.lane import Lane
+from holdfast.core.primary_backup.lane import Lane
 from holdfast.engine import entry_lane
 from holdfast.engine.recording import RecordedLane
 
@@ -35,7 +35,7 @@ def used(text: str) -> set[str]:
 
 
 def test_sessions_use_what_is_stated_and_no_more() -> None:
-    sessions = [*(SOURCE / "server").rglob("*.py"), SOURCE / "sim" / "workload.py"]
+    sessions = [*(SOURCE / "server").rglob("*.py"), SOURCE.parent / "holdfast_lab" / "sim" / "workload.py"]
     found = {path.name: used(path.read_text(encoding="utf-8")) - stated() for path in sessions}
     # What `MemberGrid` reads of its member's lane for looking is no session's.
     assert {name: more for name, more in found.items() if more and name != "member_grid.py"} == {}

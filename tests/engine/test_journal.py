@@ -26,13 +26,13 @@ from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableAssig
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import View
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.ports import Create, Deed, Put, Remove, Rename, Sync, Write
-from holdfast.engine.room import PROBE
+from holdfast.engine.room_probe import PROBE
 from holdfast.errors import ConfigError
-from holdfast.sim.ablations.switching import ablated
 from holdfast.wire.checkpoint import parse_name
 from holdfast.wire.journal_blocks import HEADER_BYTES
+from holdfast_lab.sim.ablations.switching import ablated
 
 # -- group commit
 
@@ -776,7 +776,7 @@ def test_files_without_an_identity_are_refused() -> None:
         Life(platter)
 
 
-@pytest.mark.rule("cluster/F-1")
+@pytest.mark.rule("membership/F-1")
 def test_the_token_of_a_life_is_durable_before_the_journal_is_ready_and_stays_until_that_life_is_admitted() -> (
     None
 ):

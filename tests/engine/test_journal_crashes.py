@@ -12,7 +12,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.machine import CheckpointDone
 from holdfast.core.model.journal_entries import Dropped
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 
 
 @pytest.mark.rule("engine/W-7")

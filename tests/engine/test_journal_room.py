@@ -14,7 +14,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.engine import journal_history as history
 from holdfast.engine.ports import Create, Deed, Remove, Rename, Sync, Write
 from holdfast.engine.restore import SPARE
-from holdfast.engine.room import PROBE
+from holdfast.engine.room_probe import PROBE
 
 KEEPING = msgspec.structs.replace(SMALL, history_bytes=1 << 30)
 

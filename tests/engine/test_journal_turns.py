@@ -21,7 +21,7 @@ from holdfast.core.machine import (
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped, Seen
 from holdfast.core.model.views import View
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.ports import Create, Deed, Put, Remove, Rename, Sync, Write
 from holdfast.wire.checkpoint import parse_name
 
@@ -44,7 +44,7 @@ def resting(partition: int = 0) -> Life:
 # -- ready
 
 
-@pytest.mark.rule("cluster/F-1")
+@pytest.mark.rule("membership/F-1")
 def test_nothing_is_done_under_a_token_that_is_not_durable() -> None:
     life = Life(Platter())
     told: list[int] = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.model.ids import MemberId
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
-from holdfast.sim.ablations.switching import ablated
+from holdfast_lab.sim.ablations.switching import ablated
 
 STEP_NS = 10_000_000
 HERE, THERE = (MemberId("here"), 3), (MemberId("there"), 5)

@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.core.machine import Heard, Received
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.demo.hostile import Facts, Liar, member_messages, pack
 from holdfast.errors import ProtocolError
-from holdfast.sim.cluster import Cluster, simulated_settings
-from holdfast.sim.world import Process, World
 from holdfast.wire import codec
+from holdfast_lab.fuzz.hostile import Facts, Liar, member_messages, pack
+from holdfast_lab.sim.cluster import Cluster, simulated_settings
+from holdfast_lab.sim.world import Process, World
 
 PARTITIONS = 7
 WHO = frozenset(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 GUARDED = """
 [cluster]

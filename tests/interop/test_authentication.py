@@ -11,7 +11,7 @@ import pytest
 from hazelcast.errors import HazelcastError
 from hazelcast.security import BasicTokenProvider
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

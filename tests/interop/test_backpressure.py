@@ -12,7 +12,7 @@ from tests.interop.test_outcomes import assert_equal_copies, key_at
 from tests.interop.test_python_client import connected
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

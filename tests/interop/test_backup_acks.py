@@ -13,7 +13,7 @@ from hazelcast.invocation import InvocationService
 from tests.interop.test_outcomes import assert_equal_copies, key_at
 from tests.interop.test_python_client import connected
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

@@ -8,8 +8,8 @@ from tests.interop import recorded
 from tests.interop.compatibility import CLIENTS, PAGE, SERVED, page
 from tests.interop.python_calls import calls
 
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.server.hazelcast.names import NAMES, SERVICES
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 
 def test_the_page_is_what_is_made() -> None:

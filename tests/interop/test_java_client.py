@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from tests.interop import recorded, strikes
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.interop
 

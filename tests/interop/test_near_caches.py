@@ -13,8 +13,8 @@ from hazelcast.errors import HazelcastError
 from tests.interop import recorded
 
 from holdfast.aio import BlockingClient, NearCacheOptions
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import Unsupported
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

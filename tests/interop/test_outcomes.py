@@ -28,9 +28,9 @@ from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request, Value
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import Passive, Unknown
 from holdfast.wire.values import from_stored, to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

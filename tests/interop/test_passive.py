@@ -11,7 +11,7 @@ from hazelcast.errors import HazelcastError, IllegalStateError
 from tests.interop.test_python_client import connected
 
 from holdfast.cli.main import holdfast
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

@@ -21,9 +21,9 @@ from holdfast.client.routing import parse_addresses
 from holdfast.config.verifiers import password_verifier, token_verifier
 from holdfast.core.model.ids import Address
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import Denied
 from holdfast.wire import own
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

@@ -19,7 +19,7 @@ from hazelcast.serialization.api import CompactReader, CompactSerializer, Compac
 from tests.interop import strikes
 
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

@@ -16,8 +16,8 @@ from tests.interop.python_calls import calls, until
 from tests.runtime.certificates import Authority, Shown
 
 from holdfast.config.client_tls import ClientTls
-from holdfast.demo.local_cluster import LocalCluster
-from holdfast.demo.secured import config_of
+from holdfast_lab.fuzz.secured import config_of
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.interop
 

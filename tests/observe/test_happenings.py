@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.observe.happenings import Happenings, lost
 

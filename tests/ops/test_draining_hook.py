@@ -15,9 +15,9 @@ from holdfast.client.blocking import Client
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.local_cluster import LocalCluster
-from holdfast.demo.secured import config_of
 from holdfast.wire.values import to_stored
+from holdfast_lab.fuzz.secured import config_of
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 USER, PASSWORD = "app", "a password of the secret"
 ENTRIES = 200

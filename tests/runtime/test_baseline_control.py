@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.crew import Crew, until
 
 import holdfast
-from holdfast.core.cluster.baseline_orders import BaselineChange
+from holdfast.core.membership.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.views import ClusterState
 from holdfast.runtime.in_process.embedded import Member

@@ -11,13 +11,13 @@ import pytest
 from tests.cluster.crew import MAP, PARTITIONS, Crew, hear, until
 
 import holdfast
-from holdfast.check import convergence
 from holdfast.cli.configuration import config
-from holdfast.core.cluster.standing import MembershipState
+from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, PartitionLost, Unknown
 from holdfast.runtime.in_process.embedded import Member
+from holdfast_lab.check import convergence
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:

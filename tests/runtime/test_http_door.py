@@ -24,7 +24,6 @@ from tests.runtime.test_member import cluster, member, run
 
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.observe.member_metrics import Beside, collecting
 from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS
@@ -33,6 +32,7 @@ from holdfast.runtime.http.metrics_page import families, written
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.loop_slices import SLICE_S
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 OPEN = {"http__enabled": True, "http__port": 0}
 

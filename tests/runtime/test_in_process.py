@@ -261,7 +261,9 @@ async def counted(node: Any) -> AsyncIterator[tuple[Counting, Counter[int]]]:
 
 
 def test_calls_about_many_entries_leave_the_loop_its_turns(runner: asyncio.Runner, two: list[Member]) -> None:
-    """Counted in entries, not in time; `bench/in_process.py` measures. Two calls at once share the turns."""
+    """Counted in entries, not in time; `src/holdfast_lab/bench/in_process.py` measures. Two calls at once share the
+    turns.
+    """
     node, entries = two[0]._node, {number: number for number in range(4000)}
 
     async def story() -> None:

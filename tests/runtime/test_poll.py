@@ -27,7 +27,6 @@ from tests.runtime.test_member import member, run
 from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.hazelcast.test_lane_ways import KEYS, VALUES, buffers, request
 
-from bench import frames
 from holdfast.config import LimitSettings
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.runtime.data_lane import data_lane
@@ -37,6 +36,7 @@ from holdfast.runtime.doors.sockets import sockets_way
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, SET, serve_entries
+from holdfast_lab.bench import frames
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
 compiled_module = sockets_way().module

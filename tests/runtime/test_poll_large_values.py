@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from bench.lane import Primary
 from tests.runtime.test_poll import (
     HELLO,
     MODULES,
@@ -35,6 +34,7 @@ from holdfast.runtime.data_lane import data_lane
 from holdfast.server.door import ClientConnection
 from holdfast.server.hazelcast import entries_cy
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, GET, PUT, REMOVE, SET
+from holdfast_lab.bench.lane import Primary
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
 __all__ = ["polled"]

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tests.runtime.test_member import cluster, member, run
 
 from holdfast.cli.main import holdfast as command
-from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import Closing
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 
 class Rolling(LocalCluster):

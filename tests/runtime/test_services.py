@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.core.services.queues import Queue
+from tests.core.operations.queues import Queue
 from tests.runtime.test_files import settings as kept
 from tests.runtime.test_member import member as plain_member
 from tests.runtime.test_member import run
@@ -19,7 +19,7 @@ import holdfast
 from holdfast.config import load
 from holdfast.errors import Passive
 from holdfast.runtime.in_process.embedded import Member
-from holdfast.sim.tally import Tally, judge_order, share_of
+from holdfast_lab.sim.tally import Tally, judge_order, share_of
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "services.md"
 

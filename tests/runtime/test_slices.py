@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.runtime.test_member import cluster, run
 
-from holdfast.core.replication import primary_copy
-from holdfast.core.routing import gathering
+from holdfast.core.primary_backup import primary_copy
+from holdfast.core.routing import gatherings
 from holdfast.errors import TooLarge
 
 
 def test_a_whole_map_is_gone_through_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (gathering, primary_copy):
+    for module in (gatherings, primary_copy):
         monkeypatch.setattr(module, "SLICE_ENTRIES", 20)
     entries = {number: f"v{number}" for number in range(500)}
 

@@ -27,10 +27,10 @@ from holdfast.client.blocking import Client
 from holdfast.config import TlsSettings
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Refused
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.wire import doors, own
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 KEY = b"a key of the map"
 

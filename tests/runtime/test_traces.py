@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.runtime.test_http_door import asked, door_of, until
 from tests.runtime.test_member import member, run
 
-from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.errors import NotInstalled
 from holdfast.runtime.logs import traces

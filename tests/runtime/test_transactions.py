@@ -14,7 +14,7 @@ from tests.runtime.test_member import cluster, run
 import holdfast
 from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
-from holdfast.client.client_transactions import ClientTransaction
+from holdfast.client.client_transaction import ClientTransaction
 from holdfast.client.grouped_putting import GroupedRows, GroupSender, why_not_together
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.transaction_orders import StoreTogether

@@ -26,10 +26,10 @@ from holdfast.client.connection import Credentials
 from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import Report, diverged, verify
 from holdfast.client.zone_verification import ZoneFinding
-from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
-from holdfast.core.replication.consensus import ZonePartition
+from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
+from holdfast.core.raft_partition.consensus_replication import ZonePartition
 from holdfast.errors import Refused, Unknown
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import to_stored

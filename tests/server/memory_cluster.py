@@ -21,10 +21,10 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.change_streams import ChangeStreams
-from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.primary_backup.cuts import Cuts
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
+from holdfast.core.streams.change_streams import ChangeStreams
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.own_session import OwnSession
 from holdfast.version import __version__

@@ -50,12 +50,12 @@ from holdfast.server import access
 from holdfast.server.audit_events import AuditKind, order_of
 from holdfast.server.hazelcast.entries_cy import ServeEntries
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
-from holdfast.server.hazelcast.layouts import Call
 from holdfast.server.hazelcast.names import NAMES, name_of
 from holdfast.server.logins import LoginAnswer
 from holdfast.server.rights import EVERYTHING, Rights
 from holdfast.wire import own
-from holdfast.wire.hazelcast_frames import UUID as UUID_FORM
+from holdfast.wire.hazelcast.hazelcast_frames import UUID as UUID_FORM
+from holdfast.wire.hazelcast.layouts import Call
 
 NUMBERS = {name: kind for kind, name in NAMES.items()}
 

@@ -27,7 +27,7 @@ from holdfast.core.model.zone_questions import (
     ZonePartitionTold,
     ZoneTold,
 )
-from holdfast.core.replication.marked_copies import MarkedCopy, MarkedMap, ReplicaAtMark
+from holdfast.core.raft_partition.marked_copies import MarkedCopy, MarkedMap, ReplicaAtMark
 from holdfast.core.store.digest import batch_digest
 from holdfast.engine.recording import digest_of, event_of, fields_of
 from holdfast.wire import own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.server import own_session as under_test
 from holdfast.wire import own

@@ -12,7 +12,7 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, KEY, at, keys_of, owned, text
 
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.replication.cuts import LOOKED_AT_MAX
+from holdfast.core.primary_backup.cuts import LOOKED_AT_MAX
 from holdfast.server.scanning import FIELDS_MAX, PROJECTED_BYTES_MAX, PROJECTED_ROWS_MAX, projection
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored

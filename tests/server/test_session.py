@@ -19,9 +19,9 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.store.digest import range_of, whole
 from holdfast.server import own_session as under_test
-from holdfast.server.hazelcast.compact_schemas import schema_entry
-from holdfast.server.hazelcast.layouts import Schema
 from holdfast.wire import own
+from holdfast.wire.hazelcast.compact_schemas import schema_entry
+from holdfast.wire.hazelcast.layouts import Schema
 
 COUNT = 7
 

@@ -13,8 +13,8 @@ from tests.server.test_session import COUNT, at, text
 
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ProtocolError
+from holdfast.server.column_put import PUT_ROWS_MAX
 from holdfast.server.flow import TURN_UNITS
-from holdfast.server.storing import PUT_ROWS_MAX
 from holdfast.wire import own
 
 TURN_CALLS = 80_000

@@ -12,9 +12,9 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytest.importorskip("pyspark")
 

@@ -15,9 +15,8 @@ pytest.importorskip("pyspark")
 from tests.spark.read_entries import read_entries  # noqa: E402
 
 from holdfast.errors import ConfigError  # noqa: E402
-from holdfast.server.hazelcast.compact_schemas import schema_id  # noqa: E402
 from holdfast.spark.rows.bad_rows import UNREADABLE, BadRow, BadRows, sift  # noqa: E402
-from holdfast.spark.rows.batches import PARTITION, BatchMaker  # noqa: E402
+from holdfast.spark.rows.batch_maker import PARTITION, BatchMaker  # noqa: E402
 from holdfast.spark.rows.changed import ChangeMaker, ChangeRow, change_columns  # noqa: E402
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema  # noqa: E402
 from holdfast.spark.rows.compact import CompactEncoder  # noqa: E402
@@ -26,6 +25,7 @@ from holdfast.spark.rows.stored import cell_text, json_data, long_data, string_d
 from holdfast.spark.source.options import Options  # noqa: E402
 from holdfast.spark.source.sampling import guess  # noqa: E402
 from holdfast.wire.columns import ColumnBatch  # noqa: E402
+from holdfast.wire.hazelcast.compact_schemas import schema_id  # noqa: E402
 from holdfast.wire.values import to_stored  # noqa: E402
 
 COLUMNS = pa.schema({"id": pa.int64(), "n": pa.int8(), "t": pa.string(), "xs": pa.list_(pa.int64())})

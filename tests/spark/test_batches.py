@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError, ProtocolError  # noqa: E402
 from holdfast.spark.rows.bad_rows import BadRow  # noqa: E402
-from holdfast.spark.rows.batches import PARTITION, BatchMaker, page_cells  # noqa: E402
+from holdfast.spark.rows.batch_maker import PARTITION, BatchMaker, page_cells  # noqa: E402
 from holdfast.spark.rows.row_reader import Layout, split_key  # noqa: E402
 from holdfast.spark.rows.stored import (  # noqa: E402
     EntryMaker,

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import holdfast
-from holdfast.cli.simulate import parse_seeds
 from holdfast.errors import ConfigError
-from holdfast.sim.ablations.rules import RULES
-from holdfast.sim.run import simulate
-from holdfast.spark.foresight import campaign as job
-from holdfast.spark.foresight.campaign import ERROR, FAILED, GOOD, SCHEMA, CampaignResult, Run, judged, plan
+from holdfast_lab import spark_campaign as job
+from holdfast_lab.cli.simulate import parse_seeds
+from holdfast_lab.sim.ablations.rules import RULES
+from holdfast_lab.sim.run import simulate
+from holdfast_lab.spark_campaign import ERROR, FAILED, GOOD, SCHEMA, CampaignResult, Run, judged, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def test_a_run_is_the_same_as_by_the_command_that_replays_it() -> None:
     assert {f"fault_{kind}": count for kind, count in row["faults"].items()} == {
         name: count for name, count in alone.figures.items() if name.startswith("fault_")
     }
-    assert row["replay"] == f"holdfast simulate --seed {QUICK} --journal off"
+    assert row["replay"] == f"python -m holdfast_lab simulate --seed {QUICK} --journal off"
     assert row["story"] and not row["last"]
     assert row["rules"].keys() <= RULES.keys()
     # Every write waits for all backups; no file is there that could be durable.
@@ -53,7 +53,7 @@ def test_an_error_in_the_code_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     row = judged(Run("cuts", 7))
     assert row["verdict"] == ERROR
     assert row["problems"] == ["SystemExit: seed 7 ends the process"]
-    assert row["replay"] == "holdfast simulate --seed 7 --power-cuts"
+    assert row["replay"] == "python -m holdfast_lab simulate --seed 7 --power-cuts"
     pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
 
@@ -74,7 +74,7 @@ def row(settings: str, seed: int, verdict: str) -> dict[str, Any]:
         "faults": {"kill": 2},
         "rules": {"fence": 5},
         "figures": {"migrations_under_faults": 3.0},
-        "replay": f"holdfast simulate --seed {seed}",
+        "replay": f"python -m holdfast_lab simulate --seed {seed}",
     }
 
 
@@ -84,7 +84,7 @@ def test_the_summary_begins_with_what_failed() -> None:
     assert not result.ok
     assert result.idle == [name for name in RULES if name != "fence"]
     lines = str(result).splitlines()
-    assert lines[0] == "plain seed 9 failed; replay it: holdfast simulate --seed 9"
+    assert lines[0] == "plain seed 9 failed; replay it: python -m holdfast_lab simulate --seed 9"
     assert lines[1] == "  it broke"
     assert "6 kill" in str(result)
     assert lines[-1] == "3 runs (2 plain, 1 cuts), 9 migrations under faults, 1 s: 1 not good"

@@ -14,8 +14,8 @@ np = pytest.importorskip("numpy")
 from holdfast.client.routing import RoutingTable  # noqa: E402
 from holdfast.core.model.keys import partition_of  # noqa: E402
 from holdfast.spark.rows.cells import counted, from_buffers, partitions_of, to_buffers  # noqa: E402
-from holdfast.spark.rows.entries import Entries  # noqa: E402
-from holdfast.spark.source.parcels import EntryRows  # noqa: E402
+from holdfast.spark.rows.entry_encoder import Entries  # noqa: E402
+from holdfast.spark.source.entry_rows import EntryRows  # noqa: E402
 from holdfast.wire import own  # noqa: E402
 
 keys = st.lists(st.binary(min_size=4, max_size=80), max_size=60)

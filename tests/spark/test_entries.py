@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder, CompactEncoder  # noqa: E402
-from holdfast.spark.rows.entries import Encoder, Limits, Shape  # noqa: E402
+from holdfast.spark.rows.entry_encoder import EntryEncoder, Limits, Shape  # noqa: E402
 from holdfast.spark.rows.primitive import primitive_cells, primitive_column  # noqa: E402
 from holdfast.spark.rows.stored import EntryMaker, json_data, long_data, string_data  # noqa: E402
 from holdfast.wire.values import to_stored  # noqa: E402
@@ -46,7 +46,7 @@ KEYS = batch(
 
 @pytest.mark.parametrize("key", [*[[name] for name in KEYS.schema.names], ["text", "number", "flag"]])
 def test_entries_are_those_made_cell_by_cell(key: list[str]) -> None:
-    found = Encoder(KEYS.schema, Shape(tuple(key))).encode(KEYS, ANY)
+    found = EntryEncoder(KEYS.schema, Shape(tuple(key))).encode(KEYS, ANY)
     assert (found.keys.to_pylist(), found.values.to_pylist()) == EntryMaker(KEYS.schema, key, "json").entries(
         KEYS
     )
@@ -58,7 +58,7 @@ def test_keys_are_those_made_cell_by_cell(rows: list[tuple[int, str]]) -> None:
         a=pa.array([row[0] for row in rows], pa.int64()), b=pa.array([row[1] for row in rows], pa.string())
     )
     for key in (("a",), ("b",), ("b", "a")):
-        found = Encoder(part.schema, Shape(key)).encode(part, ANY)
+        found = EntryEncoder(part.schema, Shape(key)).encode(part, ANY)
         expected = EntryMaker(part.schema, key, "json").entries(part)
         assert (found.keys.to_pylist(), found.values.to_pylist()) == expected
 
@@ -69,7 +69,7 @@ def test_bad_rows_are_left_out_and_named() -> None:
         word=["a", "b", "c" * 200, "d", "e"],
         seconds=pa.array([1.5, 2, None, -1, float("nan")]),
     )
-    encoder = Encoder(part.schema, Shape(("id",), ttl_column="seconds"))
+    encoder = EntryEncoder(part.schema, Shape(("id",), ttl_column="seconds"))
     found = encoder.encode(part, Limits(value_bytes=100))
     assert found.keys.to_pylist() == [long_data(1)]
     assert found.values.to_pylist() == [json_data(b'{"id":1,"word":"a"}')]
@@ -90,7 +90,7 @@ def test_a_few_columns_are_enough_to_check_rows(value_format: str) -> None:
     part = batch(
         id=["a", None, "c"], n=pa.array([1, 2, 3], pa.int32()), word=["x", "y", "z" * 500], f=[1.0, 2.0, 3.0]
     )
-    encoder = Encoder(part.schema, Shape(("id",), value_format, type_name="t"))
+    encoder = EntryEncoder(part.schema, Shape(("id",), value_format, type_name="t"))
     few = part.select(encoder.columns_to_check())
     assert few.schema.names == ["id", "word"]
     assert [one.row for one in encoder.check(few, ANY) or []] == [1]
@@ -101,14 +101,14 @@ def test_a_few_columns_are_enough_to_check_rows(value_format: str) -> None:
 
 def test_a_missing_time_to_live_is_that_of_the_map() -> None:
     part = batch(id=pa.array([1, 2], pa.int64()), s=pa.array([None, 0.0001]))
-    found = Encoder(part.schema, Shape(("id",), ttl_column="s")).encode(part, ANY)
+    found = EntryEncoder(part.schema, Shape(("id",), ttl_column="s")).encode(part, ANY)
     assert found.ttls_ms is not None
     assert found.ttls_ms.tolist() == [-1, 1]
 
 
 def test_keys_that_are_too_large() -> None:
     part = batch(id=["a" * 100, "b"])
-    encoder = Encoder(part.schema, Shape(("id",)))
+    encoder = EntryEncoder(part.schema, Shape(("id",)))
     for found in (encoder.encode(part, Limits(50)).wrong, encoder.check(part, Limits(50)) or []):
         assert [(one.row, one.why) for one in found] == [
             (0, "a key of 108 bytes; the most is 50 (limits.key_bytes of the members)")
@@ -121,13 +121,13 @@ def test_a_text_that_is_none_is_found_among_the_others(value_format: str) -> Non
         pa.string(), 3, [None, pa.py_buffer(struct.pack("<4i", 0, 1, 2, 3)), pa.py_buffer(b"a\xffc")]
     )
     part = batch(id=pa.array([1, 2, 3], pa.int64()), word=broken)
-    encoder = Encoder(part.schema, Shape(("id",), value_format))
+    encoder = EntryEncoder(part.schema, Shape(("id",), value_format))
     found = encoder.encode(part, ANY)
     assert encoder.check(part, ANY) == found.wrong
     assert found.keys.to_pylist() == [long_data(1), long_data(3)]
     assert [one.row for one in found.wrong] == [1]
     assert "no UTF-8" in found.wrong[0].why
-    assert Encoder(part.schema, Shape(("word",))).keys(part.slice(2)).to_pylist() == [string_data("c")]
+    assert EntryEncoder(part.schema, Shape(("word",))).keys(part.slice(2)).to_pylist() == [string_data("c")]
 
 
 def test_a_row_that_cannot_be_made_is_found_among_the_others() -> None:
@@ -135,7 +135,7 @@ def test_a_row_that_cannot_be_made_is_found_among_the_others() -> None:
     part = pa.RecordBatch.from_arrays(
         [pa.array([1, 2, 3], pa.int64()), pa.array([5, None, 7], pa.int32())], schema=schema
     )
-    found = Encoder(schema, Shape(("id",), "compact", type_name="t")).encode(part, ANY)
+    found = EntryEncoder(schema, Shape(("id",), "compact", type_name="t")).encode(part, ANY)
     assert found.keys.to_pylist() == [long_data(1), long_data(3)]
     assert [(one.row, one.why[:23]) for one in found.wrong] == [(1, "it cannot be stored: th")]
 
@@ -145,7 +145,7 @@ def test_stored_forms_are_taken_as_they_are() -> None:
         key=pa.array([string_data("k"), b"xx", None], pa.binary()),
         value=pa.array([to_stored(5)] * 3, pa.binary()),
     )
-    found = Encoder(part.schema, Shape((), "binary")).encode(part, ANY)
+    found = EntryEncoder(part.schema, Shape((), "binary")).encode(part, ANY)
     assert found.keys.to_pylist() == [string_data("k")]
     assert [one.row for one in found.wrong] == [1, 2]
 
@@ -159,7 +159,7 @@ def test_columns_of_other_arrow_types_are_taken_too() -> None:
         t=pa.array([MOMENT], pa.timestamp("us", "Europe/Berlin")),
         id=pa.array([3], pa.int32()),
     )
-    found = Encoder(wanted, Shape(("id",))).encode(part, ANY)
+    found = EntryEncoder(wanted, Shape(("id",))).encode(part, ANY)
     assert found.values.to_pylist() == [json_data(b'{"id":3,"t":"2013-01-01T10:00:00.000005Z","s":"x"}')]
 
 
@@ -225,12 +225,12 @@ def test_plain_values_of_another_type_are_refused() -> None:
 )
 def test_columns_that_do_not_go_with_the_shape(columns: dict[str, Any], shape: Shape, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        Encoder(batch(**columns).schema, shape)
+        EntryEncoder(batch(**columns).schema, shape)
 
 
 def test_a_plain_value_must_be_there() -> None:
     part = batch(id=pa.array([1, 2, 3], pa.int64()), v=pa.array([[1], None, [None]], pa.list_(pa.int32())))
-    found = Encoder(part.schema, Shape(("id",), "primitive")).encode(part, ANY)
+    found = EntryEncoder(part.schema, Shape(("id",), "primitive")).encode(part, ANY)
     assert [one.row for one in found.wrong] == [1, 2]
     assert found.values.to_pylist() == [struct.pack(">iii", -16, 1, 1)]
 
@@ -302,5 +302,5 @@ def test_what_is_no_compact_row() -> None:
 
 def test_json_of_a_row_is_what_msgspec_reads() -> None:
     part = batch(id=pa.array([1], pa.int64()), f=[float("inf")], raw=pa.array([b"\x00"], pa.binary()))
-    (value,) = Encoder(part.schema, Shape(("id",))).encode(part, ANY).values.to_pylist()
+    (value,) = EntryEncoder(part.schema, Shape(("id",))).encode(part, ANY).values.to_pylist()
     assert msgspec.json.decode(value[8:]) == {"id": 1, "f": "Infinity", "raw": "AA=="}

@@ -14,11 +14,11 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
 from holdfast.client.verification import diverged
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
-from holdfast.server.hazelcast.compact_schemas import schema_entry
-from holdfast.server.hazelcast.layouts import Schema
+from holdfast.wire.hazelcast.compact_schemas import schema_entry
+from holdfast.wire.hazelcast.layouts import Schema
 from holdfast.wire.values import from_stored, to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytest.importorskip("pyspark")
 

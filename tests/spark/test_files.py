@@ -18,15 +18,15 @@ from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Met
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.request_ids import mark_of
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.spark.files import checkpoint_files as checkpoints
 from holdfast.spark.files import journals
 from holdfast.spark.files.analysis import REPORTS, analyse, check, one_cluster, shown
 from holdfast.spark.files.journals import CUT, DAMAGE, RECORD, find
 from holdfast.wire.checkpoint import encode_checkpoint
-from holdfast.wire.journal_reader import Reading
+from holdfast.wire.journal_reader import JournalReader
 from holdfast.wire.values import Serialized, to_stored
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,7 +166,7 @@ def test_tasks_find_what_one_reader_finds_after_any_accident(tmp_path: Path, see
     if not written.files:
         pytest.skip(f"nothing left of {names}")
     directory = save(tmp_path / "m", written)
-    reading = Reading(list(written.files), lambda name: bytes(written.files[name]), STORE)
+    reading = JournalReader(list(written.files), lambda name: bytes(written.files[name]), STORE)
     blocks = list(reading)
     for tasks in (1, 50):
         found = rows(directory, tasks)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli.plan_live import Cluster, Events
 from holdfast.cli.whatif import from_live, layouts_of
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.affinity import rendezvous
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange, moves

@@ -27,7 +27,7 @@ from holdfast.spark.pipeline.parquet import ParquetFiles  # noqa: E402
 from holdfast.spark.pipeline.tables import table  # noqa: E402
 from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder, CompactEncoder  # noqa: E402
-from holdfast.spark.rows.entries import Encoder, Limits, Shape  # noqa: E402
+from holdfast.spark.rows.entry_encoder import EntryEncoder, Limits, Shape  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def test_a_cell_that_does_not_fit_its_type_is_a_rejected_row() -> None:
             "n": pa.array([1, 2, 5_000_000_000, 4, 5], pa.int64()),
         }
     )
-    encoder = Encoder(wanted, Shape(("id",)))
+    encoder = EntryEncoder(wanted, Shape(("id",)))
     found = encoder.encode(given, ANY)
     assert [(one.row, one.why[:37]) for one in found.wrong] == [
         (0, "the column 'at' cannot become timesta"),
@@ -80,13 +80,13 @@ def test_days_and_times_that_could_not_be_read_again_are_rejected() -> None:
     ):
         part = pa.RecordBatch.from_arrays([pa.array(range(5), pa.int64()), cells], names=["id", "when"])
         for value_format in ("json", "compact"):
-            encoder = Encoder(part.schema, Shape(("id",), value_format, type_name="t"))
+            encoder = EntryEncoder(part.schema, Shape(("id",), value_format, type_name="t"))
             found = encoder.encode(part, ANY)
             assert [one.row for one in found.wrong] == [2, 3]
             assert "not within the years 1 to 9999" in found.wrong[0].why
             few = part.select(encoder.columns_to_check())
             assert encoder.check(few, ANY) == found.wrong
-        made = Encoder(part.schema, Shape(("id",))).encode(part, ANY)
+        made = EntryEncoder(part.schema, Shape(("id",))).encode(part, ANY)
         read = read_entries(part.schema, "json", made.keys.to_pylist(), made.values.to_pylist())
         assert read.column(1).equals(cells.filter(pa.array([True, True, False, False, True])))
 
@@ -132,7 +132,7 @@ def test_columns_of_other_types_are_looked_through(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "at": at, "n": [1, 2]}), tmp_path / "a.parquet")
     made = _Parquet.open([str(tmp_path)], 1)
     assert made.to_cast == {"at"}
-    encoder = Encoder(arrow_schema(made.struct), Shape(("id",)))
+    encoder = EntryEncoder(arrow_schema(made.struct), Shape(("id",)))
     found = [one for part in made.shares[0].batches() for one in encoder.check(part, ANY) or []]
     assert [one.row for one in found] == [0]
 

@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 
 from holdfast.client.blocking import Client  # noqa: E402
 from holdfast.client.verification import verify  # noqa: E402
-from holdfast.demo.local_cluster import LocalCluster  # noqa: E402
 from holdfast.wire.values import from_stored  # noqa: E402
+from holdfast_lab.processes.local_cluster import LocalCluster  # noqa: E402
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

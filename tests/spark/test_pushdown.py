@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 from pyspark.sql.types import StringType, StructType  # noqa: E402
 
 from holdfast.core.model.keys import partition_of  # noqa: E402
-from holdfast.spark.rows.batches import PARTITION  # noqa: E402
+from holdfast.spark.rows.batch_maker import PARTITION  # noqa: E402
 from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import EntryMaker, long_data, string_data  # noqa: E402
 from holdfast.spark.source.pushdown import KEYS_MAX, KeyColumns, key_columns, narrow  # noqa: E402

@@ -24,11 +24,11 @@ from holdfast.client.blocking import Client  # noqa: E402
 from holdfast.client.cut_handles import take_cut  # noqa: E402
 from holdfast.errors import ConfigError, CutLost  # noqa: E402
 from holdfast.server.own_session import OwnSession  # noqa: E402
-from holdfast.spark.rows.batches import PARTITION  # noqa: E402
+from holdfast.spark.rows.batch_maker import PARTITION  # noqa: E402
 from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import json_data, long_data, string_data  # noqa: E402
-from holdfast.spark.source import datasource  # noqa: E402
-from holdfast.spark.source.datasource import HoldfastSource  # noqa: E402
+from holdfast.spark.source import holdfast_source  # noqa: E402
+from holdfast.spark.source.holdfast_source import HoldfastSource  # noqa: E402
 from holdfast.spark.source.read_plan import Share  # noqa: E402
 from holdfast.spark.source.reader import FilteringReader, HoldfastReader  # noqa: E402
 from holdfast.wire import own  # noqa: E402
@@ -90,7 +90,7 @@ def rows_of(reader: HoldfastReader, shares: Any = None) -> list[dict[str, Any]]:
 @pytest.fixture
 def filtering(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the planner that hands filters over."""
-    monkeypatch.setattr(datasource, "_takes_filters", lambda: True)
+    monkeypatch.setattr(holdfast_source, "_takes_filters", lambda: True)
 
 
 class Asked:
@@ -177,7 +177,7 @@ def test_what_is_pushed_loses_no_row(
     wanted: list[int | None], partitions: list[int] | None, least: int | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, MemoryCluster(3, 31) as cluster:
-        patch.setattr(datasource, "_takes_filters", lambda: True)
+        patch.setattr(holdfast_source, "_takes_filters", lambda: True)
         write(cluster, range(100))
         options = {"partitionColumn": "true", "pushdown": "true"}
         if partitions is not None:

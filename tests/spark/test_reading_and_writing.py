@@ -18,7 +18,7 @@ from holdfast.client import blocking  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
 from holdfast.spark.rows.column_schemas import SCHEMAS_MAP, arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import json_data, long_data, string_data  # noqa: E402
-from holdfast.spark.source.datasource import HoldfastSource  # noqa: E402
+from holdfast.spark.source.holdfast_source import HoldfastSource  # noqa: E402
 from holdfast.spark.source.read_plan import Share  # noqa: E402
 from holdfast.spark.source.reader import HoldfastReader  # noqa: E402
 from holdfast.spark.source.writer import HoldfastWriter, WriteFailed, Written  # noqa: E402

@@ -14,10 +14,10 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import COMMAND
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.own_session import OwnSession
 from holdfast.wire import own
+from holdfast_lab.processes.local_cluster import COMMAND
 
 pytest.importorskip("pyspark")
 

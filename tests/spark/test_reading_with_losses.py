@@ -15,10 +15,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.client.blocking import Client
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import HoldfastError
 from holdfast.spark.rows.column_schemas import StoredSchema, store_schema
 from holdfast.spark.rows.stored import json_data, long_data
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

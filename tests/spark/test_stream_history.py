@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, LongType, StructType
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.spark.rows.bad_rows import BadRow
 from holdfast.spark.rows.column_schemas import StoredSchema, store_schema
 from holdfast.spark.rows.stored import json_data, long_data

@@ -16,18 +16,18 @@ from pyspark.sql.types import DoubleType, LongType, StructType
 from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 
 from holdfast.client.blocking import Client
-from holdfast.client.client_transactions import ClientTransaction
+from holdfast.client.client_transaction import ClientTransaction
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import HoldfastError
 from holdfast.spark.pipeline.changes import Followed, changes, follow, into_map, into_parquet, mirror, start
 from holdfast.spark.rows.column_schemas import StoredSchema, store_schema
 from holdfast.spark.rows.stored import json_data, long_data, string_data
-from holdfast.spark.source.datasource import HoldfastSource
+from holdfast.spark.source.holdfast_source import HoldfastSource
 from holdfast.spark.source.member_changes import GridHistory, Head
 from holdfast.spark.source.offsets import Place
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ pytest.importorskip("hazelcast")
 
 from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 
-from holdfast.demo.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -16,12 +16,12 @@ hazelcast = pytest.importorskip("hazelcast")
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter  # noqa: E402
 
 from holdfast.client.blocking import Client  # noqa: E402
-from holdfast.demo.local_cluster import LocalCluster  # noqa: E402
-from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder  # noqa: E402
 from holdfast.spark.rows.primitive import primitive_column  # noqa: E402
 from holdfast.spark.source.options import Options  # noqa: E402
 from holdfast.spark.source.writer import HoldfastWriter, Work, write_rows  # noqa: E402
+from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry  # noqa: E402
+from holdfast_lab.processes.local_cluster import LocalCluster  # noqa: E402
 
 pytestmark = pytest.mark.interop
 

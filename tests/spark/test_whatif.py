@@ -18,10 +18,10 @@ from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.partition_events import Kind
-from holdfast.demo.local_cluster import LocalCluster
 from holdfast.spark.foresight import blocks
 from holdfast.spark.foresight.whatif import ask, moves, what_if
 from holdfast.wire import own
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType  # noqa: E402
 from holdfast.client import blocking  # noqa: E402
 from holdfast.config import LimitSettings  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
-from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry  # noqa: E402
 from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder  # noqa: E402
 from holdfast.spark.rows.stored import long_data, string_data  # noqa: E402
-from holdfast.spark.source.datasource import HoldfastSource  # noqa: E402
-from holdfast.spark.source.rate import Bucket  # noqa: E402
+from holdfast.spark.source.holdfast_source import HoldfastSource  # noqa: E402
+from holdfast.spark.source.token_bucket import TokenBucket  # noqa: E402
 from holdfast.spark.source.writer import HoldfastWriter, WriteFailed, Written  # noqa: E402
+from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry  # noqa: E402
 from holdfast.wire.values import from_stored, to_stored  # noqa: E402
 
 SCHEMA = StructType().add("id", "long").add("word", "string")
@@ -215,7 +215,7 @@ def test_rows_pass_evenly_and_a_pause_makes_no_burst() -> None:
         slept.append(round(seconds, 6))
         now[0] += seconds
 
-    bucket = Bucket(50, clock=lambda: now[0], sleep=sleep)
+    bucket = TokenBucket(50, clock=lambda: now[0], sleep=sleep)
     assert bucket.step == 5
     for _ in range(3):
         bucket.take(5)
@@ -224,7 +224,7 @@ def test_rows_pass_evenly_and_a_pause_makes_no_burst() -> None:
     bucket.take(5)
     bucket.take(5)
     assert slept == [0.1, 0.1, 0.1]
-    free = Bucket(None, clock=lambda: 0.0, sleep=sleep)
+    free = TokenBucket(None, clock=lambda: 0.0, sleep=sleep)
     free.take(10**9)
     assert (free.step, len(slept)) == (None, 3)
 

@@ -15,20 +15,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast.check import convergence
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
 from holdfast.core import messages as m
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.cuts import Taken
+from holdfast.core.primary_backup.cuts import Taken
 from holdfast.engine.link import HEADER
 from holdfast.observe.stories import QUIET, in_words, row_in_words
-from holdfast.sim.calls import name_of, wire_key
-from holdfast.sim.cluster import Cluster, simulated_settings
-from holdfast.sim.world import STRAIGHT, Process, World
 from holdfast.wire.codec import decode
+from holdfast_lab.check import convergence
+from holdfast_lab.sim.calls import name_of, wire_key
+from holdfast_lab.sim.cluster import Cluster, simulated_settings
+from holdfast_lab.sim.world import STRAIGHT, Process, World
 
 HOSTS = 6
 MAP = "ledger"

@@ -20,7 +20,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, as_puts
 from holdfast.core.model.views import ClusterState, View
 from holdfast.wire.journal_blocks import HEAD_BYTES, Block, Chain
-from holdfast.wire.journal_reader import Reading
+from holdfast.wire.journal_reader import JournalReader
 
 STORE = "5f0c2b7e-2f2b-4df3-9c43-0d1d4f6b8a11"
 
@@ -111,14 +111,14 @@ def some_journal(seed: int, size: int = 16_384, segments: int = 3, *, zeros: int
     return written
 
 
-def read(files: dict[str, bytes], store: str | None = STORE) -> tuple[Reading, list[Block]]:
-    reading = Reading(list(files), files.__getitem__, store)
+def read(files: dict[str, bytes], store: str | None = STORE) -> tuple[JournalReader, list[Block]]:
+    reading = JournalReader(list(files), files.__getitem__, store)
     return reading, list(reading)
 
 
 def judge(
     written: Written, files: dict[str, bytes], durable: set[int], *, store: str | None = STORE
-) -> Reading:
+) -> JournalReader:
     """Read these bytes, and compare with what was written. durable: the blocks that must not be lost unseen.
 
     Never an invented record; never a durable one missing without damage that names it; never out of order.
@@ -144,7 +144,7 @@ def judge(
     return reading
 
 
-def goes_on(reading: Reading, files: dict[str, bytes], store: str = STORE) -> None:
+def goes_on(reading: JournalReader, files: dict[str, bytes], store: str = STORE) -> None:
     """A writer that goes on after this finds everything again that was read, and what it adds."""
     _, before = read(files, store)
     damage = list(reading.damage)

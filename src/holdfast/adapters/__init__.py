@@ -1,1 +1,1 @@
-"""Caches and result stores of frameworks, kept in maps. Each module needs its framework, and an extra brings it."""
+"""Caches and result stores of web frameworks, kept in maps. Each module needs its framework."""

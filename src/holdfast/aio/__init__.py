@@ -7,7 +7,7 @@ async with Client(["127.0.0.1:5701"]) as client:
 from holdfast.aio.asyncio_client import Client
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.blocking_client import BlockingClient, BlockingMap
-from holdfast.aio.entry_listening import ListenerLags, Listening
+from holdfast.aio.entry_listening import EntryListening, ListenerLags
 from holdfast.aio.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
 from holdfast.config.client_tls import ClientTls
 from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serializers
@@ -20,9 +20,9 @@ __all__ = [
     "ClientTls",
     "Codec",
     "EntryChange",
+    "EntryListening",
     "Identified",
     "ListenerLags",
-    "Listening",
     "Map",
     "NearCache",
     "NearCacheOptions",

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from holdfast.aio.request_forms import EXPECTED, LAST_VALUE
 from holdfast.errors import HoldfastError, ProtocolError
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast.hazelcast_frames import (
     EVENT,
     FRAME,
     HEADER_BYTES,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
-from holdfast.aio.handshake import Introduction, no_tls
+from holdfast.aio.client_handshake import ClientHandshake, no_tls
 from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine, WrongPort
 from holdfast.aio.member_views import (
     NotAnswered,
@@ -74,7 +74,7 @@ class Client:
         connection. Raises ConfigError.
         """
         self._seeds = parse_addresses(addresses, "addresses", DEFAULT_PORT)
-        self.introduction = Introduction.new(cluster_name, username, password)
+        self.introduction = ClientHandshake.new(cluster_name, username, password)
         self.serializers = serializers or Serializers()
         self.subscriptions = Subscriptions()
         self._feeds = {

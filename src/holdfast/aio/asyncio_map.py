@@ -16,7 +16,7 @@ from mmh3 import mmh3_32_sintdigest as murmur3
 from holdfast.aio import member_views as views
 from holdfast.aio import request_forms as forms
 from holdfast.aio.answer_stream import OtherAnswer
-from holdfast.aio.entry_listening import Listening
+from holdfast.aio.entry_listening import EntryListening
 from holdfast.aio.member_line import LineBroken, MemberLine
 from holdfast.aio.near_cache import ABSENT, NearCache
 from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last
@@ -26,7 +26,7 @@ from holdfast.core.model.operations import LIFETIME_MS_MAX, MAP_NAME_MAX
 from holdfast.errors import ConfigError, ProtocolError, raise_worst
 from holdfast.serialization.entry_changes import EntryChange
 from holdfast.serialization.serializers import Serializers
-from holdfast.wire.hazelcast_frames import BEGIN, END, LONG, data, message, text
+from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, LONG, data, message, text
 from holdfast.wire.values import STRING
 
 if TYPE_CHECKING:
@@ -351,10 +351,10 @@ class Map(Generic[K, V]):
         key: K | None = None,
         include_value: bool = True,
         keep: int = 10_000,
-    ) -> Listening:
-        """Hear of changes from now on: `heard` is called with each, or they are iterated over. See `Listening`."""
+    ) -> EntryListening:
+        """Hear of changes from now on: `heard` is called with each, or they are iterated over. See `EntryListening`."""
         stored = None if key is None else self._dump(key)
-        listening = Listening(
+        listening = EntryListening(
             self.name,
             stored,
             self._load,

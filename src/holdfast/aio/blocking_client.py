@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from holdfast.aio.asyncio_client import SILENCE_S, Client
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.direct_line import DirectLine, DirectLines
-from holdfast.aio.entry_listening import Listening
+from holdfast.aio.entry_listening import EntryListening
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache import NearCache, NearCacheOptions
 from holdfast.aio.request_forms import RequestForm
@@ -277,9 +277,11 @@ class BlockingClient:
 
 
 class BlockingListening:
-    """Changes of a map, as an iterator, which ends when the client is closed. A context manager. See `Listening`."""
+    """Changes of a map, as an iterator, which ends when the client is closed. A context manager. See
+    `EntryListening`.
+    """
 
-    def __init__(self, listening: Listening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, listening: EntryListening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._listening = listening
         self._run = run
 

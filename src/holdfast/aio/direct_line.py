@@ -15,7 +15,7 @@ from threading import Lock
 from time import monotonic
 
 from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
-from holdfast.aio.handshake import Introduction, no_tls
+from holdfast.aio.client_handshake import ClientHandshake, no_tls
 from holdfast.aio.member_line import LineBroken, LineClosed
 from holdfast.aio.member_views import answer_in
 from holdfast.aio.request_forms import AIM, STEP, WHOLE, RequestForm
@@ -57,7 +57,7 @@ class DirectLine:
     def __init__(
         self,
         address: tuple[str, int],
-        introduction: Introduction,
+        introduction: ClientHandshake,
         *,
         limit: int,
         timeout_s: float,

@@ -16,7 +16,7 @@ from holdfast.aio.request_forms import LISTEN, LISTEN_TO_KEY, RequestForm, form
 from holdfast.aio.subscriptions import Subscriptions
 from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.serialization.entry_changes import ChangeKind, EntryChange
-from holdfast.wire.hazelcast_frames import EVENT, IS_NULL, data, message, text
+from holdfast.wire.hazelcast.hazelcast_frames import EVENT, IS_NULL, data, message, text
 from holdfast.wire.values import Serialized
 
 _WISHES = Struct("<?i?")
@@ -36,7 +36,7 @@ class ListenerLags(HoldfastError):
     """More changes have come than are kept for whoever iterates over them: some were dropped, and no more come."""
 
 
-class Listening:
+class EntryListening:
     """Changes of one map, of one key in their order. An asynchronous iterator and context manager; a `Subscriber`.
 
     Each change is told once by the member that made it. Nothing is told of what happens while a member is not

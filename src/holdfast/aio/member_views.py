@@ -18,7 +18,7 @@ from holdfast.errors import (
     Unknown,
     Unsupported,
 )
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast.hazelcast_frames import (
     END_STRUCTURE,
     FRAME,
     INT,

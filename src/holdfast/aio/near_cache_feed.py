@@ -11,7 +11,7 @@ from holdfast.aio.near_cache import NearCache
 from holdfast.aio.request_forms import INVALIDATIONS, METADATA, RequestForm, form
 from holdfast.core.model.keys import partition_of
 from holdfast.errors import ProtocolError
-from holdfast.wire.hazelcast_frames import BEGIN, END, EVENT, IS_NULL, UUID, message, text
+from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, EVENT, IS_NULL, UUID, message, text
 
 ONE, SEVERAL = INVALIDATIONS + 2, INVALIDATIONS + 3
 _INVALIDATION_FLAG = 256

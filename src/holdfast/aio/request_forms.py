@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from holdfast.wire.hazelcast_frames import FRAME, IS_FINAL, LONG, NO_HASH, REQUEST, UNFRAGMENTED
+from holdfast.wire.hazelcast.hazelcast_frames import FRAME, IS_FINAL, LONG, NO_HASH, REQUEST, UNFRAGMENTED
 
 GET, PUT, PUT_IF_ABSENT, REPLACE, REMOVE = 0x010200, 0x010100, 0x010E00, 0x010400, 0x010300
 SET, CONTAINS_KEY, DELETE = 0x010F00, 0x010600, 0x010900

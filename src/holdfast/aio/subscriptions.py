@@ -14,7 +14,7 @@ from holdfast.aio.member_views import answer_in, uuid_in
 from holdfast.aio.request_forms import UNLISTEN, RequestForm, form
 from holdfast.aio.verdicts import in_words
 from holdfast.errors import HoldfastError
-from holdfast.wire.hazelcast_frames import message, text
+from holdfast.wire.hazelcast.hazelcast_frames import message, text
 
 
 class Subscriber(Protocol):

@@ -1,1 +1,1 @@
-"""The command `holdfast`: what a person uses. One module for one command."""
+"""The command `holdfast`, for users and operators: one module for one command."""

@@ -13,7 +13,7 @@ from holdfast.cli.orders import given_up, timeout_option
 from holdfast.cli.status import Status, ask, of_baseline
 from holdfast.client.operator import order_cluster
 from holdfast.client.routing import parse_addresses
-from holdfast.core.cluster.baseline_orders import BaselineChange
+from holdfast.core.membership.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
 from holdfast.wire import own
 

@@ -24,27 +24,27 @@ GENERAL = {
 }
 
 Meanings = dict[int, str]
+Table = dict[str, Meanings]
 
-_WRONG = {MISUSED: "the call is wrong"}
-_SHOWS: Meanings = {DONE: "shown", FAILED: "nobody answers", **_WRONG}
-_CHANGES: Meanings = {DONE: "it is so", FAILED: "refused, not so in time, or nobody answers", **_WRONG}
+WRONG = {MISUSED: "the call is wrong"}
+_SHOWS: Meanings = {DONE: "shown", FAILED: "nobody answers", **WRONG}
+_CHANGES: Meanings = {DONE: "it is so", FAILED: "refused, not so in time, or nobody answers", **WRONG}
 _STANDS: Meanings = {
     DONE: "it is so",
     FAILED: "refused, or nobody answers",
-    **_WRONG,
+    **WRONG,
     OPEN: "not so in time, and the order stands",
 }
 _COMPARES: Meanings = {
     DONE: "all copies are the same",
     FAILED: "some are not",
-    **_WRONG,
+    **WRONG,
     OPEN: "none that was compared differs, but not all could be, or nobody answers",
 }
-_FILES: Meanings = {DONE: "everything could be read", FAILED: "something is damaged or missing", **_WRONG}
-_RUNS: Meanings = {DONE: "all as it must be", FAILED: "something is not", **_WRONG}
-_LOCAL: Meanings = {DONE: "shown", **_WRONG}
+_FILES: Meanings = {DONE: "everything could be read", FAILED: "something is damaged or missing", **WRONG}
+_LOCAL: Meanings = {DONE: "shown", **WRONG}
 
-STATUSES: dict[str, Meanings] = {
+STATUSES: Table = {
     "start": {
         DONE: "the member has left, alone or with all others",
         FAILED: "it ended before what it held was safe elsewhere, or found no cluster in time",
@@ -56,8 +56,8 @@ STATUSES: dict[str, Meanings] = {
     "cluster accept-loss": _STANDS,
     "cluster reset-lost": _CHANGES,
     "cluster shutdown": _STANDS,
-    "cluster safe": {DONE: "a crash would cost nothing", FAILED: "it would, or nobody answers", **_WRONG},
-    "cluster watch": {DONE: "ended by Ctrl-C", FAILED: "not permitted, or nobody answers", **_WRONG},
+    "cluster safe": {DONE: "a crash would cost nothing", FAILED: "it would, or nobody answers", **WRONG},
+    "cluster watch": {DONE: "ended by Ctrl-C", FAILED: "not permitted, or nobody answers", **WRONG},
     "cluster dead": _CHANGES,
     "cluster upgrade": _CHANGES,
     "cluster baseline show": _SHOWS,
@@ -73,9 +73,9 @@ STATUSES: dict[str, Meanings] = {
     "journal list": _FILES,
     "journal verify": _FILES,
     "journal print": _FILES,
-    "analyse": {DONE: "nothing is wrong", FAILED: "something is damaged, or an update is missing", **_WRONG},
-    "plan": {DONE: "there is a plan", FAILED: "nobody answers (--live)", **_WRONG},
-    "whatif": {DONE: "told", FAILED: "the job failed", **_WRONG},
+    "analyse": {DONE: "nothing is wrong", FAILED: "something is damaged, or an update is missing", **WRONG},
+    "plan": {DONE: "there is a plan", FAILED: "nobody answers (--live)", **WRONG},
+    "whatif": {DONE: "told", FAILED: "the job failed", **WRONG},
     "zone create": _CHANGES,
     "zone alter": _CHANGES,
     "zone rename": _CHANGES,
@@ -84,7 +84,7 @@ STATUSES: dict[str, Meanings] = {
     "zone list": _SHOWS,
     "zone show": {**_SHOWS, FAILED: "there is no such zone, or nobody answers"},
     "zone explain": _LOCAL,
-    "metastore get": {DONE: "the key has a value", FAILED: "it has none, or nobody answers", **_WRONG},
+    "metastore get": {DONE: "the key has a value", FAILED: "it has none, or nobody answers", **WRONG},
     "metastore scan": _SHOWS,
     "metastore put": {**_CHANGES, FAILED: "--if-revision does not hold, refused, or nobody answers"},
     "metastore remove": {**_CHANGES, FAILED: "--if-revision does not hold, refused, or nobody answers"},
@@ -92,54 +92,46 @@ STATUSES: dict[str, Meanings] = {
     "metastore watch": {
         DONE: "ended by Ctrl-C",
         FAILED: "there is no metastore, or nobody answers",
-        **_WRONG,
+        **WRONG,
     },
-    "metastore status": {DONE: "it has a leader", FAILED: "it has none, or nobody answers", **_WRONG},
+    "metastore status": {DONE: "it has a leader", FAILED: "it has none, or nobody answers", **WRONG},
     "metastore reset": _CHANGES,
     "transactions list": _SHOWS,
     "transactions show": {**_SHOWS, FAILED: "there is no such transaction, or nobody answers"},
     "transactions kill": {
         DONE: "rolled back",
         FAILED: "there is no such transaction, it was refused, or nobody answers",
-        **_WRONG,
+        **WRONG,
     },
-    "simulate": _RUNS,
-    "replay": {DONE: "all steps are as they were", FAILED: "one is not, or the file is broken", **_WRONG},
-    "campaign": _RUNS,
-    "matrix": _RUNS,
-    "load": {DONE: "all rows are stored", FAILED: "some could not be, or nobody answers", **_WRONG},
+    "load": {DONE: "all rows are stored", FAILED: "some could not be, or nobody answers", **WRONG},
     "read": _SHOWS,
     "audit": {
         **_COMPARES,
         FAILED: "some are not, or nobody answers",
         OPEN: "none that was compared differs, but not all could be",
     },
-    "changes": {DONE: "told (--once), or ended by Ctrl-C", FAILED: "the stream failed", **_WRONG},
-    "export run": {DONE: "written", FAILED: "not written, or nobody answers", **_WRONG},
-    "export verify": {DONE: "all as written", FAILED: "something is damaged or missing", **_WRONG},
-    "backup": {DONE: "written", FAILED: "not written, or nobody answers", **_WRONG},
+    "changes": {DONE: "told (--once), or ended by Ctrl-C", FAILED: "the stream failed", **WRONG},
+    "export run": {DONE: "written", FAILED: "not written, or nobody answers", **WRONG},
+    "export verify": {DONE: "all as written", FAILED: "something is damaged or missing", **WRONG},
+    "backup": {DONE: "written", FAILED: "not written, or nobody answers", **WRONG},
     "restore": {
         DONE: "the grid holds what the export holds",
         FAILED: "it does not, the export is damaged, or nobody answers",
-        **_WRONG,
+        **WRONG,
         OPEN: "it could not be judged: others wrote, or entries with a time to live have ended",
     },
-    "data get": {DONE: "the key has a value", FAILED: "it has none, or nobody answers", **_WRONG},
+    "data get": {DONE: "the key has a value", FAILED: "it has none, or nobody answers", **WRONG},
     "data put": _CHANGES,
-    "data remove": {DONE: "removed", FAILED: "there was nothing, refused, or nobody answers", **_WRONG},
+    "data remove": {DONE: "removed", FAILED: "there was nothing, refused, or nobody answers", **WRONG},
     "data keys": _SHOWS,
     "data size": _SHOWS,
     "data scan": _SHOWS,
     "data maps": _SHOWS,
-    "demo": _RUNS,
-    "chaos": _RUNS,
-    "fuzz": _RUNS,
-    "resize": _RUNS,
-    "config show": {DONE: "shown, or the file is good", **_WRONG},
+    "config show": {DONE: "shown, or the file is good", **WRONG},
     "config set": {
         DONE: "every member that was asked has it",
         FAILED: "some have not, or nobody answers",
-        **_WRONG,
+        **WRONG,
     },
     "credentials": _LOCAL,
 }
@@ -149,10 +141,15 @@ ALIASES = {"export": "export run", "config": "config show"}
 """Commands that are a word of their own: with another first word they are a group."""
 
 
-def told(path: str) -> str:
-    """The statuses of this command, in a line for its help."""
-    meanings = STATUSES[path]
+def epilog(meanings: Meanings) -> str:
+    """The exit statuses of a command, in a line for its help."""
     return "Exit status: " + "; ".join(f"{status} {meaning}" for status, meaning in meanings.items()) + "."
+
+
+def general_epilog() -> str:
+    """The exit statuses that all commands share, for the help of a group."""
+    lines = "\n".join(f"  {status:<3} {meaning}" for status, meaning in GENERAL.items())
+    return f"\b\nExit status of every command (its own --help has the details):\n{lines}"
 
 
 def as_table() -> str:

@@ -38,7 +38,7 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
 from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoint, read_header
 from holdfast.wire.journal_blocks import Block, segment_lsn, segments
-from holdfast.wire.journal_reader import Reading, SegmentRead
+from holdfast.wire.journal_reader import JournalReader, SegmentRead
 from holdfast.wire.values import BIG_INTEGER, Serialized, from_stored
 
 IDENTITY = "identity.json"
@@ -71,11 +71,11 @@ class Files:
         except OSError as error:
             raise JournalBroken(f"{self.directory / name} cannot be read: {error.strerror}") from error
 
-    def reading(self, since: int = 0) -> Reading:
+    def reading(self, since: int = 0) -> JournalReader:
         """The journal from the segment on in which this block is, if it is there."""
         firsts = [segment_lsn(name) or 0 for name in self.segments]
         old = max(0, sum(1 for first in firsts if first <= since) - 1)
-        return Reading(self.segments[old:], self.load, self.store)
+        return JournalReader(self.segments[old:], self.load, self.store)
 
 
 def find(directory: Path) -> Files:
@@ -379,7 +379,7 @@ def _checkpoint(name: str, size: int, header: CheckpointHeader | str) -> dict[st
 
 def _picture(
     files: Files,
-    reading: Reading,
+    reading: JournalReader,
     all_segments: list[SegmentRead],
     headers: dict[str, CheckpointHeader | str],
     sizes: dict[str, int],

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, get_args
 
 from holdfast.config.schema import Placement
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.affinity import layout_of
 from holdfast.core.placement.dryrun import SLOTS_MAX, Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate

@@ -10,10 +10,10 @@ from typing import Any
 from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
 from holdfast.config.schema import Placement
-from holdfast.core.cluster.agreement import is_quorum
+from holdfast.core.membership.view_agreement import is_quorum
 from holdfast.core.model.baseline import BaselineMember
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.affinity import LayoutOf, layout_of
 from holdfast.core.placement.dryrun import Outlook, forecast

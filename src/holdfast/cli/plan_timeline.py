@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from holdfast.core.model.migration_step import NONE, Migration, MigrationKind
+from holdfast.core.model.migration import NONE, Migration, MigrationKind
 from holdfast.core.placement.dryrun import Outlook, changed
 
 Label = Callable[[str], str]

@@ -23,7 +23,7 @@ from holdfast.cli.credentials import Credentials, credentials
 from holdfast.client.blocking import Client
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.ids import Address
-from holdfast.core.placement.event_log import ranges_of
+from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0

@@ -17,7 +17,7 @@ from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED
 from holdfast.cli.status import gather
-from holdfast.client.client_transactions import order_transaction
+from holdfast.client.client_transaction import order_transaction
 from holdfast.core.model.ids import Address
 from holdfast.core.model.transaction_orders import (
     ListTransactions,

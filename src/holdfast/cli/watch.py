@@ -21,10 +21,10 @@ from holdfast.client.blocking import Client
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.routing import parse_addresses
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
-from holdfast.client.zone_watching import ZonesGap, ZonesWatched, ZoneWatcher
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.client.zone_watcher import ZonesGap, ZonesWatched, ZoneWatcher
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
-from holdfast.core.placement.event_log import ranges_of
+from holdfast.core.partition_table.event_log import ranges_of
 
 Told = News | Listening | Gap | Silence | ZoneEvent | ZonesWatched | ZonesGap
 SUMMARY_S = 1.0

@@ -1,11 +1,10 @@
-"""`holdfast whatif`, `holdfast campaign`: what would happen, worked out on Spark."""
+"""`holdfast whatif`: estimates what would happen to a cluster, on Spark."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,8 @@ import click
 
 from holdfast.cli.addresses import live_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.plan_live import Cluster, look
-from holdfast.cli.simulate import parse_seeds
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests
@@ -313,61 +310,3 @@ def live_sizes(size: str, cluster: Cluster, address: str, credentials: Credentia
     for (_, partition), digest in held.items():
         sizes[partition] = each * sum(told.entries for told in digest.maps)
     return measured(sizes)
-
-
-@click.command(short_help="Simulate clusters with faults, seeds x settings, on Spark.")
-@click.option("--seeds", default="200", show_default=True, metavar="N|A..B", help="Which runs.")
-@click.option(
-    "--settings",
-    default="plain,mixed,cuts",
-    show_default=True,
-    metavar="NAMES",
-    help="Each seed with each of these: plain (no journal), sync, lazy, mixed, cuts (all lose power at once).",
-)
-@click.option(
-    "--without", multiple=True, metavar="RULE", help="Switch a rule off; holdfast simulate --rules."
-)
-@click.option(
-    "--to",
-    type=LocalPath(path_type=Path),
-    metavar="FOLDER",
-    help="Write the table there, as Parquet: a folder that is new or empty.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each run, for scripts.")
-@spark_options
-def campaign(
-    *,
-    seeds: str,
-    settings: str,
-    without: tuple[str, ...],
-    to: Path | None,
-    as_json: bool,
-    master: str,
-    memory: str,
-) -> None:
-    """Simulate whole clusters with faults, every seed with every setting, in a Spark job.
-
-    The runs are those of holdfast simulate. Those that are not good come first, each with the command that replays it.
-    The exit status is 1 if there is any.
-
-    \b
-    holdfast campaign --seeds 0..199 --settings plain,mixed,cuts --to out/campaign
-    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
-    from holdfast.spark.foresight import campaign as job
-
-    names = [name.strip() for name in settings.split(",") if name.strip()]
-    wanted = parse_seeds(seeds)
-    check_folders(to)
-    job.plan(wanted, names, frozenset(without))  # what is wrong is told before Spark starts
-    with spark_job(master, memory, "campaign") as spark:
-        result = job.campaign(
-            spark, wanted, names, without=frozenset(without), progress=show_progress(quiet=as_json)
-        )
-        if to is not None:
-            result.frame(spark).write.mode("append").parquet(str(to))
-    if as_json:
-        for run in result.rows():
-            click.echo(json.dumps(run))
-    else:
-        click.echo(str(result))
-    sys.exit(0 if result.ok else EXIT_FAILED)

@@ -15,8 +15,8 @@ from holdfast.core.model.metastore_questions import KeyAnswer
 from holdfast.core.model.zone_questions import LeaderTold, SettingValue, TroubleTold
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
-from holdfast.core.zones.controller import TOLD_AFTER, RecoveryRequest
 from holdfast.core.zones.descriptors import ClusterTopology, DataNodesEntry, ZoneDescriptor, ZoneSettings
+from holdfast.core.zones.zone_controller import TOLD_AFTER, RecoveryRequest
 from holdfast.core.zones.zone_keys import (
     PART_FIELDS,
     TOPOLOGY_KEY,
@@ -81,7 +81,7 @@ class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """When, by the metastore: milliseconds since 1970; 0: not known."""
 
 
-class ZoneStory:
+class ZoneEvents:
     """How the zones stand, and what is new."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, PartitionId
 from holdfast.core.model.levels import HIGHEST
-from holdfast.core.model.timers import TimerName
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Room
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ class RefillRequested:
 
 @dataclass(frozen=True, slots=True)
 class CutRequested:
-    """A client wants these maps kept as they are now. Answered by a `replication.cuts.Taken`."""
+    """A client wants these maps kept as they are now. Answered by a `primary_backup.cuts.Taken`."""
 
     token: Token
     cut: bytes
@@ -594,7 +594,7 @@ class Outbox:
         """
 
     def does(self, level: int) -> bool:
-        """Whether what came with this feature level is in force (cluster/L-4)."""
+        """Whether what came with this feature level is in force (membership/L-4)."""
         return self.level >= level
 
     def wall_ms(self) -> int:

@@ -1,8 +1,9 @@
 """One member: routes each event to the machine that owns it, and composes the machines.
 
-The machines know each other only through what this module hands them. Reading order: `machine`, `cluster.membership`,
-`placement.table_replication`, `migration.master`, `sync.source`, `sync.destination`, `replication.lane`,
-`replication.copies`, `replication.activation`, `routing.router`.
+The machines know each other only through what this module hands them. Reading order: `machine`,
+`membership.membership`, `partition_table.table_replication`, `migration.migration_master`, `state_transfer.source`,
+`state_transfer.destination`, `primary_backup.lane`, `primary_backup.local_replicas`,
+`primary_backup.primary_activation`, `routing.router`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.core import messages as m
-from holdfast.core.agreed.agreed import Agreed
-from holdfast.core.cluster.identity import Identity, Timing
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.consensus_host import ConsensusHost
+from holdfast.core.hosted_services import Service
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered
-from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     AnswersUnread,
     BaselineOrdered,
@@ -65,29 +64,31 @@ from holdfast.core.machine import (
     ZoneBatches,
     ZoneOrdered,
 )
-from holdfast.core.member_picture import Picture
+from holdfast.core.member_view import MemberView
+from holdfast.core.membership.identity import Identity, Timing
+from holdfast.core.membership.membership import Membership
 from holdfast.core.migration.last_holder import LastHolder
-from holdfast.core.migration.master import Migrations
-from holdfast.core.migration.returns import BroughtBack
-from holdfast.core.model import migration_step
+from holdfast.core.migration.migration_master import MigrationMaster
+from holdfast.core.migration.returning_members import ReturningMember
+from holdfast.core.model import migration
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
 from holdfast.core.model.partition_table import Assignment, Table
-from holdfast.core.model.timers import TimerName
-from holdfast.core.placement.table_replication import TableReplication
-from holdfast.core.replication.activation import Activation
-from holdfast.core.replication.change_streams import ChangeStreams
-from holdfast.core.replication.collectors import Collectors
-from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.lane import PLAIN, Lane, Ways
-from holdfast.core.replication.primary_copy import PrimaryCopy
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.partition_table.table_replication import TableReplication
+from holdfast.core.primary_backup.client_acks import ClientAcks
+from holdfast.core.primary_backup.lane import PLAIN, Lane, Ways
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.primary_backup.primary_activation import PrimaryActivation
+from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import HAS_LEFT, Router
 from holdfast.core.routing.serving import Serving
-from holdfast.core.services.hosting import Service
-from holdfast.core.sync.anti_entropy import Repair
-from holdfast.core.sync.destination import Destination
-from holdfast.core.sync.source import Source
-from holdfast.core.transaction.member_transactions import Transactions
+from holdfast.core.state_transfer.anti_entropy import AntiEntropy
+from holdfast.core.state_transfer.destination import Destination
+from holdfast.core.state_transfer.source import Source
+from holdfast.core.streams.change_streams import ChangeStreams
+from holdfast.core.streams.entry_listeners import EntryListeners
+from holdfast.core.transactions.member_transactions import MemberTransactions
 
 SWEEP_NS = 500 * MILLISECOND
 
@@ -120,8 +121,8 @@ class Member:
         self.table_replication = TableReplication(
             self.table, settings, self.membership, self.out, self.log, self
         )
-        self.listeners = Listeners(self.me, self.out, self.membership)
-        self.collectors = Collectors(self.out, self.membership)
+        self.listeners = EntryListeners(self.me, self.out, self.membership)
+        self.collectors = ClientAcks(self.out, self.membership)
         told_by_backups = settings.replication.backup_acks == "client"
         self.lane = Lane(
             self.me,
@@ -133,7 +134,7 @@ class Member:
             ways.puts,
         )
         self.lane.attach(rows)
-        self.copies = Copies(
+        self.copies = LocalReplicas(
             self.me,
             settings,
             self.out,
@@ -149,7 +150,7 @@ class Member:
         if recovered is not None:
             self.copies.revive(recovered.copies)
         self.replication = PrimaryCopy(settings, self.out, self.lane)
-        self.activation = Activation(self.me, self.out, rows, self.copies, self.log)
+        self.activation = PrimaryActivation(self.me, self.out, rows, self.copies, self.log)
         self.destination = Destination(
             self.me,
             self.out,
@@ -172,7 +173,7 @@ class Member:
             activation=self.activation,
             journal=self.log.on,
         )
-        self.repair = Repair(
+        self.repair = AntiEntropy(
             self.me,
             settings,
             self.out,
@@ -206,14 +207,14 @@ class Member:
             self.activation,
             self.router,
         )
-        self.migrations = Migrations(
+        self.migrations = MigrationMaster(
             settings, self.out, self.membership, self.table_replication, 1 + settings.replica_backups()
         )
         self.last_holder = LastHolder(self.me, settings, self.out, rows, self.membership, self.copies)
-        self.brought_back = BroughtBack(
+        self.brought_back = ReturningMember(
             self.out, self.membership, self.table, self.copies, recovered, self.migrations.returns
         )
-        self.agreed = Agreed(
+        self.agreed = ConsensusHost(
             settings,
             self.out,
             self.log,
@@ -224,12 +225,12 @@ class Member:
             rows,
             recovered.groups if recovered is not None else {},
         )
-        self.transactions = Transactions(
+        self.transactions = MemberTransactions(
             self.me, settings, self.out, self.membership, self.router, self.lane.leading, self.table
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
-        self.picture = Picture(
+        self.picture = MemberView(
             settings,
             self.out,
             membership=self.membership,
@@ -467,7 +468,7 @@ class Member:
         """As master: whether partitions wait for members that hold them."""
         return bool(self.migrations.lost)
 
-    def active_migrations(self) -> list[tuple[migration_step.Migration, int]]:
+    def active_migrations(self) -> list[tuple[migration.Migration, int]]:
         """The migrations in which this member is the primary."""
         return self.source.active()
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.consensus.raft_messages import RaftMessage
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.levels import LOWEST
-from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.migration import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInfo, Room, View
+from holdfast.core.raft.raft_messages import RaftMessage
 
 Ballot = tuple[int, str]
 """Round and proposer; greater ones win."""

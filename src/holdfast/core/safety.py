@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.config import Settings
-from holdfast.core.cluster.lost_majority import dead_order_rejection, silent_members, way_out
-from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
-from holdfast.core.migration.master import Migrations
+from holdfast.core.membership.lost_majority import dead_order_rejection, silent_members, way_out
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.placement.table_replication import TableReplication
-from holdfast.core.replication.activation import Activation
-from holdfast.core.replication.lane import Lane
+from holdfast.core.partition_table.table_replication import TableReplication
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 
 LATE_NS = 2 * SECOND
 """Records that their backups have not acknowledged for so long are worth a word."""
@@ -32,10 +32,10 @@ class Safety:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Standing,
+        membership: MembershipStatus,
         table_replication: TableReplication,
-        migrations: Migrations,
-        activation: Activation,
+        migrations: MigrationMaster,
+        activation: PrimaryActivation,
         lane: Lane,
     ) -> None:
         self._settings = settings

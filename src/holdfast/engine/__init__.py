@@ -1,1 +1,1 @@
-"""Turns the effects of one member into deeds, through the doors of whichever world it lives in. Pure."""
+"""Drives one member: carries out its effects through the clock, network, disk and entropy of its world. Pure."""

@@ -34,7 +34,7 @@ from holdfast.core.model.operations import EntryEvent
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
-from holdfast.core.replication.cuts import Taken
+from holdfast.core.primary_backup.cuts import Taken
 
 
 class Callers:

@@ -55,11 +55,11 @@ from holdfast.core.member import Member
 from holdfast.core.messages import Message
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
-from holdfast.core.model.timers import TimerName
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import ClusterState, Intent
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.routing.router import HAS_LEFT
-from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.engine.callers import Callers
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.core.model.records import Record
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 
 

@@ -42,11 +42,11 @@ from holdfast.core.model.levels import OF_THIS_BUILD, FeatureLevels, segment_for
 from holdfast.core.model.views import FilesProof
 from holdfast.engine.checkpoints import RunningCheckpoint
 from holdfast.engine.intake import Intake, WriteGroup
-from holdfast.engine.journal_history import Histories
+from holdfast.engine.journal_history import JournalHistory
 from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.preamble import Preamble
 from holdfast.engine.restore import IDENTITY, SPARE, Found, Restoring, restore
-from holdfast.engine.room import RETRY_NS, Probe
+from holdfast.engine.room_probe import RETRY_NS, RoomProbe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.checkpoint import encode_checkpoint
@@ -92,7 +92,7 @@ class Journal:
         self._segments = found.segments
         self._checkpoints = found.checkpoints
         self._preamble = Preamble(found.rows, found.view, found.stores)
-        self._histories = Histories(
+        self._histories = JournalHistory(
             disk,
             found.identity.store,
             self._segments,
@@ -106,7 +106,7 @@ class Journal:
         """Of the present segment."""
         self._spare_bytes = 0
         """Of the reserved segment; 0: there is none."""
-        self._probe = Probe(disk, settings.segment_bytes, self._room_found, self._break)
+        self._probe = RoomProbe(disk, settings.segment_bytes, self._room_found, self._break)
         self._reserving = False
         self._least_bytes = 0
         """The next segment must not be smaller."""

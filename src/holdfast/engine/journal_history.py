@@ -19,7 +19,7 @@ from holdfast.engine.ports import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.journal_blocks import read_block
-from holdfast.wire.journal_reader import Reading
+from holdfast.wire.journal_reader import JournalReader
 
 SLICE_BYTES = 1 << 20
 """So much is read in one turn; the member does something else between two turns."""
@@ -85,7 +85,7 @@ class Search:
         return HistoryRead(self.asked.ticket, None, self.wanted if self.found else -1)
 
 
-class Histories:
+class JournalHistory:
     """Answers questions one after the other, a slice at a time; patient ones when there are no others."""
 
     def __init__(
@@ -201,7 +201,7 @@ class Histories:
         """Find the blocks of a segment that no restart needed."""
         fresh = Segment(segment.name, segment.first_lsn, segment.seed, segment.size, segment.wall_ms)
         slice_bytes = 0
-        for block in Reading([segment.name], self._disk.read, self._store):
+        for block in JournalReader([segment.name], self._disk.read, self._store):
             if block.lsn >= end_lsn:
                 break
             if block.lsn != fresh.next_lsn:

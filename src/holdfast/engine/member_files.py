@@ -9,11 +9,11 @@ from functools import partial
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.core.cluster.identity import Identity
+from holdfast.core.hosted_services import Service
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.member import Member
-from holdfast.core.replication.lane import PLAIN, Ways
-from holdfast.core.services.hosting import Service
+from holdfast.core.membership.identity import Identity
+from holdfast.core.primary_backup.lane import PLAIN, Ways
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.ports import Disk, World

@@ -1,6 +1,6 @@
 """A run of members, written down: what each was made of, every event and every call of the data lane, in their order.
 
-A member is a function of its past, so whoever has this can live it again (`engine.replaying`) and look at every step.
+A member is a function of its past, so whoever has this can live it again (`engine.replay`) and look at every step.
 Of what a step has caused only a hash is kept, chained from step to step: it says whether it was the same.
 
 The file: `MAGIC`, and then pieces, each with its length and checksum before it. Numbers are of this format alone.
@@ -20,9 +20,9 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.core import machine, messages
-from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import Effect, Event, Heard, Received
+from holdfast.core.membership.identity import Identity
 from holdfast.core.model import (
     changes_since,
     ids,
@@ -35,8 +35,8 @@ from holdfast.core.model import (
     zone_questions,
 )
 from holdfast.core.model.journal_entries import Entry, Snapshot
-from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.errors import HoldfastError
 from holdfast.wire import codec
 
@@ -172,7 +172,7 @@ def read(data: Callable[[int], bytes]) -> Iterator[Piece]:
     """
     if data(len(MAGIC)) != MAGIC:
         raise RecordBroken(
-            "this is no record of a run: `holdfast simulate --seed N --record FILE` writes one"
+            "this is no record of a run: `python -m holdfast_lab simulate --seed N --record FILE` writes one"
         )
     offset, first = len(MAGIC), True
     while head := data(_HEAD.size):

@@ -36,7 +36,7 @@ from holdfast.wire.journal_blocks import (
     segment_name,
     segments,
 )
-from holdfast.wire.journal_reader import Reading
+from holdfast.wire.journal_reader import JournalReader
 
 IDENTITY = "identity.json"
 FORMAT = 1
@@ -287,7 +287,7 @@ class _Opening:
             old -= 1
         for name, first in zip(names[:old], firsts[:old], strict=True):
             self._history(name, first)
-        reading = Reading(names[old:], self.load, self.identity.store)
+        reading = JournalReader(names[old:], self.load, self.identity.store)
         told = 0
         for block in reading:
             while told < len(reading.damage):
@@ -371,7 +371,7 @@ class _Opening:
             return None
         return header if header is not None and header.store == self.identity.store else None
 
-    def _segment(self, reading: Reading, name: str) -> Segment:
+    def _segment(self, reading: JournalReader, name: str) -> Segment:
         """The segment of the block that is being read."""
         if not self.segments.all or self.segments.all[-1].name != name:
             read = reading.segments[-1]

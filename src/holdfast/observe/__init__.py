@@ -1,1 +1,1 @@
-"""What a member tells of itself, as plain data."""
+"""Status, metrics, alarms and events of a member, as plain data."""

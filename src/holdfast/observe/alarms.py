@@ -2,8 +2,8 @@
 
 Looked at again and again, it says what has become otherwise since: whom this member does not hear, and that it hears
 him again; whether it hears a majority; partitions that are lost; disks that are full, and members short of memory. Who
-came and went the views say themselves (`core.cluster.membership`), and the master tells of losses where it declares
-them (`core.placement.event_log`). It only looks, so what is shorter than the time between two looks is not told.
+came and went the views say themselves (`core.membership.membership`), and the master tells of losses where it declares
+them (`core.partition_table.event_log`). It only looks, so what is shorter than the time between two looks is not told.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.machine import Note
-from holdfast.core.member_picture import Picture
+from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_events import Kind
 from holdfast.core.model.views import Room
-from holdfast.core.placement.event_log import loss_notes
+from holdfast.core.partition_table.event_log import loss_notes
 
 SUSPECTED = "member suspected: it is removed if a majority does not hear it either"
 HEARD_AGAIN = "member heard again"
@@ -35,7 +35,7 @@ MEMORY_FREE = "another member has room in its memory again"
 class Alarms:
     """What one member has told so far."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: MemberView) -> None:
         self._picture = picture
         self._suspects: dict[MemberId, str] = {}
         """By name."""

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import MemberInfo, Room
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.member import Member
+from holdfast.core.membership.membership_status import MembershipState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from holdfast.core.cluster.next_level import possible
 from holdfast.core.member import Member
+from holdfast.core.membership.next_level import possible
 from holdfast.core.model.baseline import FIXED
 
 

@@ -1,8 +1,8 @@
 """What an operator wants of this member, and of the cluster through it: ordered, waited for, answered.
 
 The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
-(`core.cluster.intents`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back,
-and `reset_lost` and `change_baseline` do not go on.
+(`core.membership.desired_state`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its
+order back, and `reset_lost` and `change_baseline` do not go on.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.config.schema import DEFAULT_MAP
-from holdfast.core.cluster.baseline_orders import BaselineChange, owners_wanted
-from holdfast.core.cluster.next_level import why_not_raised
 from holdfast.core.member import Member
+from holdfast.core.membership.baseline_orders import BaselineChange, owners_wanted
+from holdfast.core.membership.next_level import why_not_raised
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import DECLARED
 from holdfast.core.model.views import ClusterState, Intent
-from holdfast.core.placement.event_log import ranges_of
+from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.runtime.live_settings import LiveSettings
@@ -119,8 +119,8 @@ class Control:
     async def declare_ended(
         self, members: Sequence[str], timeout_s: float, *, without_majority: bool = False
     ) -> None:
-        """Go on without members that have ended, before they have been silent for long (cluster/V-9), or also where the
-        rest is no majority (cluster/V-6); returns when the view is one without them.
+        """Go on without members that have ended, before they have been silent for long (membership/V-9), or also
+        where the rest is no majority (membership/V-6); returns when the view is one without them.
         """
         picture = self._member.picture
         self._must_be_member()
@@ -207,7 +207,7 @@ class Control:
     async def change_baseline(
         self, change: BaselineChange, names: Sequence[str], adjust_ms: int, timeout_s: float
     ) -> None:
-        """Let others own data (`core.cluster.baseline_orders`); returns when every member has said that it knows."""
+        """Let others own data (`core.membership.baseline_orders`); returns when every member has said that it knows."""
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()

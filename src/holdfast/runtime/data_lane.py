@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal, cast
 
 from holdfast.config.schema import LaneChoice
-from holdfast.core.replication import packed_puts_cy
-from holdfast.core.replication.lane import PLAIN, Ways
-from holdfast.core.replication.packed_puts_cy import PackedPuts
+from holdfast.core.primary_backup import packed_puts_cy
+from holdfast.core.primary_backup.lane import PLAIN, Ways
+from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.store import entry_mapping
 from holdfast.core.store.entry_mapping import FreesLater
 from holdfast.runtime.compiled import compiled_from
@@ -23,7 +23,7 @@ from holdfast.version import __version__
 
 COMPILED = "holdfast.server.hazelcast.entries_compiled"
 TABLE = "holdfast.core.store.entry_table"
-PUTS = "holdfast.core.replication.packed_puts_compiled"
+PUTS = "holdfast.core.primary_backup.packed_puts_compiled"
 
 
 @dataclass(frozen=True, slots=True)

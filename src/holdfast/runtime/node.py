@@ -18,14 +18,14 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
-from holdfast.core.cluster.identity import Identity
+from holdfast.core.hosted_services import Service, with_services
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
+from holdfast.core.membership.identity import Identity
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.operations import GROWING, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import TransactionAnswer
 from holdfast.core.model.views import MemberInfo, Room, built
-from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
@@ -51,9 +51,9 @@ from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polle
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
+from holdfast.runtime.member_watch import MemberWatch
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
-from holdfast.runtime.watching import Watch
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import doors, own
@@ -101,7 +101,7 @@ class Node(MemberGrid):
         self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
         """Requests of the in-process API that wait for their answer."""
         self.strangers = Strangers()
-        self._watch = Watch(self.settings, self.strangers)
+        self._watch = MemberWatch(self.settings, self.strangers)
         self.control: Control
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver

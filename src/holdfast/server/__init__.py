@@ -1,1 +1,1 @@
-"""Sessions: bytes in, requests out, answers in, bytes out. Pure: a session knows no socket."""
+"""Sessions of clients: bytes in, requests out, answers in, bytes out. Pure: a session knows no socket."""

@@ -167,7 +167,7 @@ SERVICES: dict[str, Kind] = {"hz:impl:mapService": Kind.MAP}
 
 
 class AnyCall(Protocol):
-    """What of a request of the Hazelcast protocol is looked at (`server.hazelcast.layouts.Call`)."""
+    """What of a request of the Hazelcast protocol is looked at (`wire.hazelcast.layouts.Call`)."""
 
     kind: int
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.replication.cuts import CUTS_MAX, LEASE_MS_MAX, Taken
+from holdfast.core.primary_backup.cuts import CUTS_MAX, LEASE_MS_MAX, Taken
 from holdfast.server.grid import Grid
 from holdfast.wire import own
 

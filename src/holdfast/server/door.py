@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.config import LimitSettings
-from holdfast.core.member_picture import ReplicationBacklog
+from holdfast.core.member_view import ReplicationBacklog
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.replication.backlog import Backlog
+from holdfast.core.primary_backup.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries

@@ -18,13 +18,13 @@ from holdfast.core.model.transaction_orders import TransactionAnswer, Transactio
 from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
-from holdfast.core.replication.change_streams import Reach
-from holdfast.core.replication.cuts import Cuts, Taken
-from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.primary_backup.cuts import Cuts, Taken
+from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.core.routing.zone_routing import ZoneEntries
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
+from holdfast.core.streams.change_streams import Reach
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import EntriesHeld

@@ -18,11 +18,11 @@ from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.views import View
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
-from holdfast.core.replication.cuts import Cuts, Taken
-from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.primary_backup.cuts import Cuts, Taken
+from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.core.routing.zone_routing import ZoneEntries
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.observe.map_figures import MemberCount, SharedCounts, counting_maps
@@ -40,7 +40,7 @@ TOLD_AT_ONCE = 50
 thousand clients does little else while partitions move."""
 TELL_MOST_S = 0.2
 """However many they are, each is told after so long: a member that leaves stays a little longer
-(`core.migration.master.PARTING_NS`), so that clients know it before."""
+(`core.migration.migration_master.PARTING_NS`), so that clients know it before."""
 SPREAD = 0.618034
 """The golden ratio: the fractions of its multiples are spread evenly, however many they are."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.cluster.baseline_orders import BaselineChange
+from holdfast.core.membership.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.views import ClusterState
 from holdfast.wire import own

@@ -37,7 +37,7 @@ from holdfast.core.model.transaction_orders import (
 )
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, map_replica
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.observe.map_figures import MemberCount
@@ -48,6 +48,7 @@ from holdfast.server import cut_questions as cuts
 from holdfast.server import replica_digests as replicas
 from holdfast.server.access import why_not_question
 from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
+from holdfast.server.column_put import ColumnPut, as_request
 from holdfast.server.flow import EXPECTED_SHARE, REQUEST_UNITS, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.logins import Login, LoginAnswer
@@ -56,7 +57,6 @@ from holdfast.server.order_bounds import named_partitions, why_no_order
 from holdfast.server.reserved import is_reserved, why_no_request, why_no_rows
 from holdfast.server.rights import EVERYTHING
 from holdfast.server.scanning import FIELDS_MAX, Scanned
-from holdfast.server.storing import Stored, as_request
 from holdfast.wire import own
 
 WAITING_MAX = 1024
@@ -866,7 +866,7 @@ class OwnSession:
     def _storing(self, put: own.PutColumns) -> Work:
         """Read, check and store the rows, slice by slice."""
         try:
-            rows = yield from Stored.reading(put, self._grid.partition_count)
+            rows = yield from ColumnPut.reading(put, self._grid.partition_count)
         except ProtocolError as broken:
             self._end(own.FaultKind.MALFORMED, str(broken))
             return

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Final, Protocol
 
-from holdfast.core.replication.marked_copies import MarkedMap, ReplicaAtMark
+from holdfast.core.raft_partition.marked_copies import MarkedMap, ReplicaAtMark
 from holdfast.core.store.digest import batch_digest, whole
 from holdfast.server.flow import Work, slices
 from holdfast.wire import own

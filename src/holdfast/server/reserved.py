@@ -20,8 +20,8 @@ import msgspec
 
 from holdfast.config import INTERNAL
 from holdfast.core.model.operations import READS, Op, Request
-from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_id, schema_key, schema_of_entry
 from holdfast.wire import own
+from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP, schema_entry_problem
 from holdfast.wire.values import JSON, STRING
 
 _HEAD_BYTES = 8
@@ -31,15 +31,6 @@ _HEAD_BYTES = 8
 def is_reserved(name: str) -> bool:
     """Whether members keep a map of this name for themselves."""
     return name.startswith(INTERNAL)
-
-
-def why_no_schema(key: bytes, value: bytes) -> str:
-    """Why this is no entry of `__schemas`; empty when it is one."""
-    try:
-        schema = schema_of_entry(value)
-    except ValueError as broken:
-        return str(broken)
-    return "" if key == schema_key(schema_id(schema)) else "the key is not the id of the schema"
 
 
 def _text(stored: bytes, kind: int) -> bytes | None:
@@ -63,7 +54,7 @@ def _why_no_description(key: bytes, value: bytes) -> str:
 
 
 _WRITABLE: dict[str, tuple[frozenset[Op], Callable[[bytes, bytes], str]]] = {
-    SCHEMAS_MAP: (frozenset({Op.SET}), why_no_schema),
+    SCHEMAS_MAP: (frozenset({Op.SET}), schema_entry_problem),
     "__schemas.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
     "__overwrites.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
     "__streams.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),

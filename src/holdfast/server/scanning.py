@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.replication.cuts import Pin
+from holdfast.core.primary_backup.cuts import Pin
 from holdfast.core.store.digest import range_of
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.replica import MapReplica

@@ -1,0 +1,1 @@
+"""Codecs: messages between members, Holdfast's own client protocol, journal, checkpoints."""

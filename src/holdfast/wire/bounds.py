@@ -19,7 +19,6 @@ import msgspec
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX
 from holdfast.core import messages as m
-from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
@@ -29,6 +28,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import PAIR_BYTES, Record
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, why_no_step
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
+from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
 from holdfast.core.store.digest import RANGES
 from holdfast.core.store.request_ids import split_mark
 from holdfast.core.zones.transitions import LocalState

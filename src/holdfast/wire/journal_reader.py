@@ -142,7 +142,7 @@ class _Segment:
             offset = min(head.end, len(raw))
 
 
-class Reading:
+class JournalReader:
     """Reads a journal: walk through it once, for the blocks; then ask where it ends, and what was wrong.
 
     Damage is in `damage` before the block after it is given out. Raises JournalBroken for bytes that are sound, but

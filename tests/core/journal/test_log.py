@@ -24,11 +24,11 @@ from holdfast.core.model.notices import CheckpointEnded, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
-from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.sync.destination import Destination
-from holdfast.sim.ablations.switching import ablated
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.state_transfer.destination import Destination
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast_lab.sim.ablations.switching import ablated
 
 ME, BEN = MemberId("me"), MemberId("ben")
 SETTINGS = Settings(
@@ -53,7 +53,7 @@ class Side:
         self.around = Around()
         self.lane = Lane(ME, SETTINGS, self.out, self.log)
         self.lane.attach(self.rows)
-        self.copies = Copies(ME, SETTINGS, self.out, self.rows, self.log)
+        self.copies = LocalReplicas(ME, SETTINGS, self.out, self.rows, self.log)
         self.copy = self.copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = 5
         self.destination = Destination(
@@ -100,7 +100,7 @@ def acknowledged(effects: list[Effect]) -> list[int]:
 # -- the primary
 
 
-@pytest.mark.rule("replication/P-4")
+@pytest.mark.rule("primary_backup/P-4")
 @pytest.mark.parametrize("disk_first", [True, False])
 def test_a_write_waits_for_its_backup_and_for_the_disk(disk_first: bool) -> None:
     side = Side((ME, BEN))
@@ -249,7 +249,7 @@ def filled_whole() -> tuple[Side, list[Effect]]:
     return side, fill(side, 2, last=True, entries=3)
 
 
-@pytest.mark.rule("sync/D-4")
+@pytest.mark.rule("state_transfer/D-4")
 def test_a_filled_copy_counts_when_its_checkpoint_is_durable() -> None:
     side, effects = filled_whole()
     checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]

@@ -27,9 +27,9 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, as_puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import map_replica
-from holdfast.sim.ablations.switching import ablated
+from holdfast_lab.sim.ablations.switching import ablated
 
 
 def put(counter: int, key: bytes = b"k", value: bytes = b"v", name: str = "m") -> Record:

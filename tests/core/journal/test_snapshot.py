@@ -6,7 +6,7 @@ from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.request_ids import Remembered, mark_of
 
 

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.core.groups.group_cluster import Cluster, Process
+from tests.core.multiraft.group_cluster import Cluster, Process
 
-from holdfast.check.linearizability import FOREVER, Call, Outcome, judge
-from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.groups.local_groups import TICK_NS, GroupClient
 from holdfast.core.messages import GroupMessages
 from holdfast.core.metastore.invoke import (
     Branch,
@@ -31,8 +28,11 @@ from holdfast.core.metastore.invoke import (
 )
 from holdfast.core.metastore.metastore import KeyChange, Metastore, Ticket
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
+from holdfast.core.multiraft.group_host import TICK_NS, GroupClient
+from holdfast.core.raft.configuration import Configuration
 from holdfast.errors import NotReady, RequestError
 from holdfast.wire.codec import decode
+from holdfast_lab.check.linearizability import FOREVER, Call, Outcome, judge
 
 TICKS_A_SWEEP = 5
 

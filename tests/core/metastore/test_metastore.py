@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 import pytest
 from tests.core.metastore.metastore_cluster import Broken, MetastoreCluster, User
 
-from holdfast.check.linearizability import Outcome
-from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.raft_messages import RaftEntry
-from holdfast.core.consensus.seat import RaftRole
-from holdfast.core.groups import local_groups
-from holdfast.core.groups.local_groups import LeadChanged
 from holdfast.core.metastore import keyspace, metastore
 from holdfast.core.metastore.commands import WINDOW, CompactCommand, InvokeCommand, Proposer, encode_command
 from holdfast.core.metastore.invoke import Invoked, Leaf, MetastoreEntry, PutKey
 from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.metastore.metastore import ASK_AGAIN_NS, DEADLINE_NS, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft.group_host import LeadChanged
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.raft_messages import RaftEntry
+from holdfast.core.raft.raft_state import RaftRole
 from holdfast.errors import InvariantBroken, NotReady, TooLarge, Unknown
-from holdfast.sim.ablations.switching import ablated
+from holdfast_lab.check.linearizability import Outcome
+from holdfast_lab.sim.ablations.switching import ablated
 
 
 def cluster(members: int = 3, voters: int = 3, **more: float) -> MetastoreCluster:
@@ -429,7 +429,7 @@ def play(seed: int) -> MetastoreCluster:
 def little_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that there are compactions, and states that travel."""
     monkeypatch.setattr(metastore, "KEEP_REVISIONS", 10)
-    monkeypatch.setattr(local_groups, "LOG_ENTRIES", 6)
+    monkeypatch.setattr(group_host, "LOG_ENTRIES", 6)
 
 
 @pytest.mark.usefixtures("little_history")

@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.raft_messages import RaftEntry
-from holdfast.core.consensus.seat import CaughtUp, LeaderElected, RaftRole
-from holdfast.core.groups.local_groups import LeadChanged
 from holdfast.core.machine import Outbox
 from holdfast.core.metastore import metastore
 from holdfast.core.metastore.commands import (
@@ -46,6 +42,10 @@ from holdfast.core.metastore.metastore import (
     Ticket,
 )
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND
+from holdfast.core.multiraft.group_host import LeadChanged
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.raft_messages import RaftEntry
+from holdfast.core.raft.raft_state import CaughtUp, LeaderElected, RaftRole
 from holdfast.errors import InvariantBroken, NotReady, RequestError, TooLarge, Unknown
 
 

@@ -21,9 +21,9 @@ from holdfast.core.messages import (
     TableReport,
     TableStored,
 )
-from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInstalled
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.partition_table import Assignment
@@ -71,7 +71,7 @@ class Lead(Seat):
         for partition, row in enumerate(rows):
             self.table.rows[partition] = row
         self.news: list[News] = []
-        self.migrations = Migrations(
+        self.migrations = MigrationMaster(
             self.settings,
             self.out,
             self.membership,

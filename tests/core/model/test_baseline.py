@@ -17,7 +17,7 @@ def made(*names: str) -> Baseline:
     return Baseline(()).changed(members(*names), FIXED, "cluster")
 
 
-@pytest.mark.rule("cluster/B-1")
+@pytest.mark.rule("membership/B-1")
 def test_a_history_is_the_beginning_of_what_follows_from_it() -> None:
     first = made("a", "b", "c")
     then = first.changed(members("a", "b"), FIXED, "cluster")
@@ -29,7 +29,7 @@ def test_a_history_is_the_beginning_of_what_follows_from_it() -> None:
     assert not is_beginning(then, first)
 
 
-@pytest.mark.rule("cluster/B-1")
+@pytest.mark.rule("membership/B-1")
 def test_two_that_follow_from_the_same_have_branched() -> None:
     first = made("a", "b", "c")
     one = first.changed(members("a", "b"), FIXED, "cluster")
@@ -78,7 +78,7 @@ def info(name: str, *, lite: bool = False) -> MemberInfo:
     return MemberInfo(MemberId(f"{name}-uuid"), 1, "host", 1, "host", 2, name, lite)
 
 
-@pytest.mark.rule("cluster/B-3")
+@pytest.mark.rule("membership/B-3")
 def test_who_may_hold_partitions() -> None:
     a, b, lite = info("a"), info("b"), info("l", lite=True)
     plain = View(1, "id", [a, b, lite])

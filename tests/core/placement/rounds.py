@@ -6,7 +6,7 @@ from tests.core.seats import A, B, C, Seat, view_of
 
 from holdfast.core.messages import TableOffer, TableReport, TableStored
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View

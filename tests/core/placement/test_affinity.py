@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.model.views import MemberInfo
 from holdfast.core.placement.affinity import first_ranked, layout_of, rank, ranking, rendezvous

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.model.migration_step import MigrationKind, ReplicaList
+from holdfast.core.model.migration import MigrationKind, ReplicaList
 from holdfast.core.placement.dryrun import Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 from tests.sampled_cases import sampled
 
-from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
+from holdfast.core.model.migration import NONE, Migration, ReplicaList
 from holdfast.core.placement.planner import plan
 
 MEMBERS = "ABCDEF"

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.config.schema import Placement
 from holdfast.core.model.baseline import BaselineMember
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.affinity import layout_of
 from holdfast.core.placement.kept_places import keeping_places, own_places, places_of

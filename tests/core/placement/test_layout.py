@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange, minimum_moves, moves, shares
 from holdfast.core.placement.planner import check, plan
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import MigrationKind, ReplicaList
+from holdfast.core.model.migration import MigrationKind, ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange, moves

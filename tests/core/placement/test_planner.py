@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import MigrationKind, ReplicaList
+from holdfast.core.model.migration import MigrationKind, ReplicaList
 from holdfast.core.placement.planner import Clear, Plan, cancel_cycles, check, plan, rotations
 from holdfast.errors import InvariantBroken
 

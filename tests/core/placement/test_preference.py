@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.preference import kept_first, preferring

@@ -11,7 +11,7 @@ import random
 import pytest
 from tests.sampled_cases import sampled
 
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange
 
 RECORDED = {

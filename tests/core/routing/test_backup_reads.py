@@ -13,12 +13,12 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.primary_copy import PrimaryCopy
+from holdfast.core.operations.map_operations import version_of
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import Router
-from holdfast.core.services.map_operations import version_of
-from holdfast.core.store.partition import PartitionCopy
-from holdfast.sim.ablations.switching import ablated
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast_lab.sim.ablations.switching import ablated
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 

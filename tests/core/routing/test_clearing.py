@@ -10,9 +10,9 @@ from holdfast.core.messages import Answer, Forward, Replicate
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication import clearing
-from holdfast.core.replication.clearing import EASE_NS, PAUSE_NS
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.primary_backup import clearings
+from holdfast.core.primary_backup.clearings import EASE_NS, PAUSE_NS
+from holdfast.core.store.partition_copy import PartitionCopy
 
 CLEAR = Request(Op.CLEAR, "m", [0])
 VALUE = b"v" * 800
@@ -55,10 +55,10 @@ class ClearedDesk(Desk):
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clearing, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(clearings, "SLICE_BYTES", 10_000)
 
 
-@pytest.mark.rule("replication/L-1", "replication/L-4")
+@pytest.mark.rule("primary_backup/L-1", "primary_backup/L-4")
 def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -82,7 +82,7 @@ def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> 
     assert set(desk.router.leftovers.values()) == {0}
 
 
-@pytest.mark.rule("replication/L-1")
+@pytest.mark.rule("primary_backup/L-1")
 def test_what_is_written_meanwhile_to_removed_keys_stays() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -107,7 +107,7 @@ def test_a_write_of_the_same_buffer_is_waited_for() -> None:
     assert told == []
 
 
-@pytest.mark.rule("replication/L-2")
+@pytest.mark.rule("primary_backup/L-2")
 def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -121,7 +121,7 @@ def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
-@pytest.mark.rule("replication/L-2")
+@pytest.mark.rule("primary_backup/L-2")
 def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -135,7 +135,7 @@ def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done
     assert set(desk.router.leftovers.values()) == {0}
 
 
-@pytest.mark.rule("replication/L-3")
+@pytest.mark.rule("primary_backup/L-3")
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then(again: bool) -> None:
     desk = ClearedDesk()
@@ -166,7 +166,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
-@pytest.mark.rule("replication/L-3")
+@pytest.mark.rule("primary_backup/L-3")
 def test_another_member_is_told_what_is_left() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.core.routing.test_gathering import ANN, BEN, ME, Desk
+from tests.core.routing.test_gatherings import ANN, BEN, ME, Desk
 
 from holdfast.config import MapSettings, ServiceSettings, Settings
 from holdfast.config.schema import INTERNAL, TRANSACTIONS_MAP
@@ -25,9 +25,9 @@ from holdfast.core.model.transactions import (
     begins,
     encode,
 )
-from holdfast.core.routing.gathering import PARTLY
+from holdfast.core.routing.gatherings import PARTLY
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.core.routing.request_refusals import Refusals
+from holdfast.core.routing.request_refusals import RequestRefusals
 
 SETTINGS = Settings(
     maps={
@@ -187,7 +187,7 @@ def test_it_is_said_when_a_map_can_only_be_read_from_now_on() -> None:
 
 
 def test_refusals_of_losses_come_before_those_of_room() -> None:
-    refusals = Refusals(SETTINGS, [Assignment(1, (ME,))], None)  # type: ignore[arg-type]
+    refusals = RequestRefusals(SETTINGS, [Assignment(1, (ME,))], None)  # type: ignore[arg-type]
     assert not refusals.any
     refusals.losses.learn(0, ("safe",))
     assert refusals.any

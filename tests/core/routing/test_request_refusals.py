@@ -12,7 +12,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
-from holdfast.core.routing.request_refusals import CROWDED, NO_DATA_MEMBER, PASSIVE, Refusals
+from holdfast.core.routing.request_refusals import CROWDED, NO_DATA_MEMBER, PASSIVE, RequestRefusals
 
 A, B, C = (MemberId(name) for name in "abc")
 MEMBERS = [MemberInfo(uuid, 1, "host", 1, "host", 1, f"member {uuid}") for uuid in (A, B, C)]
@@ -37,32 +37,32 @@ def sending() -> Sending:
 
 
 @pytest.fixture
-def refusals(sending: Sending) -> Refusals:
+def refusals(sending: Sending) -> RequestRefusals:
     settings = Settings(
         maps={"default": MapSettings(backups=1), "kept": MapSettings(backups=1, journal="sync")},
         services={"queue": ServiceSettings(backups=1)},
     )
-    return Refusals(settings, ROWS, sending)  # type: ignore[arg-type]
+    return RequestRefusals(settings, ROWS, sending)  # type: ignore[arg-type]
 
 
 def asks(op: Op, *partitions: int, of: str = "m") -> Request:
     return Request(op, of, list(partitions or (0,)), b"k", b"v")
 
 
-def test_at_rest_nothing_is_refused(refusals: Refusals) -> None:
+def test_at_rest_nothing_is_refused(refusals: RequestRefusals) -> None:
     assert not refusals.any
     assert (refusals.full, refusals.short) == ({}, {})
     assert [refusals.why_not_now(asks(op)) for op in (READ, WRITE, DELETE)] == [None] * 3
 
 
-def test_lite_members_alone_do_nothing(refusals: Refusals) -> None:
+def test_lite_members_alone_do_nothing(refusals: RequestRefusals) -> None:
     refusals.dataless = True
     assert refusals.any
     assert refusals.why_refused(asks(READ)) == refusals.why_refused(asks(WRITE)) == NO_DATA_MEMBER
     assert NO_DATA_MEMBER.status is Status.NO_DATA_MEMBER
 
 
-def test_a_passive_cluster_is_read_and_may_keep_what_is_its_own(refusals: Refusals) -> None:
+def test_a_passive_cluster_is_read_and_may_keep_what_is_its_own(refusals: RequestRefusals) -> None:
     refusals.passive = True
     assert refusals.any
     assert refusals.why_refused(asks(READ)) is None
@@ -72,7 +72,7 @@ def test_a_passive_cluster_is_read_and_may_keep_what_is_its_own(refusals: Refusa
 
 
 def test_a_primary_with_too_much_for_its_backups_takes_no_change(
-    refusals: Refusals, sending: Sending
+    refusals: RequestRefusals, sending: Sending
 ) -> None:
     sending.refusing = True
     assert refusals.why_not_now(asks(WRITE)) == CROWDED
@@ -83,7 +83,7 @@ def test_a_primary_with_too_much_for_its_backups_takes_no_change(
     assert refusals.why_not_now(asks(WRITE)) == PASSIVE
 
 
-def test_what_is_journalled_on_a_full_disk_is_not_written(refusals: Refusals) -> None:
+def test_what_is_journalled_on_a_full_disk_is_not_written(refusals: RequestRefusals) -> None:
     refusals.know(MEMBERS, {A, C, MemberId("gone")}, {})
     assert refusals.full == {A: "member a", C: "member c"}
     assert refusals.any
@@ -98,7 +98,7 @@ def test_what_is_journalled_on_a_full_disk_is_not_written(refusals: Refusals) ->
 
 
 @pytest.mark.rule("routing/R-7")
-def test_nothing_is_stored_where_memory_is_short(refusals: Refusals) -> None:
+def test_nothing_is_stored_where_memory_is_short(refusals: RequestRefusals) -> None:
     refusals.know(MEMBERS, set(), {B: Room.LITTLE})
     assert refusals.any
     why = refusals.why_refused(asks(WRITE, 0))
@@ -114,7 +114,7 @@ def test_nothing_is_stored_where_memory_is_short(refusals: Refusals) -> None:
 
 
 @pytest.mark.rule("routing/R-7")
-def test_nor_where_a_partition_moves_to(refusals: Refusals, sending: Sending) -> None:
+def test_nor_where_a_partition_moves_to(refusals: RequestRefusals, sending: Sending) -> None:
     refusals.know(MEMBERS, set(), {C: Room.LITTLE, MemberId("gone"): Room.NONE})
     assert refusals.why_refused(asks(WRITE, 0)) is None
     sending.moving_to = C
@@ -125,7 +125,7 @@ def test_nor_where_a_partition_moves_to(refusals: Refusals, sending: Sending) ->
 
 
 @pytest.mark.rule("routing/R-7")
-def test_what_is_the_clusters_own_and_services_may_take_the_reserve(refusals: Refusals) -> None:
+def test_what_is_the_clusters_own_and_services_may_take_the_reserve(refusals: RequestRefusals) -> None:
     for room, refused in ((Room.LITTLE, False), (Room.NONE, True)):
         refusals.know(MEMBERS, set(), {A: room})
         for request in (asks(WRITE, of=f"{INTERNAL}names"), asks(Op.CALL, of="queue")):

@@ -17,14 +17,14 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.primary_copy import SLICE_ENTRIES, PrimaryCopy
-from holdfast.core.routing.gathering import LATE_NS, RETRY_NS
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.primary_copy import SLICE_ENTRIES, PrimaryCopy
+from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS
 from holdfast.core.routing.router import Router
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import Replica
 from holdfast.core.store.service_state import ServiceState
-from holdfast.sim.ablations.switching import ablated
+from holdfast_lab.sim.ablations.switching import ablated
 
 ME, OLD, NEW, ASKER, BEN = (MemberId(name) for name in ("me", "old", "new", "asker", "ben"))
 WRITE = Request(Op.PUT, "m", [0], b"k", b"1")

@@ -15,13 +15,13 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
-from holdfast.core.replication import primary_copy
-from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.primary_copy import PrimaryCopy
-from holdfast.core.routing import gathering
-from holdfast.core.routing.gathering import RETRY_NS
+from holdfast.core.primary_backup import primary_copy
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.primary_copy import PrimaryCopy
+from holdfast.core.routing import gatherings
+from holdfast.core.routing.gatherings import RETRY_NS
 from holdfast.core.routing.router import Router
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 
 ME, OLD, NEW, ASKER = MemberId("me"), MemberId("old"), MemberId("new"), MemberId("asker")
 READ = Request(Op.GET, "m", [0], b"k")
@@ -110,7 +110,7 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     assert desk.out.now_ns <= 60 * SECOND + RETRY_NS
 
 
-# -- replication/A-1: errors in this member
+# -- primary_backup/A-1: errors in this member
 
 
 def serving() -> Desk:
@@ -130,7 +130,7 @@ def broken(*_: object, **__: object) -> None:
 READS_OF_ALL = Request(Op.ENTRIES, "m", [0])
 
 
-@pytest.mark.rule("replication/A-1")
+@pytest.mark.rule("primary_backup/A-1")
 @pytest.mark.parametrize(("request_", "fault"), [(READ, "decide"), (READS_OF_ALL, "decide_whole")])
 def test_an_error_in_a_read_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, request_: Request, fault: str
@@ -159,7 +159,7 @@ def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytes
     assert [outcome.detail for outcome in desk.told] == ["theirs"]
 
 
-@pytest.mark.rule("replication/A-1")
+@pytest.mark.rule("primary_backup/A-1")
 def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = serving()
     monkeypatch.setattr(primary_copy, "decide", broken)
@@ -200,7 +200,7 @@ def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
 def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred that come at once are not all done in one step: others must be served in between."""
     monkeypatch.setattr(primary_copy, "SLICE_ENTRIES", 50)
-    monkeypatch.setattr(gathering, "SLICE_ENTRIES", 50)
+    monkeypatch.setattr(gatherings, "SLICE_ENTRIES", 50)
     desk = Desk()
     desk.moved(ME)
     copy = desk.lane.serving[0] = desk.lane.leading[0] = PartitionCopy(0, 0)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import (
     BackpressureChanged,
     ChangeState,
@@ -22,14 +21,15 @@ from holdfast.core.machine import (
     TimerFired,
 )
 from holdfast.core.member import Member
+from holdfast.core.membership.identity import Identity
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, MemberInfo, Room
-from holdfast.core.replication.lane import Swept
+from holdfast.core.primary_backup.lane import Swept
 from holdfast.core.routing.serving import SWEEP_LIMIT
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 
 ME, BEN = MemberId("me"), MemberId("ben")
 COUNT = 3

@@ -10,18 +10,13 @@ from collections.abc import Mapping, Sequence
 from tests.core.zones.small_metastore import SmallMetastore
 from tests.core.zones.test_transitions import at
 
-from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import GroupNotice, LeaderElected
 from holdfast.core.metastore.invoke import Branch, If, MetastoreEntry, PutKey, RemoveKey
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.raft_state import GroupNotice, LeaderElected
+from holdfast.core.raft.reconfiguration import ChangeAnswer
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, Node, PartitionKeys
-from holdfast.core.zones.controller import (
-    Part,
-    RecoveryRequest,
-    ZoneController,
-)
 from holdfast.core.zones.data_nodes import DataNodes, data_nodes_of
 from holdfast.core.zones.descriptors import (
     NEVER,
@@ -34,6 +29,11 @@ from holdfast.core.zones.descriptors import (
 from holdfast.core.zones.rendezvous import EvenLayout
 from holdfast.core.zones.transitions import Consistency, LocalReplica, LocalState
 from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped
+from holdfast.core.zones.zone_controller import (
+    Part,
+    RecoveryRequest,
+    ZoneController,
+)
 from holdfast.core.zones.zone_keys import (
     TOPOLOGY_KEY,
     changes_to,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.zones.test_transitions import applied, at, shown, wants_reset
 
-from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.raft.configuration import Configuration
 from holdfast.core.zones.adjusting import (
     LeaderDuty,
     LocalCopy,

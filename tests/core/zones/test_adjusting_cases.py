@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.core.zones.test_adjusting import has
 from tests.core.zones.test_transitions import at
 
-from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.raft.configuration import Configuration
 from holdfast.core.zones.adjusting import (
     LeaderDuty,
     LocalCopy,

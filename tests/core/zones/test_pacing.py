@@ -8,12 +8,12 @@ import pytest
 from tests.core.zones.zone_cluster import Broken, Cluster, Member
 from tests.sampled_cases import sampled
 
-from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.zones import controller
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.reconfiguration import ChangeAnswer
+from holdfast.core.zones import zone_controller
 from holdfast.core.zones.assignments import Assignments
-from holdfast.core.zones.controller import ANSWERS_AT_ONCE, CHANGES_AT_ONCE, Part, ZoneController
 from holdfast.core.zones.descriptors import ZoneSettings
+from holdfast.core.zones.zone_controller import ANSWERS_AT_ONCE, CHANGES_AT_ONCE, Part, ZoneController
 
 PARTS = range(40)
 REFUSED = 28
@@ -60,8 +60,8 @@ def test_everybody_has_a_turn_whatever_is_lost(seed: int) -> None:
 
 @pytest.mark.rule("zones/A-24")
 def test_without_a_limit_more_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "CHANGES_AT_ONCE", 1000)
-    monkeypatch.setattr(controller, "ANSWERS_AT_ONCE", 1000)
+    monkeypatch.setattr(zone_controller, "CHANGES_AT_ONCE", 1000)
+    monkeypatch.setattr(zone_controller, "ANSWERS_AT_ONCE", 1000)
     most = grown()
     assert most["changes"] > CHANGES_AT_ONCE
     assert most["answers"] > ANSWERS_AT_ONCE

@@ -7,9 +7,9 @@ from tests.core.zones.test_scenarios import begun, same_data
 from tests.core.zones.zone_cluster import Cluster
 
 from holdfast.core.zones.assignments import Assignments, ChainLink
-from holdfast.core.zones.controller import RecoveryRequest
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
+from holdfast.core.zones.zone_controller import RecoveryRequest
 from holdfast.core.zones.zone_keys import part_key, zone_key
 
 HA = ZoneSettings("z", partitions=1, replicas=3, consistency=Consistency.HIGH_AVAILABILITY)

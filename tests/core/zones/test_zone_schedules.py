@@ -11,18 +11,18 @@ import pytest
 from tests.core.zones.zone_cluster import Broken, Cluster
 from tests.sampled_cases import sampled
 
-from holdfast.core.consensus import reconfiguring
-from holdfast.core.consensus.configuration import Configuration, PeerChange, enter_joint, leave_joint
-from holdfast.core.consensus.raft_messages import RaftEntry
-from holdfast.core.consensus.reconfiguring import Reconfiguring
-from holdfast.core.consensus.seat import LeaderElected
-from holdfast.core.zones import adjusting, controller, transitions
+from holdfast.core.raft import reconfiguration
+from holdfast.core.raft.configuration import Configuration, PeerChange, enter_joint, leave_joint
+from holdfast.core.raft.raft_messages import RaftEntry
+from holdfast.core.raft.raft_state import LeaderElected
+from holdfast.core.raft.reconfiguration import Reconfiguration
+from holdfast.core.zones import adjusting, transitions, zone_controller
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import PartitionKeys
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
 from holdfast.core.zones.zone_keys import KeysRead, part_key
-from holdfast.sim.ablations.switching import ablated
+from holdfast_lab.sim.ablations.switching import ablated
 
 NAMES = "ABCDE"
 
@@ -187,12 +187,12 @@ def test_what_a_reset_has_given_up_does_not_come_back() -> None:
 
 
 def _old_generations_go_on(patch: pytest.MonkeyPatch) -> None:
-    real = controller.partition_keys
+    real = zone_controller.partition_keys
 
     def keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
         return msgspec.structs.replace(real(read, zone, partition), generation=0)
 
-    patch.setattr(controller, "partition_keys", keys)
+    patch.setattr(zone_controller, "partition_keys", keys)
 
 
 @pytest.mark.rule("zones/A-23")
@@ -269,7 +269,7 @@ def test_peers_that_change_without_a_joint_step_are_seen(monkeypatch: pytest.Mon
     def at_once(now: Configuration, steps: Sequence[PeerChange], *, token: int, **_: bool) -> Configuration:
         return leave_joint(enter_joint(now, steps, token=token))
 
-    monkeypatch.setattr(reconfiguring, "enter_joint", at_once)
+    monkeypatch.setattr(reconfiguration, "enter_joint", at_once)
     with pytest.raises(Broken, match="I2"):
         play(0)
 
@@ -293,8 +293,8 @@ def test_a_callback_that_is_believed_whenever_it_comes_is_seen(monkeypatch: pyte
     """I10: an old configuration that was applied is told again, and becomes the stable one again."""
 
     def completed(
-        self: controller.ZoneController,
-        work: controller.ZoneWork,
+        self: zone_controller.ZoneController,
+        work: zone_controller.ZoneWork,
         step: object,
         zone: object,
         before: PartitionKeys,
@@ -307,10 +307,12 @@ def test_a_callback_that_is_believed_whenever_it_comes_is_seen(monkeypatch: pyte
         applied = adjusting.assignments_of(notice.configuration)
         after = msgspec.structs.replace(before, stable=applied, pending=before.pending[1:], lock=None)
         self._told[work[1:]].applied = None
-        self._invoke(work, step, read.guarded(controller.changes_to(*work[1:], before, after)), "completed")  # type: ignore[arg-type]
+        self._invoke(
+            work, step, read.guarded(zone_controller.changes_to(*work[1:], before, after)), "completed"
+        )  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(controller.ZoneController, "_completed", completed)
+    monkeypatch.setattr(zone_controller.ZoneController, "_completed", completed)
     cluster = Cluster(1, NAMES)
     cluster.begin(ZoneSettings("z", partitions=2, replicas=3, scale_up_s=0), "ABC")
     cluster.come("DE")
@@ -336,13 +338,13 @@ def _destroys_whom_the_target_does_not_name(patch: pytest.MonkeyPatch) -> None:
             return ReplicaDuty.DESTROY
         return real(me, keys, copy, **more)
 
-    patch.setattr(controller, "replica_duty", duty)
+    patch.setattr(zone_controller, "replica_duty", duty)
 
 
 def _joins_without_a_lock(patch: pytest.MonkeyPatch) -> None:
     """And destroys at once, which the lock is for."""
     _destroys_whom_the_target_does_not_name(patch)
-    patch.setattr(Reconfiguring, "_join_if_agreed", Reconfiguring._join)
+    patch.setattr(Reconfiguration, "_join_if_agreed", Reconfiguration._join)
 
 
 def _believes_every_report(patch: pytest.MonkeyPatch) -> None:
@@ -352,13 +354,13 @@ def _believes_every_report(patch: pytest.MonkeyPatch) -> None:
             return transitions.Result.IGNORED_NOT_PENDING, keys
         return transitions.configuration_applied(keys, **{**more, "applied": head})  # type: ignore[arg-type]
 
-    patch.setattr(controller, "configuration_applied", applied)
-    patch.setattr(controller.ZoneController, "_completed", _completes_at_once)
+    patch.setattr(zone_controller, "configuration_applied", applied)
+    patch.setattr(zone_controller.ZoneController, "_completed", _completes_at_once)
 
 
 def _completes_at_once(
-    self: controller.ZoneController,
-    work: controller.ZoneWork,
+    self: zone_controller.ZoneController,
+    work: zone_controller.ZoneWork,
     step: object,
     zone: object,
     before: PartitionKeys,
@@ -371,31 +373,31 @@ def _completes_at_once(
     )
     read = rest[-1]
     assert isinstance(read, KeysRead)
-    changes = controller.changes_to(work[1], work[2], before, after)
+    changes = zone_controller.changes_to(work[1], work[2], before, after)
     self._invoke(work, step, read.guarded(changes), "completed")  # type: ignore[arg-type]
     return True
 
 
 def _elected_and_idle(patch: pytest.MonkeyPatch) -> None:
-    real = controller.ZoneController.on_notice
+    real = zone_controller.ZoneController.on_notice
 
     def on_notice(
-        self: controller.ZoneController, now_ms: int, part: controller.Part, notice: object
+        self: zone_controller.ZoneController, now_ms: int, part: zone_controller.Part, notice: object
     ) -> None:
         if not isinstance(notice, LeaderElected):
             real(self, now_ms, part, notice)  # type: ignore[arg-type]
 
-    patch.setattr(controller.ZoneController, "on_notice", on_notice)
+    patch.setattr(zone_controller.ZoneController, "on_notice", on_notice)
 
 
 def _keeps_locks(patch: pytest.MonkeyPatch) -> None:
-    real = controller.configuration_applied
+    real = zone_controller.configuration_applied
 
     def applied(keys: PartitionKeys, **more: object) -> transitions.Transition:
         result, after = real(keys, **more)  # type: ignore[arg-type]
         return result, msgspec.structs.replace(after, lock=keys.lock)
 
-    patch.setattr(controller, "configuration_applied", applied)
+    patch.setattr(zone_controller, "configuration_applied", applied)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ from random import Random
 
 from tests.core.zones.small_metastore import Batch, SmallMetastore
 
-from holdfast.check.zone_invariants import changes_in_flight, leaps
-from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.group import Group
-from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
-from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import (
+from holdfast.core.metastore.invoke import Branch, MetastoreEntry, PutKey
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.group import Group
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.raft_log import RaftLog
+from holdfast.core.raft.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
+from holdfast.core.raft.raft_state import (
     CaughtUp,
     ChangeApplied,
     ChangeFailed,
@@ -27,16 +26,17 @@ from holdfast.core.consensus.seat import (
     HardState,
     RaftSettings,
 )
-from holdfast.core.metastore.invoke import Branch, MetastoreEntry, PutKey
+from holdfast.core.raft.reconfiguration import ChangeAnswer
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
-from holdfast.core.zones.controller import Part, RecoveryRequest, ZoneController
 from holdfast.core.zones.data_nodes import data_nodes_of
 from holdfast.core.zones.descriptors import ClusterTopology, DataMember, ZoneDescriptor, ZoneSettings
 from holdfast.core.zones.rendezvous import EvenLayout, placed
 from holdfast.core.zones.transitions import LocalReplica, LocalState
 from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped
+from holdfast.core.zones.zone_controller import Part, RecoveryRequest, ZoneController
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, encoded, name_key, part_keys, partition_keys, zone_key
+from holdfast_lab.check.zone_invariants import changes_in_flight, leaps
 
 SETTINGS = RaftSettings(
     election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=15, begins_voted=True

@@ -32,13 +32,13 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
-from holdfast.core.replication.consensus import ZoneState
-from holdfast.core.replication.cuts import Cuts, Taken
-from holdfast.core.replication.marked_copies import ReplicaAtMark
+from holdfast.core.operations.map_operations import version_of
+from holdfast.core.primary_backup.cuts import Cuts, Taken
+from holdfast.core.raft_partition.consensus_replication import ZoneState
+from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.core.routing.zone_routing import ZoneEntries
-from holdfast.core.services.map_operations import version_of
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.grid import ClusterCard, Gathered, MemberCard

@@ -12,7 +12,7 @@ from tests.server.hazelcast.wire import AnsweredError, Wire, error_of
 
 from holdfast.server.flow import SLICE_ITEMS
 from holdfast.server.hazelcast import iteration
-from holdfast.wire.hazelcast_frames import data, frame, message, text
+from holdfast.wire.hazelcast.hazelcast_frames import data, frame, message, text
 
 KEYS, ENTRIES = iteration.FETCH_KEYS, iteration.FETCH_ENTRIES
 START = [(0x7FFF_FFFF, -1)]

@@ -26,9 +26,9 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
-from holdfast.core.replication.lane import PLAIN, Lane
+from holdfast.core.primary_backup.lane import PLAIN, Lane
 from holdfast.core.store.entry_mapping import Entries, NewEntries
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE

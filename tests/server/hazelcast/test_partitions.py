@@ -13,7 +13,7 @@ import pytest
 from tests.server.hazelcast.one_member import ME, OneMemberGrid
 from tests.server.hazelcast.wire import Wire, error_of, split
 
-from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 
 CLIENT_LOST, CLIENT_MIGRATION, MAP_LOST = 0x000600, 0x001100, 0x011B00

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.server.hazelcast.one_member import ME, OneMemberGrid
 from tests.server.hazelcast.wire import Wire
 
-from holdfast.server.hazelcast import layouts
-from holdfast.server.hazelcast.compact_schemas import schema_id
+from holdfast.wire.hazelcast import layouts
+from holdfast.wire.hazelcast.compact_schemas import schema_id
 
 FLIGHT = Schema(
     "flight", [FieldDescriptor("tail", FieldKind.STRING), FieldDescriptor("delay", FieldKind.INT32)]

@@ -32,8 +32,8 @@ from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast import conversation
 from holdfast.server.hazelcast import entry_events as listeners
-from holdfast.server.hazelcast.compact_schemas import schema_key
 from holdfast.server.hazelcast.conversation import Conversation
+from holdfast.wire.hazelcast.compact_schemas import schema_key
 
 KEY, ONE, TWO = text_data("k"), int_data(1), int_data(2)
 THREAD = 7

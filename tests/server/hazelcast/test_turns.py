@@ -16,12 +16,11 @@ from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.hazelcast.wire import Wire, error_of
 
 from holdfast.config import LimitSettings
-from holdfast.server.hazelcast import layouts
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.objects import MAP_SERVICE
-from holdfast.wire import hazelcast_frames
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast import hazelcast_frames, layouts
+from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,
     BEGIN_FRAGMENT,
     END,

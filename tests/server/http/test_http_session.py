@@ -14,7 +14,6 @@ from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
 from holdfast.core.model.ids import SECOND
-from holdfast.demo.hostile import HTTP, Facts, talk
 from holdfast.errors import Refused
 from holdfast.observe.health import Health
 from holdfast.server import access
@@ -51,6 +50,7 @@ from holdfast.server.http.routes import Route, Routes
 from holdfast.server.logins import Login, LoginAnswer, LoginDone
 from holdfast.server.rights import Rights
 from holdfast.wire import own
+from holdfast_lab.fuzz.hostile import HTTP, Facts, talk
 
 
 class OneHttpMember:
@@ -817,7 +817,7 @@ def test_expectations_and_connect() -> None:
 
 
 def test_nothing_that_strangers_say_meets_an_error() -> None:
-    """The same talks as `holdfast fuzz` has, without a network."""
+    """The same talks as `python -m holdfast_lab fuzz` has, without a network."""
     for number in range(1000):
         said = talk(20, number, Facts("dev", 271, ("aa-01",)))
         if said.door != HTTP:

@@ -1,1 +1,1 @@
-"""What must survive a crash? The vocabulary of the journal, who waits for the disk, and what a restart makes of it."""
+"""What must survive a crash? The vocabulary of the journal, its durable position, and recovery after a restart."""

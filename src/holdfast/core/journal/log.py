@@ -59,7 +59,7 @@ class Log:
         self._urgent = self._urgent or urgent
 
     def stored(self, stored: Iterable[tuple[int, int, Puts]], *, urgent: bool) -> None:
-        """The same of packed stores, each with partition and term, as the level in force has them (cluster/L-4)."""
+        """The same of packed stores, each with partition and term, as the level in force has them (membership/L-4)."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
         wall_ms = self._out.wall_ms()
         if self._out.does(PACKED):

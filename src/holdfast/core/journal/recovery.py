@@ -39,14 +39,14 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import FilesProof, View
 from holdfast.core.store.entry_mapping import NewEntries
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 from holdfast.errors import CounterBroken
 
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """What a restart has found of the replica of a Raft group, as it was written (`groups.written` reads it)."""
+    """What a restart has found of the replica of a Raft group, as it was written (`multiraft.persistence` reads it)."""
 
     pieces: list[bytes] = field(default_factory=list)
     """Of its checkpoint; none: it began empty."""

@@ -1,1 +1,1 @@
-"""What has the whole cluster agreed on? Keys with revisions, changed many at a time, and watched"""
+"""What has the whole cluster agreed on? Keys with revisions and watches, in a Raft group of their own (J1)."""

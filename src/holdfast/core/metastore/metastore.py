@@ -22,11 +22,6 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.consensus.configuration import NodeId
-from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.raft_messages import RaftEntry
-from holdfast.core.consensus.seat import LeaderElected, RaftRole
-from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
 from holdfast.core.machine import Outbox
 from holdfast.core.metastore.commands import (
     NAME_BYTES_MAX,
@@ -41,6 +36,11 @@ from holdfast.core.metastore.commands import (
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND
+from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, ReplicaNotice
+from holdfast.core.raft.configuration import NodeId
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.raft_messages import RaftEntry
+from holdfast.core.raft.raft_state import LeaderElected, RaftRole
 from holdfast.errors import InvariantBroken, NotReady, ProtocolError, RequestError, TooLarge, Unknown
 
 ASK_AGAIN_NS = 1000 * MILLISECOND
@@ -151,7 +151,7 @@ _Told = tuple[MetastoreAsker, Ticket, Invoked | RequestError | tuple[list[Metast
 class Metastore:
     """What a member has of the metastore: the client of its group."""
 
-    def __init__(self, name: bytes, out: Outbox, groups: Groups) -> None:
+    def __init__(self, name: bytes, out: Outbox, groups: GroupHost) -> None:
         """`name`: of this process, never used again by any."""
         assert 0 < len(name) <= NAME_BYTES_MAX - 8, "room for how often it had to begin anew"
         self._name = name

@@ -1,1 +1,1 @@
-"""Which partition moves next, and who says so?"""
+"""Which partition moves next? The master's side: planning, commit, failover, members that return or leave."""

@@ -12,14 +12,14 @@ from collections import Counter
 
 from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
-from holdfast.core.cluster.joining import JOIN_INTERVAL_NS
-from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Outbox
+from holdfast.core.membership.joining import JOIN_INTERVAL_NS
+from holdfast.core.membership.membership import Membership
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.timers import TimerName
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Intent, View
-from holdfast.core.replication.copies import Copies
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 JOINERS_NS = 2 * JOIN_INTERVAL_NS
 """How long the last holders of data stay for joiners: each asks at least once in that time."""
@@ -35,7 +35,7 @@ class LastHolder:
         out: Outbox,
         rows: list[Assignment],
         membership: Membership,
-        copies: Copies,
+        copies: LocalReplicas,
     ) -> None:
         self._me = me
         self._settings = settings

@@ -14,21 +14,21 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
-from holdfast.core.migration.returns import Returns
-from holdfast.core.migration.running import RunningMigrations
-from holdfast.core.migration.settling import Settlement
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.migration.failover_planner import FailoverPlanner
+from holdfast.core.migration.returning_members import ReturningMembers
+from holdfast.core.migration.running_migrations import RunningMigrations
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import EXCHANGES
-from holdfast.core.model.migration_step import Migration, ReplicaList
+from holdfast.core.model.migration import Migration, ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
+from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.affinity import layout_of, ranking
 from holdfast.core.placement.kept_places import keeping, own_places, places_of
 from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_hosts
 from holdfast.core.placement.planner import plan
-from holdfast.core.placement.table_replication import TableReplication
 
 PLANNED_AT_ONCE = 16
 """Partitions whose way to the wanted row is one such step."""
@@ -103,12 +103,12 @@ class Planning:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Standing,
+        membership: MembershipStatus,
         table_replication: TableReplication,
         replicas: int,
-        returns: Returns,
+        returns: ReturningMembers,
         under_way: RunningMigrations,
-        settlement: Settlement,
+        settlement: FailoverPlanner,
     ) -> None:
         self._settings = settings
         self._placement = settings.partitions.placement

@@ -1,1 +1,1 @@
-"""What do the protocols speak of? The nouns, without anything that is done with them."""
+"""The nouns of the protocols: identities, records, counters, tables, views, operations."""

@@ -28,6 +28,6 @@ class ChangesSince:
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)
     why: str = ""
-    """Why it is nothing, and will not be more here; empty: to be asked for again (replication/G-4)."""
+    """Why it is nothing, and will not be more here; empty: to be asked for again (streams/G-4)."""
     term: int = 0
     """Of the update `upto`."""

@@ -97,7 +97,7 @@ class GroupWrote(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
     partition: int
     """The group's number: no partition has it (`ids.GROUPS_FROM`)."""
     data: bytes
-    """A `groups.written.GroupWrite`."""
+    """A `multiraft.persistence.GroupWrite`."""
 
 
 class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):

@@ -8,7 +8,7 @@ any level that the build can do.
 |-------|-------|-------------|
 | 1 | the first build with levels | stores travel and are written down one by one, and chunks as columns |
 | 2 | the same build | stores that say nothing else are packed: in messages, in chunks, and in the journal (format 2) |
-| 2 | the same build | an operator may say that a member has ended (cluster/V-9) |
+| 2 | the same build | an operator may say that a member has ended (membership/V-9) |
 | 3 | the first build that forgets maps | destroyed maps are forgotten, and begin again by a record (journal format 3) |
 | 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.model.ids import MemberId, PartitionId
-from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 

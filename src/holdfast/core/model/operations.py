@@ -133,7 +133,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
 MAP_NAME_MAX = 1024
 """Longest map name in characters. The empty name has a meaning of its own in records (the request's map) and in the
-journal (all maps of the partition), so a map has at least one; `server/hazelcast/layouts.py` renames the empty one.
+journal (all maps of the partition), so a map has at least one; `wire/hazelcast/layouts.py` renames the empty one.
 """
 REQUEST_ID_BYTES_MAX = 64
 LIFETIME_MS_MAX = 2**53

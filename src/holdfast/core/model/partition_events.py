@@ -8,7 +8,7 @@ from enum import StrEnum, unique
 import msgspec
 
 from holdfast.config.schema import DEFAULT_MAP
-from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 
 Number = tuple[int, int]

@@ -29,11 +29,11 @@ class Change(IntEnum):
     CALL = 5
     """An update of a service: its share does as `value` says."""
     PIN = 6
-    """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.replication.cuts`). The
+    """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.primary_backup.cuts`). The
     key is the id of the cut, `ttl_ms` its lease."""
     BEGIN = 7
     """The map begins again, empty, at this counter: replicas drop what they hold of it from before it was forgotten
-    (`core.sync.forgetting`)."""
+    (`core.state_transfer.forgetting`)."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):

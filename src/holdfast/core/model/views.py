@@ -70,7 +70,7 @@ class Room(IntEnum):
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """What files prove of themselves when they are opened (`core.cluster.file_proofs`)."""
+    """What files prove of themselves when they are opened (`core.membership.known_files`)."""
 
     token: str = ""
     """Of the life that begins now: the UUID of the first member that opened them for it."""
@@ -168,7 +168,7 @@ class View(PlainView, frozen=True, array_like=True):
     """The feature level in force: what members send and write down is of it (`core.model.levels`)."""
 
     def is_outside(self, info: MemberInfo) -> bool:
-        """Whether this member owns nothing because it is not in the baseline (cluster/B-3)."""
+        """Whether this member owns nothing because it is not in the baseline (membership/B-3)."""
         return self.baseline is not None and info.consistent_id not in self.baseline.ids
 
     def may_hold(self, info: MemberInfo) -> bool:

@@ -1,1 +1,1 @@
-"""Where does each partition live?"""
+"""Where should each replica live, and by which steps does it get there? Pure."""

@@ -20,7 +20,7 @@ from heapq import heapify, heappop
 from mmh3 import hash64
 
 from holdfast.config.schema import Placement
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Arranging, Candidate, Layout, arrange, checked
 
 RANKED_AT_ONCE = 512

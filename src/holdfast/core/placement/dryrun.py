@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core.model.migration_step import NONE, ReplicaList
+from holdfast.core.model.migration import NONE, ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.affinity import LayoutOf, layout_of
 from holdfast.core.placement.layout import Candidate

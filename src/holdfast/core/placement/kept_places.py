@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 
 from holdfast.config.schema import Placement
 from holdfast.core.model.baseline import BaselineMember
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.affinity import rank
 from holdfast.core.placement.layout import Arranging, Candidate, shares
 

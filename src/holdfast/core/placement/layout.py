@@ -30,7 +30,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core.model.migration_step import NONE, ReplicaList
+from holdfast.core.model.migration import NONE, ReplicaList
 from holdfast.core.placement.owner_exchange import exchanging
 from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of

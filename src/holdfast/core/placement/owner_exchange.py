@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from itertools import pairwise
 
-from holdfast.core.model.migration_step import NONE, ReplicaList
+from holdfast.core.model.migration import NONE, ReplicaList
 from holdfast.core.placement.planner import Plan, plan
 
 EXAMINED_AT_ONCE = 8

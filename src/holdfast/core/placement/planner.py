@@ -20,7 +20,7 @@ from itertools import accumulate
 
 import msgspec
 
-from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
+from holdfast.core.model.migration import NONE, Migration, ReplicaList
 from holdfast.errors import InvariantBroken
 
 

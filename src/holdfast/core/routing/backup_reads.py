@@ -14,9 +14,9 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.primary_copy import attempt, position_of
-from holdfast.core.services.map_operations import can_read, read_backup
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.operations.map_operations import can_read, read_backup
+from holdfast.core.primary_backup.primary_copy import attempt, position_of
+from holdfast.core.store.partition_copy import PartitionCopy
 
 
 class Neighbours(Protocol):

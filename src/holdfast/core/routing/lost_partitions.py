@@ -11,7 +11,7 @@ from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
 from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep, decode_step
-from holdfast.core.placement.event_log import ranges_of
+from holdfast.core.partition_table.event_log import ranges_of
 
 IGNORE, READ_ONLY = "ignore", "read-only-safe"
 LOST = (

@@ -11,7 +11,7 @@ from holdfast.core.messages import Answer
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request, Status
-from holdfast.core.model.timers import TimerName
+from holdfast.core.model.timer_name import TimerName
 
 REQUEST_BYTES = 500
 """What a request takes here besides its keys and values, at about."""

@@ -13,7 +13,7 @@ from holdfast.core.model.object_names import target
 from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
-from holdfast.core.replication.protocol import Replication
+from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.lost_partitions import LostPartitions
 
 PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
@@ -32,10 +32,10 @@ NO_MEMORY = (
 )
 
 
-class Refusals:
+class RequestRefusals:
     """What this member refuses, as the cluster is now."""
 
-    def __init__(self, settings: Settings, rows: list[Assignment], replication: Replication) -> None:
+    def __init__(self, settings: Settings, rows: list[Assignment], replication: ReplicationEngine) -> None:
         self._settings = settings
         self._rows = rows
         self._replication = replication
@@ -58,7 +58,7 @@ class Refusals:
         self.short = dict(short)
         self._names = {info.uuid: info.name for info in members}
 
-    def follow(self, other: Refusals) -> None:
+    def follow(self, other: RequestRefusals) -> None:
         """Know of the cluster what this one knows."""
         self.passive, self.dataless = other.passive, other.dataless
         self.full, self.short, self._names = other.full, other.short, other._names

@@ -20,8 +20,8 @@
   it has waited as long as it may: at most half the call timeout, for who has forwarded it waits no longer than that
   timeout. It has changed nothing: when the partition goes to another member it goes there, too.
 
-The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `replication.primary_copy`
-(replication/A-1).
+The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `primary_backup.primary_copy`
+(primary_backup/A-1).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.protocol import Replication
+from holdfast.core.operations.map_operations import FROM_BACKUPS
+from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
-from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, Gatherings, timed_out
+from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Gatherings, timed_out
 from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, answer, size_of
-from holdfast.core.routing.request_refusals import CROWDED, Refusals, changes
+from holdfast.core.routing.request_refusals import CROWDED, RequestRefusals, changes
 from holdfast.core.routing.slow_requests import parked_since
-from holdfast.core.services.map_operations import FROM_BACKUPS
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 
 WAIT_SHARE = 2
 """What waits for a change may do so for this part of the call timeout."""
@@ -71,7 +71,7 @@ class Router:
         settings: Settings,
         out: Outbox,
         rows: list[Assignment],
-        replication: Replication,
+        replication: ReplicationEngine,
         *,
         held: Mapping[int, PartitionCopy],
         neighbours: Neighbours,
@@ -80,7 +80,8 @@ class Router:
         of_terms: bool = False,
     ) -> None:
         """`held`: the copies on this member. `waiting`: of another router, which shares room, tickets and timer.
-        `of_terms`: whether the version of a row is a term, in which alone its owner may take a request (routing/Z-2).
+        `of_terms`: whether the version of a row is a term, in which alone its owner may take a request
+        (raft_partition/R-2).
         """
         self._me = me
         self._limits = settings.limits
@@ -96,7 +97,7 @@ class Router:
         self._retries = chosen.on_unknown == "retry" and chosen.request_ids > 0
         self._of_terms = of_terms
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
-        self.refusals = Refusals(settings, rows, replication)
+        self.refusals = RequestRefusals(settings, rows, replication)
         self.waiting = self._waiting = waiting or Waiting(settings, out)
         self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
         self.gatherings = Gatherings(
@@ -133,7 +134,7 @@ class Router:
         key, value, limits = request.key, request.value, self._limits
         if len(key) > limits.key_bytes:
             return f"the key has {len(key)} bytes; limits.key_bytes is {limits.key_bytes}"
-        # A step of a transaction carries many values: who runs the transaction has looked (transaction/C-6).
+        # A step of a transaction carries many values: who runs the transaction has looked (transactions/C-6).
         if len(value) > limits.value_bytes and request.op not in (Op.TRANSACT, Op.SETTLE):
             return f"the value has {len(value)} bytes; limits.value_bytes is {limits.value_bytes}"
         if request.op is Op.PUT_ALL:
@@ -401,7 +402,7 @@ class Router:
         self.gatherings.members_gone(gone)
 
     def superseded(self, partition: int) -> None:
-        """Another term has begun in the partition: routing/Z-2."""
+        """Another term has begun in the partition: raft_partition/R-2."""
         assert self._of_terms, "of a row's other owners only a view says that they take nothing any more"
         for ticket, (owner, parked) in list(self._sent.items()):
             request = parked.request

@@ -8,8 +8,8 @@ would touch on the data lane, and take the way through the router, which refuses
 from __future__ import annotations
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import BackpressureChanged, Outbox
+from holdfast.core.membership.membership import Membership
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.notices import (
     AssignmentChanged,
@@ -19,12 +19,12 @@ from holdfast.core.model.notices import (
     ViewInstalled,
 )
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.timers import TimerName
+from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Room
-from holdfast.core.placement.table_replication import TableReplication
-from holdfast.core.replication.activation import Activation
-from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.lane import Lane, Swept
+from holdfast.core.partition_table.table_replication import TableReplication
+from holdfast.core.primary_backup.lane import Lane, Swept
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
@@ -49,9 +49,9 @@ class Serving:
         rows: list[Assignment],
         membership: Membership,
         table_replication: TableReplication,
-        copies: Copies,
+        copies: LocalReplicas,
         lane: Lane,
-        activation: Activation,
+        activation: PrimaryActivation,
         router: Router,
     ) -> None:
         self._me = me
@@ -101,7 +101,7 @@ class Serving:
                 self._become_primary(partition)
 
     def on_handover(self, notice: HandoverBegan) -> None:
-        """Writes stop before the last chunk (sync/S-2)."""
+        """Writes stop before the last chunk (state_transfer/S-2)."""
         self._close(notice.partition)
 
     def serve(self, partition: int) -> None:

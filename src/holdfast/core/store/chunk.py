@@ -20,7 +20,7 @@ class Chunk:
     __slots__ = ("earlier", "look", "maps", "packs", "plans", "records", "shares", "size", "sizes")
 
     def __init__(self, look: int = LOOK_MIN, *, packs: bool = True) -> None:
-        """`packs`: whether the receiver can read packed entries (cluster/L-4)."""
+        """`packs`: whether the receiver can read packed entries (membership/L-4)."""
         self.packs = packs
         self.maps: list[FillEntries] = []
         self.shares: list[FillShare] = []

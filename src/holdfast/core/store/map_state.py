@@ -470,7 +470,7 @@ def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) ->
 
 
 class MapReceiver:
-    """Entries of a map that is being filled: each is the newest that was told of it (replication/F-2).
+    """Entries of a map that is being filled: each is the newest that was told of it (primary_backup/F-2).
 
     Of what is sent whole it knows for each key at which update counter what it holds was so: that of the record that
     told it, or of the chunk. The keys of a chunk are kept as they came, listed or packed, and looked for only when a

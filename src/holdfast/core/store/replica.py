@@ -7,7 +7,8 @@ the state knows nothing of all this. So whatever is a state has all that replica
 - store/U-1: Unsent stores are the last updates of their map, in the order of the counter. Whoever makes another update
   takes them out first, so its number follows.
 - store/R-1: A map that was forgotten begins again at a counter that its partition has not used in this term. Its term
-  then begins elsewhere than before, so what anyone still holds of the former map is no prefix of it (sync/C-1).
+  then begins elsewhere than before, so what anyone still holds of the former map is no prefix of it
+  (state_transfer/C-1).
 - store/U-2: What belongs to a read buffer that has not ended stays when the rest is taken: nobody waits for it yet.
 """
 

@@ -21,7 +21,7 @@ from enum import StrEnum, unique
 
 import msgspec
 
-from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.raft.configuration import Configuration
 from holdfast.core.zones.assignments import Assignments, Node, PartitionKeys, TargetLock
 
 

@@ -1,1 +1,1 @@
-"""Real files: a directory, and how long its deeds take."""
+"""Real files: one directory, its writer threads, and how long they take."""

@@ -1,1 +1,1 @@
-"""Who connects from outside: ports, TLS, clients' sockets, and what strangers say there."""
+"""Listening sockets: ports, TLS, client connections, unauthenticated ones."""

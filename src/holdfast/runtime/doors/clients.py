@@ -9,7 +9,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
 from holdfast.config import LimitSettings
-from holdfast.core.member_picture import ReplicationBacklog
+from holdfast.core.member_view import ReplicationBacklog
 from holdfast.runtime.doors.strangers import Strangers
 from holdfast.server import door
 from holdfast.server.grid import Grid

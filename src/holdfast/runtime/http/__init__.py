@@ -1,1 +1,1 @@
-"""A member over HTTP: health, metrics, status, orders, and what the console shows."""
+"""A member over HTTP: health, metrics, status, orders, and the console."""

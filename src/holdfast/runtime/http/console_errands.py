@@ -18,7 +18,7 @@ from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError, Standing
 from holdfast.runtime.http.cluster_statuses import tls_to_members
 from holdfast.runtime.http.cluster_survey import ClusterSurvey, Said
-from holdfast.runtime.http.http_member import HttpHost
+from holdfast.runtime.http.member_http import HttpHost
 from holdfast.server.http.http_messages import BadRequest, HttpRequest, login_of
 from holdfast.server.logins import Login
 from holdfast.wire import own

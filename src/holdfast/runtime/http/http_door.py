@@ -19,8 +19,8 @@ from holdfast.errors import ConfigError
 from holdfast.runtime.doors.clients import keep_alive
 from holdfast.runtime.doors.taken_ports import listen, loop_server, secured, serve
 from holdfast.runtime.doors.tls import MemberTls
-from holdfast.runtime.http.console_member import ConsoleHost, ConsoleOfMember
-from holdfast.runtime.http.http_member import HttpOfMember
+from holdfast.runtime.http.member_console import ConsoleHost, MemberConsole
+from holdfast.runtime.http.member_http import MemberHttp
 from holdfast.server.http.console_routes import ConsoleRoutes
 from holdfast.server.http.member_routes import MemberRoutes
 from holdfast.server.http.routes import Routes
@@ -56,8 +56,8 @@ class HttpDoor:
         self._server: asyncio.Server | None = None
         self._tls = False
         self._loop: asyncio.AbstractEventLoop
-        self._member: HttpOfMember
-        self._console: ConsoleOfMember | None = None
+        self._member: MemberHttp
+        self._console: MemberConsole | None = None
         self._routes: Routes
         self._wires: Quota[HttpWire] = Quota(self._settings.connections)
         self._timer: asyncio.TimerHandle | None = None
@@ -72,8 +72,8 @@ class HttpDoor:
         if not chosen.enabled:
             return
         self._loop = asyncio.get_running_loop()
-        self._member = HttpOfMember(self._host)
-        self._console = ConsoleOfMember(self._host, self._member.shown_to_others)
+        self._member = MemberHttp(self._host)
+        self._console = MemberConsole(self._host, self._member.shown_to_others)
         self._routes = Routes(
             [*MemberRoutes(self._member).all(), *ConsoleRoutes(self._member, self._console).all()]
         )

@@ -17,13 +17,13 @@ import msgspec
 
 from holdfast.config import INTERNAL, Settings
 from holdfast.config.addresses import format_address
+from holdfast.core.hosted_services import Service
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import ClusterState
-from holdfast.core.services.hosting import Service
 from holdfast.errors import Closing, ConfigError, Refused
 from holdfast.runtime.in_process.bulk_turns import BulkTurns
 from holdfast.runtime.in_process.embedded_maps import Map
@@ -191,7 +191,9 @@ class Member:
 
     @property
     def cluster_safe(self) -> bool:
-        """Whether all members say so. What the others say is at most as old as three times `cluster.heartbeat_ms`."""
+        """Whether all members say so. What the others say is at most as old as three times
+        `cluster.heartbeat_ms`.
+        """
         return not self.why_cluster_unsafe()
 
     def why_cluster_unsafe(self) -> str:

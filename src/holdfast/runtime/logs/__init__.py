@@ -1,1 +1,1 @@
-"""What a member writes down for people: its log, the audit log, slow operations, traces."""
+"""The log of a process, the audit log, slow operations, traces."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
 from holdfast.core.machine import Note
-from holdfast.core.member_picture import Picture
+from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.partition_events import Kind, News, Number
 from holdfast.errors import NotInstalled
@@ -62,7 +62,7 @@ class Traces:
         self._tracer = self._provider.get_tracer("holdfast", __version__)
         self._orders: set[Span] = set()
         self._by = ""
-        self._picture: Picture | None = None
+        self._picture: MemberView | None = None
         self._heard: Number = (0, 0)
         self._rebalances: dict[Number, tuple[Span, int]] = {}
         """Those that this member tells, each with its start by the wall clock."""
@@ -137,7 +137,7 @@ class Traces:
 
     # -- the member itself
 
-    def started(self, picture: Picture) -> None:
+    def started(self, picture: MemberView) -> None:
         """The member serves; from now on its news are heard."""
         self._picture = picture
         self._heard = picture.last_news

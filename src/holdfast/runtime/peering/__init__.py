@@ -1,1 +1,1 @@
-"""Members to each other: connections, proofs of the secret, and where a seed's name leads."""
+"""Connections between members: proof of the shared secret, and where a seed's name leads."""

@@ -8,11 +8,11 @@ from struct import Struct
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.cluster_views import address, members_of, owner_lists, owners_of
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
-from holdfast.server.hazelcast.refusals import AGAIN
 from holdfast.server.logins import Login, LoginAnswer
 from holdfast.server.rights import EVERYTHING, Rights
-from holdfast.wire.hazelcast_frames import BEGIN, END, NULL, message, response, text, uuid
+from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, NULL, message, response, text, uuid
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import AGAIN
 
 AUTHENTICATE = 0x000100
 AUTHENTICATE_CUSTOM = 0x000200

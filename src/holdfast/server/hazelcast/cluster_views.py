@@ -7,8 +7,7 @@ from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,
     END,
     INT,
@@ -20,6 +19,7 @@ from holdfast.wire.hazelcast_frames import (
     text,
     uuid,
 )
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 
 ADD_CLUSTER_VIEW_LISTENER = 0x000300
 MEMBERS_VIEW = 0x000302

@@ -19,9 +19,13 @@ from holdfast.server.flow import (
     Work,
 )
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.refusals import (
+from holdfast.server.logins import Login, LoginAnswer, LoginDone
+from holdfast.server.open_transactions import OpenTransactions
+from holdfast.server.rights import EVERYTHING
+from holdfast.wire.hazelcast.hazelcast_frames import UUID
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import (
     AGAIN,
     BAD_ARGUMENT,
     BAD_STATE,
@@ -32,10 +36,6 @@ from holdfast.server.hazelcast.refusals import (
     error,
     refusal,
 )
-from holdfast.server.logins import Login, LoginAnswer, LoginDone
-from holdfast.server.open_transactions import OpenTransactions
-from holdfast.server.rights import EVERYTHING
-from holdfast.wire.hazelcast_frames import UUID
 
 JOIN = b"join"
 """What waits for this member to join its cluster, among what ends with the connection; ids of registrations and

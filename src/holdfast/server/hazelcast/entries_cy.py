@@ -9,7 +9,7 @@ and every error.
 
 from __future__ import annotations
 
-# ruff: noqa: C901, SIM109 -- one loop without calls, tuples or lookups that it can do without: that
+# ruff: noqa: SIM109 -- one loop without calls, tuples or lookups that it can do without: that
 # is its point
 from collections.abc import Callable
 from struct import Struct
@@ -19,7 +19,7 @@ from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.records import PACKED_MOST, Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.map_state import MapState
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.core.store.uncompiled import (
     EntryTable,

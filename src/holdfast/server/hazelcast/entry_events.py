@@ -7,9 +7,9 @@ from struct import Struct
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import guarded, reject_other_predicates
-from holdfast.wire.hazelcast_frames import NULL, data, event, message, response, uuid
+from holdfast.wire.hazelcast.hazelcast_frames import NULL, data, event, message, response, uuid
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 
 ADD_TO_KEY_WITH_PREDICATE = 0x011600
 ADD_WITH_PREDICATE = 0x011700

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from holdfast.errors import ProtocolError, TooLarge
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN_FRAGMENT,
     END_FRAGMENT,
     FIRST_REQUEST_FRAME_BYTES,

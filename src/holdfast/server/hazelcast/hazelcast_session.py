@@ -28,8 +28,8 @@ from holdfast.server.hazelcast import (
     transactional_maps,
 )
 from holdfast.server.hazelcast import cluster_views as views
-from holdfast.server.hazelcast import compact_schemas as schemas
 from holdfast.server.hazelcast import entry_events as listeners
+from holdfast.server.hazelcast import schema_requests as schemas
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.entries_cy import (
     CONTAINS_KEY,
@@ -42,22 +42,10 @@ from holdfast.server.hazelcast.entries_cy import (
     serve_entries,
 )
 from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.refusals import (
-    ACCESS_CONTROL,
-    AGAIN,
-    BAD_ARGUMENT,
-    INDETERMINATE,
-    NOT_AUTHENTICATED,
-    UNKNOWN_OUTCOME,
-    UNSUPPORTED,
-    CallRefused,
-    error,
-)
 from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
 from holdfast.server.plain import KnownNames, Plain
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast.hazelcast_frames import (
     FRAME,
     REQUEST,
     RESPONSE,
@@ -69,6 +57,18 @@ from holdfast.wire.hazelcast_frames import (
     message,
     messages_in,
     response,
+)
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import (
+    ACCESS_CONTROL,
+    AGAIN,
+    BAD_ARGUMENT,
+    INDETERMINATE,
+    NOT_AUTHENTICATED,
+    UNKNOWN_OUTCOME,
+    UNSUPPORTED,
+    CallRefused,
+    error,
 )
 
 _MOST_NAMES = 1000

@@ -17,11 +17,11 @@ from zlib import crc32
 from holdfast.core.model.operations import Op, Request, Value
 from holdfast.server.flow import SLICE_ITEMS
 from holdfast.server.hazelcast.conversation import Conversation, Made, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import guarded, listed
 from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, CallRefused
-from holdfast.wire.hazelcast_frames import frame
+from holdfast.wire.hazelcast.hazelcast_frames import frame
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import BAD_ARGUMENT, CallRefused
 
 FETCH_KEYS = 0x013700
 FETCH_ENTRIES = 0x013800

@@ -13,10 +13,8 @@ from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, slices
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
-from holdfast.wire.hazelcast_frames import (
+from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,
     END,
     INT,
@@ -27,6 +25,8 @@ from holdfast.wire.hazelcast_frames import (
     message,
     response,
 )
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
 
 TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
 """The predicate that every entry satisfies: an identified object of factory -20, class 14, without fields."""

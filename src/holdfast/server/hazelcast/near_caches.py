@@ -20,11 +20,22 @@ from struct import Struct
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import guarded, reject_reserved
 from holdfast.server.hazelcast.objects import stored_text
-from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused
-from holdfast.wire.hazelcast_frames import BEGIN, END, NULL, data, event, frame, message, response, text, uuid
+from holdfast.wire.hazelcast.hazelcast_frames import (
+    BEGIN,
+    END,
+    NULL,
+    data,
+    event,
+    frame,
+    message,
+    response,
+    text,
+    uuid,
+)
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused
 
 FETCH_METADATA = 0x013D00
 ADD_LISTENER = 0x013F00

@@ -16,10 +16,10 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.flow import REQUEST_UNITS, SLICE_ITEMS
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import nothing, reject_reserved, truth
-from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
-from holdfast.wire.hazelcast_frames import BEGIN, END, event, message, response, text, uuid
+from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, event, message, response, text, uuid
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"

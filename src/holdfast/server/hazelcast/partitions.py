@@ -11,9 +11,9 @@ from struct import Struct
 
 from holdfast.core.model.partition_events import Kind, Loss, News, Number
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import guarded, truth
-from holdfast.wire.hazelcast_frames import BEGIN, END, INT, event, frame, message, response, uuid
+from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, INT, event, frame, message, response, uuid
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 
 ADD_LOST, REMOVE_LOST = 0x000600, 0x000700
 ADD_MIGRATION, REMOVE_MIGRATION = 0x001100, 0x001200

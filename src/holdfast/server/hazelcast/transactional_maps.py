@@ -23,7 +23,6 @@ from holdfast.core.model.transaction_orders import (
 )
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
-from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import (
     Answering,
     guarded,
@@ -34,7 +33,9 @@ from holdfast.server.hazelcast.maps import (
     truth,
     value_or_null,
 )
-from holdfast.server.hazelcast.refusals import (
+from holdfast.wire.hazelcast.hazelcast_frames import UUID, message, response
+from holdfast.wire.hazelcast.layouts import Call, RequestLayout
+from holdfast.wire.hazelcast.refusals import (
     BAD_ARGUMENT,
     INDETERMINATE,
     TRANSACTION,
@@ -42,7 +43,6 @@ from holdfast.server.hazelcast.refusals import (
     CallRefused,
     ErrorCode,
 )
-from holdfast.wire.hazelcast_frames import UUID, message, response
 
 _HALF = TRANSACTION_ID_BYTES // 2
 

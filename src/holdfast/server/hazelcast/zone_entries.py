@@ -2,19 +2,19 @@
 member leads the partition's group.
 
 What a buffer wants goes to the member as one batch (`ZoneBatch`). Reads are done while the buffer is looked at, and are
-answered when it is confirmed that this member has led since (replication/Z-2). Like `entries_cy` this leaves whatever
-is not exactly as expected to the general way.
+answered when it is confirmed that this member has led since (raft_partition/Z-2). Like `entries_cy` this leaves
+whatever is not exactly as expected to the general way.
 """
 
 from __future__ import annotations
 
-# ruff: noqa: C901, SIM109 -- one loop without calls, tuples or lookups that it can do without, as in `entries_cy`
+# ruff: noqa: SIM109 -- one loop without calls, tuples or lookups that it can do without, as in `entries_cy`
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.model.operations import DEFAULT_TTL, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
-from holdfast.core.routing.zone_routing import ZoneEntries
+from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.server.hazelcast.entries_cy import (
     CONTAINED,
     CONTAINS_KEY,
@@ -41,8 +41,8 @@ from holdfast.server.hazelcast.entries_cy import (
     ttl_and_name_of,
     value_answer,
 )
-from holdfast.server.hazelcast.refusals import AGAIN, INDETERMINATE, UNKNOWN_OUTCOME, error
-from holdfast.wire.hazelcast_frames import REQUEST, Scan
+from holdfast.wire.hazelcast.hazelcast_frames import REQUEST, Scan
+from holdfast.wire.hazelcast.refusals import AGAIN, INDETERMINATE, UNKNOWN_OUTCOME, error
 
 ANSWER_BYTES = 64
 """What an answer is taken for until it is known."""

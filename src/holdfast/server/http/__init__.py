@@ -1,4 +1,4 @@
-"""The server side of the door for HTTP: health, metrics, status, and whatever else a browser or a scraper asks.
+"""Sessions over HTTP: health, metrics, status, the console.
 
 http_session    one connection: bytes in, requests out, answers in, bytes out
 http_messages   a request, an answer, and what a handler may do with a request

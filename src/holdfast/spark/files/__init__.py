@@ -1,0 +1,1 @@
+"""Files of stopped or copied members as DataFrames, and reports on them."""

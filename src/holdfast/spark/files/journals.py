@@ -41,7 +41,7 @@ from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark import jobs
 from holdfast.wire.checkpoint import parse_name
 from holdfast.wire.journal_blocks import HEADER_BYTES, Block, read_header, segment_lsn, segments
-from holdfast.wire.journal_reader import Reading
+from holdfast.wire.journal_reader import JournalReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,7 +199,7 @@ def read(share: Share) -> Iterator[pa.RecordBatch]:
     own = files.segments[share.first : share.end]
     # The one before says where this run begins; those after say what of it was durable.
     around = files.segments[max(0, share.first - 1) :]
-    reading = Reading(around, files.load, files.store or None)
+    reading = JournalReader(around, files.load, files.store or None)
     rows = _Rows(files, values=share.values)
     told = 0
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Never
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.ports import Deed, DeedsDone, DiskFailed
 from holdfast.engine.restore import IDENTITY, restore
 from holdfast.errors import ConfigError, HoldfastError, JournalBroken

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
+from holdfast.core.model.migration import NONE, Migration, ReplicaList
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.layout import Candidate, Layout
 from holdfast.core.placement.planner import keeps, promise

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.config.schema import Placement
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.affinity import layout_of
 from holdfast.core.placement.layout import Candidate, Layout
 from holdfast.core.placement.planner import (
+    Clear,
+    Plan,
+    PlanStep,
     cancel_cycles,
     plan,
     prioritise,
     published,
     put,
 )
-from holdfast.sim.ablations.deciding import plan_carelessly
 
 ARRANGE = "arrange"
 MODULO = "modulo"
@@ -63,6 +65,23 @@ def published_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaL
         except ValueError:
             return None
     return states + _cleared(states[-1], wanted)
+
+
+def plan_carelessly(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
+    """A plan that breaks the promise: backups that the target does not want where they are lose their replicas first,
+    and their successors are copied afterwards, by the next plan.
+    """
+    gone: list[PlanStep] = [
+        Clear(slot, owner)
+        for slot, owner in enumerate(current)
+        if slot and owner is not None and owner not in target[slot : slot + 1]
+    ]
+    if not gone:
+        return plan(partition, current, target)
+    wanted = current
+    for step in gone:
+        wanted = step.apply_to(wanted)
+    return Plan(partition, current, wanted, gone, [], [])
 
 
 def careless_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaList]:

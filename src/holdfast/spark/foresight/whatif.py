@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs

@@ -1,0 +1,1 @@
+"""Jobs: load, read, export, restore, audit, compare, follow changes."""

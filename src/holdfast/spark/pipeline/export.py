@@ -53,7 +53,7 @@ from holdfast.spark.pipeline.manifest import (
 )
 from holdfast.spark.pipeline.record_columns import Columns
 from holdfast.spark.rows.bad_rows import BadRow, BadRows
-from holdfast.spark.rows.batches import BatchMaker
+from holdfast.spark.rows.batch_maker import BatchMaker
 from holdfast.spark.rows.column_schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
 from holdfast.spark.rows.row_reader import Layout
 from holdfast.spark.rows.stored import string_data

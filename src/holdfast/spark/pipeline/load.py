@@ -22,7 +22,7 @@ from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slo
 from holdfast.spark.pipeline.origins import refuse_own_map
 from holdfast.spark.pipeline.parquet import ParquetFiles, ParquetShare
 from holdfast.spark.rows.column_schemas import arrow_schema, load_schema
-from holdfast.spark.rows.entries import Limits
+from holdfast.spark.rows.entry_encoder import Limits
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import end_overwriting
 from holdfast.spark.source.rejects import clear_away

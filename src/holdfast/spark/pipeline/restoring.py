@@ -25,7 +25,6 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.server.reserved import why_no_schema
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
 from holdfast.spark.pipeline.export import COMPACT_SCHEMAS_MAP
 from holdfast.spark.pipeline.manifest import (
@@ -48,6 +47,7 @@ from holdfast.spark.pipeline.verified_export import (
 from holdfast.spark.rows.column_schemas import SCHEMAS_MAP
 from holdfast.spark.rows.stored import string_data
 from holdfast.spark.source.options import Options
+from holdfast.wire.hazelcast.compact_schemas import schema_entry_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -225,7 +225,9 @@ def _store_schemas(
 ) -> None:
     """Make known how the entries are to be read, before the first is there."""
     # An export may hold entries from when nobody looked at what was stored there; they help nobody to read anything.
-    compact = [entry for entry in manifest.compact_schemas if not why_no_schema(entry.key, entry.value)]
+    compact = [
+        entry for entry in manifest.compact_schemas if not schema_entry_problem(entry.key, entry.value)
+    ]
     _store_entries(client, COMPACT_SCHEMAS_MAP, compact)
     for each in chosen:
         key = string_data(names[each.name])

@@ -26,7 +26,7 @@ from holdfast.client.cut_handles import Cut, end_cut, take_cut
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.rows.bad_rows import BadRow
-from holdfast.spark.rows.batches import BatchMaker
+from holdfast.spark.rows.batch_maker import BatchMaker
 from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.rows.stored import EntryMaker, key_text
 from holdfast.spark.source.keeping import Keeper, kept

@@ -1,0 +1,1 @@
+"""Entries as rows and back: JSON, Compact, primitive and nested values."""

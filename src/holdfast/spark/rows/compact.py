@@ -19,8 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import ConfigError
-from holdfast.server.hazelcast.compact_schemas import schema_id
-from holdfast.server.hazelcast.layouts import Schema
 from holdfast.spark.rows.cells import (
     Bytes,
     Cells,
@@ -32,6 +30,8 @@ from holdfast.spark.rows.cells import (
     lengths,
 )
 from holdfast.spark.rows.primitive import array_cells, as_numpy, read_array
+from holdfast.wire.hazelcast.compact_schemas import schema_id
+from holdfast.wire.hazelcast.layouts import Schema
 
 COMPACT = -55
 SHORT_MAX, MIDDLE_MAX = 255, 65_535

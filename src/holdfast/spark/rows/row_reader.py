@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import ConfigError
-from holdfast.server.hazelcast.layouts import Schema
 from holdfast.spark.rows.bad_rows import UNREADABLE, BadRow, BadRows, advice, short, sift
 from holdfast.spark.rows.compact import CompactDecoder
 from holdfast.spark.rows.nested import inward
@@ -29,6 +28,7 @@ from holdfast.spark.rows.stored import (
     key_text,
     plain_type,
 )
+from holdfast.wire.hazelcast.layouts import Schema
 from holdfast.wire.values import JSON
 
 Cells = Any

@@ -1,0 +1,1 @@
+"""The PySpark data source `holdfast`: batch and streaming, reader and writer."""

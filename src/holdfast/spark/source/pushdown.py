@@ -34,7 +34,7 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 
 from holdfast.core.model.keys import partition_of
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.batches import PARTITION
+from holdfast.spark.rows.batch_maker import PARTITION
 from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.rows.stored import EntryMaker
 from holdfast.wire.values import INTEGER, LONG

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, take_cut
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.batches import PARTITION, BatchMaker
+from holdfast.spark.rows.batch_maker import PARTITION, BatchMaker
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema
 from holdfast.spark.rows.row_reader import Layout
 from holdfast.spark.source.options import Options

@@ -12,7 +12,7 @@ from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut
 from holdfast.errors import CutLost
-from holdfast.spark.rows.batches import BatchMaker
+from holdfast.spark.rows.batch_maker import BatchMaker
 from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.source.keeping import Keeper
 from holdfast.spark.source.options import Options

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.entries import Wrong
+from holdfast.spark.rows.entry_encoder import Wrong
 
 
 def open_folder(path: str) -> tuple[fs.FileSystem, str]:

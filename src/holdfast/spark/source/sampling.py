@@ -24,11 +24,11 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Lon
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
-from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry
-from holdfast.server.hazelcast.layouts import Schema
 from holdfast.spark.rows import compact
 from holdfast.spark.rows.bad_rows import UNREADABLE
 from holdfast.spark.rows.primitive import ARRAYS, COUNTED, PLAIN, TEXTS
+from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry
+from holdfast.wire.hazelcast.layouts import Schema
 from holdfast.wire.values import JSON
 
 _KINDS: dict[int, Any] = {

@@ -20,21 +20,21 @@ from pyspark.sql.types import StructType
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.cut_handles import Cut
 from holdfast.client.grouped_putting import GroupedRows, GroupSender, why_not_together
-from holdfast.client.putting import Sender
+from holdfast.client.row_sender import RowSender
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
-from holdfast.server.hazelcast.compact_schemas import schema_entry
 from holdfast.spark.rows.bad_rows import BadRow
 from holdfast.spark.rows.cells import partitions_of
 from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema, store_schema
-from holdfast.spark.rows.entries import Encoder, Entries, Limits, Shape, Wrong
+from holdfast.spark.rows.entry_encoder import Entries, EntryEncoder, Limits, Shape, Wrong
+from holdfast.spark.source.entry_rows import EntryRows
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import clear_for_overwriting, end_overwriting
-from holdfast.spark.source.parcels import EntryRows
-from holdfast.spark.source.rate import Bucket
 from holdfast.spark.source.rejects import DeadLetters, clear_away, prepare_folder
+from holdfast.spark.source.token_bucket import TokenBucket
 from holdfast.spark.task import leave_garbage, task_number
+from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
+from holdfast.wire.hazelcast.compact_schemas import schema_entry
 
 SAMPLES = 3
 """Reasons that are told of rows that cannot be stored."""
@@ -90,9 +90,9 @@ class Work:
         """Of rows that have no time to live of their own."""
         return DEFAULT_TTL if self.options.ttl_ms is None else self.options.ttl_ms
 
-    def encoder(self) -> Encoder:
+    def encoder(self) -> EntryEncoder:
         """Raises ConfigError when columns and options do not go together."""
-        return Encoder(self.schema, self.shape)
+        return EntryEncoder(self.schema, self.shape)
 
 
 def write_rows(
@@ -104,7 +104,7 @@ def write_rows(
     """Write the rows of one task. Raises WriteFailed, which says what was written. `counted` is told of rows."""
     options, write = work.options, work.options.write
     encoder = work.encoder()
-    bucket = Bucket(write.rows_per_second)
+    bucket = TokenBucket(write.rows_per_second)
     letters = None if write.rejects is None else DeadLetters(write.rejects, work.job, task)
     count = PutCount()
     try:
@@ -148,11 +148,11 @@ def write_rows(
     )
 
 
-def _sending(work: Work, client: Client) -> tuple[Sender | GroupSender, Callable[[Entries], None]]:
+def _sending(work: Work, client: Client) -> tuple[RowSender | GroupSender, Callable[[Entries], None]]:
     """What stores the rows of a task, and how it is given them."""
     name, write, partitions = work.options.map, work.options.write, client.partition_count
     if write.transaction_rows is None:
-        plain = Sender(client, name, ttl_ms=work.ttl_ms)
+        plain = RowSender(client, name, ttl_ms=work.ttl_ms)
         return plain, lambda part: plain.send(EntryRows.of(part, partitions, insert=write.insert))
     grouped = GroupSender(client, name, write.transaction_rows, ttl_ms=work.ttl_ms)
     return grouped, lambda part: grouped.send(_as_lists(part, partitions))

@@ -1,1 +1,0 @@
-"""What Holdfast costs and does per second, beside Redis on the same machine: `python -m bench`."""

@@ -1,1 +1,0 @@
-"""Mutants: small deliberate mistakes in the safety-critical modules, each of which a unit test must notice."""

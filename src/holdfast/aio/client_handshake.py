@@ -1,0 +1,65 @@
+"""How a client is let in by a member: what it says of itself, and what the answer means."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from uuid import uuid4
+
+from holdfast.aio.member_views import Welcome, read_error, read_welcome
+from holdfast.aio.request_forms import AUTHENTICATE, RequestForm, form
+from holdfast.config.addresses import format_address
+from holdfast.config.client_tls import why_no_handshake
+from holdfast.errors import Denied, HoldfastError, NotReady
+from holdfast.version import __version__
+from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, FRAME, INT, message, text, uuid
+
+_SERIALIZATION_VERSION = b"\x01"
+
+
+def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
+    """What is raised when TLS cannot be agreed on: Denied for what will be so the next time too."""
+    why = f"no TLS with {format_address(*address)}: {why_no_handshake(failed)}"
+    if isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLWantReadError):
+        return NotReady(why)
+    return Denied(why)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHandshake:
+    """Who a client is, the same on all its connections."""
+
+    uuid: bytes
+    """As the protocol writes it."""
+    cluster_name: str
+    username: str | None
+    password: str | None
+
+    @classmethod
+    def new(cls, cluster_name: str, username: str | None, password: str | None) -> ClientHandshake:
+        """Of a client that nobody knows yet."""
+        return cls(uuid(str(uuid4())), cluster_name, username, password)
+
+    @property
+    def form(self) -> RequestForm:
+        """The request that says it."""
+        return form(AUTHENTICATE, self.uuid + _SERIALIZATION_VERSION)
+
+    @property
+    def frames(self) -> bytes:
+        """The frames of that request after the first."""
+        names = [text(self.cluster_name), text(self.username), text(self.password)]
+        return message([*names, text("PYH"), text(__version__), text("holdfast.aio"), BEGIN, END])
+
+    def read(self, answer: bytes, address: tuple[str, int]) -> Welcome:
+        """What the member says to it. Raises Denied, NotReady, ProtocolError."""
+        if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
+            code, reason = read_error(answer)
+            raise NotReady(f"{format_address(*address)} lets nobody in now: {reason} (error {code})")
+        welcome = read_welcome(answer)
+        if welcome.status:
+            raise Denied(
+                f"{format_address(*address)} does not let this client in (status {welcome.status}): "
+                f"check cluster_name ({self.cluster_name!r}), username and password"
+            )
+        return welcome

@@ -1,0 +1,92 @@
+"""A group of commands that are imported when they are called, and that report errors in one line."""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import click
+
+from holdfast.cli import exit_statuses
+from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
+from holdfast.errors import ConfigError, HoldfastError, NotReady, Standing, Unknown
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called: starting a member does not wait for the modules of thirty others."""
+
+    def __init__(
+        self, *args: Any, package: str, table: dict[str, str], statuses: exit_statuses.Table, **rest: Any
+    ) -> None:
+        """`table`: for each command its module in `package`, and its name there: `"status": "status:status"`."""
+        super().__init__(*args, **rest)
+        self._package = package
+        self._table = table
+        self._statuses = statuses
+        self.epilog = exit_statuses.general_epilog()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._table and cmd_name not in self.commands:
+            module, _, name = self._table[cmd_name].partition(":")
+            command = getattr(import_module(f"{self._package}.{module}"), name)
+            self.add_command(explained(command, self._statuses))
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # click looks for similar names only among commands that were imported: none here.
+            alike = get_close_matches(args[0], self._table) if args else []
+            if not alike:
+                raise
+            meant = " or ".join(map(repr, alike))
+            raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            click.echo(f"Error: {error}", err=True)
+            if isinstance(error, NotReady | Unknown) and "holdfast " not in str(error):
+                # Members that lost their majority reject or delay what clients ask for, and only operators can help.
+                click.echo(
+                    "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
+                )
+            if isinstance(error, Standing):
+                ctx.exit(EXIT_STANDING)
+            ctx.exit(EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED)
+
+
+def explained(command: click.Command, statuses: exit_statuses.Table, *path: str) -> click.Command:
+    """Add the exit statuses to the help of a command and of those below it.
+
+    Also replaces the mark for lines that click must not fold: docstrings cannot contain its character raw.
+    """
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    words = " ".join((*path, command.name or ""))
+    words = exit_statuses.ALIASES.get(words, words)
+    if words in statuses:
+        command.epilog = exit_statuses.epilog(statuses[words])
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        explained(inner, statuses, *path, command.name or "")
+    return command
+
+
+def run(group: LazyGroup) -> None:
+    """Run a command line, unless Python runs without assertions."""
+    if not __debug__:
+        click.echo(
+            "Error: holdfast does not run under python -O or PYTHONOPTIMIZE: its assertions stop a member that is "
+            "about to break a promise",
+            err=True,
+        )
+        sys.exit(EXIT_MISUSED)
+    group()

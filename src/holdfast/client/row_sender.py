@@ -1,0 +1,195 @@
+"""Rows in columns on their way to the members that own them: sent while the next ones are made, and followed.
+
+`RowSender` knows nothing of how rows are laid out; who has them cuts them into parcels, one message each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.client.blocking import PUT_BYTES_MAX, PUT_ROWS_MAX, Client, PutCount
+from holdfast.client.connection import Broken, Connection
+from holdfast.client.routing import PASSING, RoutingTable, delays
+from holdfast.core.model.operations import DEFAULT_TTL
+from holdfast.errors import NotReady
+from holdfast.wire import own
+
+Span = tuple[int, int]
+"""Rows from the first up to, but not with, the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What one message holds: rows of one owner, grouped by partition."""
+
+    owner: str | None
+    partitions: list[int]
+    counts: list[int]
+    columns: own.ColumnBatch
+    start: int
+    """Of its rows, among all in their order."""
+    kinds: bytes = b""
+    ttls_ms: list[int] = field(default_factory=list)
+
+    def spans(self, partitions: Iterable[int]) -> Iterator[Span]:
+        """Where the rows of these partitions are."""
+        wanted = set(partitions)
+        at = self.start
+        for partition, count in zip(self.partitions, self.counts, strict=True):
+            if partition in wanted:
+                yield at, at + count
+            at += count
+
+    @property
+    def span(self) -> Span:
+        """Where all its rows are."""
+        return self.start, self.start + self.columns.rows
+
+
+class RowBatch(Protocol):
+    """Some rows that are to be stored."""
+
+    def __len__(self) -> int: ...
+
+    def ordered(self, table: RoutingTable) -> RowBatch:
+        """The same rows, in the order in which they are sent: by owner, then by partition."""
+        ...
+
+    def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]:
+        """All of them; of rows that are in order only."""
+        ...
+
+    def only(self, spans: Sequence[Span]) -> RowBatch:
+        """Those at these places."""
+        ...
+
+
+@dataclass(slots=True)
+class _Posted:
+    connection: Connection
+    number: int
+    parcel: Parcel
+
+
+class RowSender:
+    """Stores rows in one map. What moved, or became unknown, is sent again: storing a row twice is storing it once.
+
+    Of two rows with one key, either may win.
+    """
+
+    def __init__(self, client: Client, map_name: str, *, ttl_ms: int = DEFAULT_TTL) -> None:
+        self.count = PutCount()
+        """Right also when sending has failed."""
+        self._client = client
+        self._map = map_name
+        self._ttl_ms = ttl_ms
+        self._waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None = None
+
+    def send(self, rows: RowBatch) -> None:
+        """Store these rows; returns while they are on their way, when those given before are stored.
+
+        Raises NotReady when rows cannot be stored for the client's timeout, and what else a member answers.
+        """
+        posted = self._post(rows)
+        # Only now: members store the one batch while the next is made and sent.
+        before, self._waiting = self._waiting, posted
+        self._store(before)
+
+    def finish(self) -> PutCount:
+        """Wait for what is on its way. Raises as `send` does."""
+        self.settle()
+        return self.count
+
+    def settle(self) -> None:
+        """The same, when no more will come because something is wrong. Raises as `send` does."""
+        waiting, self._waiting = self._waiting, None
+        self._store(waiting)
+
+    def _post(self, rows: RowBatch) -> tuple[RowBatch, list[_Posted], list[Span], str]:
+        """Send them to their owners as far as these can be reached. Answers what is left, and why."""
+        posted: list[_Posted] = []
+        left: list[Span] = []
+        why = ""
+        try:
+            table = self._client.known_table()
+        except PASSING as passing:
+            return rows, [], [(0, len(rows))], str(passing)
+        rows = rows.ordered(table)
+        for parcel in rows.parcels(rows_max=PUT_ROWS_MAX, bytes_max=PUT_BYTES_MAX):
+            try:
+                if parcel.owner is None:
+                    raise NotReady(f"partition {parcel.partitions[0]} has no owner")
+                connection = self._client.to(parcel.owner)
+                number = connection.next_number()
+                connection.post(
+                    own.PutColumns(
+                        number,
+                        self._map,
+                        parcel.partitions,
+                        parcel.counts,
+                        parcel.columns,
+                        self._ttl_ms,
+                        parcel.kinds,
+                        parcel.ttls_ms,
+                    )
+                )
+            except (Broken, *PASSING) as passing:
+                left.append(parcel.span)
+                why = str(passing)
+            else:
+                posted.append(_Posted(connection, number, parcel))
+                self.count.messages += 1
+        return rows, posted, left, why
+
+    def _collect(self, posted: Sequence[_Posted]) -> tuple[list[Span], str]:
+        """Take the answers. Answers what has to be sent again, and why."""
+        left: list[Span] = []
+        why = ""
+        for one in posted:
+            try:
+                answer = one.connection.collect(one.number, own.PutDone)
+            except (Broken, *PASSING) as passing:
+                left.append(one.parcel.span)
+                why = str(passing)
+                continue
+            if not answer.known:
+                left.append(one.parcel.span)
+                why = answer.why or "the member cannot say whether the backups hold them"
+                continue
+            again = list(one.parcel.spans(answer.moved))
+            if again:
+                left += again
+                why = f"partition {answer.moved[0]} moved"
+            self.count.rows += one.parcel.columns.rows - sum(end - start for start, end in again)
+            self.count.kept += answer.kept
+            self.count.partitions.update(set(one.parcel.partitions) - set(answer.moved))
+        return left, why
+
+    def _store(self, waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None) -> None:
+        if waiting is None:
+            return
+        rows, posted, left, why = waiting
+        deadline = time.monotonic() + self._client.timeout_s
+        wait = delays()
+        while True:
+            more, why_more = self._collect(posted)
+            before = len(rows)
+            left, why = left + more, why_more or why
+            if not left:
+                return
+            rows = rows.only(left)
+            if len(rows) < before:
+                deadline = time.monotonic() + self._client.timeout_s
+                wait = delays()
+            delay = next(wait)
+            if time.monotonic() + delay > deadline:
+                raise NotReady(
+                    f"{len(rows)} rows could not be stored for {self._client.timeout_s:g} s: {why}"
+                )
+            time.sleep(delay)
+            self._client.refresh()
+            self.count.rows_again += len(rows)
+            rows, posted, left, why = self._post(rows)

@@ -1,0 +1,141 @@
+"""What happens to zones, as it happens.
+
+The keys of the metastore are followed, and members are asked who leads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from holdfast.client.blocking import Client
+from holdfast.client.replica_questions import CANNOT_ASK
+from holdfast.client.zone_events import ZoneEvent, ZoneEvents
+from holdfast.core.model.metastore_questions import (
+    KeyAnswer,
+    KeyChangesAsked,
+    MetastoreAnswer,
+    MetastoreQuestion,
+    PrefixAsked,
+)
+from holdfast.core.model.zone_questions import WhoLeads
+from holdfast.core.zones.zone_keys import ZONES
+from holdfast.wire import own
+from holdfast.wire.own import MemberRow
+
+LOOK_S = 0.4
+"""Between two looks."""
+PATIENCE = 20
+"""So many looks in vain, and it is begun anew: the metastore may have another past than the one that was followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZonesWatched:
+    """From here on what happens to zones is told."""
+
+    zones: tuple[str, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZonesGap:
+    """What happened to zones just before is not known."""
+
+    why: str
+
+
+class ZoneWatcher:
+    """Follows the zones of a cluster through whichever members answer: revisions are the same on all."""
+
+    def __init__(self, client: Client, pause: Callable[[float], None] = time.sleep) -> None:
+        """`client`: may be an operator's."""
+        self._client = client
+        self._pause = pause
+        self._story = ZoneEvents()
+        self._revision = 0
+        self._why = ""
+
+    def events(
+        self, ended: Callable[[], bool] = lambda: False
+    ) -> Iterator[ZoneEvent | ZonesWatched | ZonesGap]:
+        """What happens from now on, each once, until it has `ended`; at once, where the cluster has no metastore."""
+        while not self._begin():
+            if ended() or self._why == "Unsupported":
+                return
+            self._pause(LOOK_S)
+        yield self._watched()
+        vain = 0
+        while not ended():
+            answer = self._ask(KeyChangesAsked(ZONES, self._revision))
+            if answer is not None:
+                vain = 0
+                yield from self._story.changes(answer.keys)
+                self._revision = answer.revision
+                yield from self._look()
+                if answer.more:
+                    continue
+            else:
+                vain += 1
+                if (self._why == "RevisionCompacted" or vain >= PATIENCE) and self._begin():
+                    vain = 0
+                    yield ZonesGap("the metastore does not tell what came between")
+                    yield self._watched()
+            self._pause(LOOK_S)
+
+    def _watched(self) -> ZonesWatched:
+        return ZonesWatched(tuple(self._story.names), self._revision)
+
+    def _begin(self) -> bool:
+        """Know how everything stands; whether somebody has said."""
+        keys: list[KeyAnswer] = []
+        asked = PrefixAsked(ZONES)
+        while True:
+            answer = self._ask(asked)
+            if answer is None:
+                return False
+            keys += answer.keys
+            if not answer.more:
+                break
+            asked = PrefixAsked(ZONES, answer.keys[-1].key, answer.revision)
+        self._story.begin(keys)
+        self._revision = answer.revision
+        # Who led before is where it begins: no news.
+        list(self._look())
+        return True
+
+    def _rows(self) -> dict[str, MemberRow]:
+        """The members that somebody knows."""
+        try:
+            return dict(self._client.table().members)
+        except CANNOT_ASK:
+            return {}
+
+    def _ask(self, question: MetastoreQuestion) -> MetastoreAnswer | None:
+        """What the first member says that knows; None: nobody does, and `_why` has the kind of the last failure."""
+        self._why = "NotReady"
+        for member in self._rows():
+            try:
+                connection = self._client.to(member)
+                asked = own.AskMetastore(connection.next_number(), question)
+                answer = connection.ask(asked, own.MetastoreSays).answer
+            except CANNOT_ASK:
+                continue
+            if not answer.failed:
+                return answer
+            self._why = answer.failed
+        return None
+
+    def _look(self) -> Iterator[ZoneEvent]:
+        """Who leads, and what does not get on, as each member knows."""
+        if not self._story.names:
+            return
+        for member, row in self._rows().items():
+            try:
+                connection = self._client.to(member)
+                asked = own.OrderZone(connection.next_number(), WhoLeads())
+                answer = connection.ask(asked, own.ZoneSays).answer
+            except CANNOT_ASK:
+                continue
+            yield from self._story.leaders(answer.leaders, answer.members)
+            yield from self._story.troubles(answer.members.get(answer.node, row.address), answer.troubles)

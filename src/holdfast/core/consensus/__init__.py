@@ -1,1 +1,0 @@
-"""How do the replicas of one group agree on one log?"""

@@ -1,0 +1,295 @@
+"""What this member takes part in by consensus: its groups, the metastore, and how these hear of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.journal.recovery import RecoveredGroup
+from holdfast.core.machine import EndTurn, Outbox, Reply, Token
+from holdfast.core.membership.lost_majority import way_out
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import ZoneStates
+from holdfast.core.metastore.metastore import Metastore
+from holdfast.core.metastore.metastore_voters import MetastoreVoters
+from holdfast.core.metastore.operator_questions import OperatorQuestions
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId
+from holdfast.core.model.metastore_questions import (
+    MetastoreAnswer,
+    MetastoreQuestion,
+    PutAsked,
+    RemoveAsked,
+    ResetAsked,
+)
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder
+from holdfast.core.multiraft.group_host import GroupClient, GroupHost, ReplicaNotice
+from holdfast.core.primary_backup.lane import EventSink
+from holdfast.core.raft.configuration import Configuration, NodeId
+from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.request_refusals import RequestRefusals
+from holdfast.core.zones.zone_host import ZoneHost
+from holdfast.core.zones.zone_keys import ZONES
+from holdfast.core.zones.zone_orders import ZoneOrders
+from holdfast.core.zones.zone_view import ZoneView
+from holdfast.errors import NotReady
+
+OFF = (
+    "this cluster has no metastore, and so no zones: set metastore.voters (3, say) in the settings of every "
+    "member, and start the cluster anew"
+)
+
+ROUNDS = 8
+"""How often in one step what groups have told leads to something new for them; the rest is left to the next step."""
+
+
+class _AdvisedReply(Reply):
+    """Answers that there is no leader say what an operator can do."""
+
+    __slots__ = ("_agreed",)
+
+    def __init__(self, out: Outbox, token: Token, agreed: ConsensusHost) -> None:
+        super().__init__(out, token)
+        self._agreed = agreed
+
+    def __call__(self, answer: object) -> None:
+        """Answer it."""
+        if isinstance(answer, MetastoreAnswer | ZoneAnswer) and answer.failed == NotReady.__name__:
+            advice = self._agreed.way_out()
+            answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
+        super().__call__(answer)
+
+
+class ConsensusHost:
+    """The machines of one member that work by consensus."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        log: Log,
+        standing: MembershipStatus,
+        ears: EventSink,
+        waiting: Waiting,
+        refusals: RequestRefusals,
+        rows: Sequence[Assignment],
+        recovered: dict[GroupNumber, RecoveredGroup],
+    ) -> None:
+        """`waiting`, `refusals`: of the router of all other maps; `rows`: the cluster's table."""
+        self._on = settings.metastore.voters > 0
+        self._out = out
+        self._turn_ends = False
+        """Whether the end of this turn has been asked for."""
+        self._standing = standing
+        self.groups = GroupHost(
+            standing.info,
+            out,
+            log,
+            self,
+            recovered,
+            patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
+        )
+        self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
+        self.metastore = Metastore(standing.me.encode(), out, self.groups)
+        self.metastore.watch(self.voters)
+        self.zones = LeaderRouting(
+            standing.me, settings, out, self.groups, standing, ears, waiting, refusals, self
+        )
+        """Requests on maps that live in zones."""
+        self.zoned = ZoneHost(out, standing, self.metastore, self.groups, self.zones, rows)
+        self.view = ZoneView(standing, self.metastore, self.groups, self.zones)
+        """How the zones stand, for looking."""
+        self._questions = OperatorQuestions(self.metastore)
+        self._orders = ZoneOrders(settings, out, standing, self.metastore, self.view)
+        self._departing: frozenset[str] = frozenset()
+
+    def open_group(self, number: GroupNumber) -> GroupClient | None:
+        """Whose group this is, of which another member speaks: see `GroupOpener`."""
+        return self.metastore if self._on and number == METASTORE_GROUP else None
+
+    def may_part(self, member: MemberId) -> bool:
+        """Whether nothing of all this needs the member."""
+        return self.voters.may_part(member) and self.zoned.may_part(member)
+
+    def on_start(self) -> None:
+        """The member comes to life: replicas that are in its files do, too."""
+        if self._on and METASTORE_GROUP in self.groups.found:
+            self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Another view: the metastore may begin with it, and its voters follow it."""
+        self.groups.on_view(notice)
+        self.zones.on_view(notice)
+        if not self._on:
+            return
+        if self.voters.begins_here(notice):
+            begin = Configuration(frozenset({self.groups.me}))
+            self.groups.start(METASTORE_GROUP, begin, self.metastore)
+        self.voters.look()
+        self.zoned.on_members()
+
+    # -- what operators want
+
+    def ask_metastore(self, question: MetastoreQuestion, reply: Reply) -> None:
+        """Answer this with a `MetastoreAnswer`, later. What zones go by is changed by orders about zones alone."""
+        if not self._on:
+            reply(MetastoreAnswer(failed="Unsupported", why=OFF))
+        elif isinstance(question, ResetAsked):
+            why = self.voters.reset()
+            reply(
+                MetastoreAnswer(
+                    revision=self.metastore.status.revision, failed="Refused" if why else "", why=why
+                )
+            )
+        elif isinstance(question, PutAsked | RemoveAsked) and question.key.startswith(ZONES):
+            why = f"keys that begin with {ZONES.decode()} are changed by holdfast zone alone"
+            reply(MetastoreAnswer(failed="Denied", why=why))
+        else:
+            self._questions.ask(question, _AdvisedReply(self._out, reply.token, self))
+
+    def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
+        """Carry this out and answer with a `ZoneAnswer`, later."""
+        if not self._on:
+            reply(ZoneAnswer(failed="Unsupported", why=OFF))
+        elif isinstance(order, MarkPartitions):
+            reply(ZoneAnswer(marks=self.zones.mark(order)))
+        elif isinstance(order, WhoLeads):
+            reply(
+                ZoneAnswer(
+                    leaders=self.view.leaders(),
+                    members=self.view.names(),
+                    troubles=self.zoned.troubles,
+                    node=self.groups.me,
+                )
+            )
+        else:
+            self._orders.take(order, _AdvisedReply(self._out, reply.token, self))
+
+    def on_states(self, sender: MemberId, message: ZoneStates) -> None:
+        """Another member says how its replicas of a zone are."""
+        self.zoned.on_states(sender, message)
+        self._orders.on_states(sender, message)
+
+    # -- for looking
+
+    def _metastore_leader(self) -> NodeId | None:
+        """Who leads the metastore; None: nobody who is here, as far as is known. Who does not vote does not notice that
+        a leader has gone.
+        """
+        lead = self.groups.lead(METASTORE_GROUP)
+        return lead if lead is not None and self.groups.member(lead) is not None else None
+
+    def metastore_told(self) -> dict[str, object] | None:
+        """How the metastore stands, as far as this member knows; None: the cluster has none."""
+        if not self._on:
+            return None
+        names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
+
+        leader = self._metastore_leader()
+
+        def called(nodes: frozenset[NodeId]) -> list[str]:
+            return sorted(names.get(node, node) for node in nodes)
+
+        return {
+            "leader": "" if leader is None else names.get(leader, leader),
+            "voters": [] if configuration is None else called(configuration.voters),
+            "learners": [] if configuration is None else called(configuration.learners),
+            "revision": status.revision,
+            "compacted": status.compacted,
+            "time_ms": status.time_ms,
+            "keys": status.keys,
+            "history_bytes": status.history_bytes,
+            "under_way": status.under_way,
+        }
+
+    def zones_told(self) -> list[dict[str, object]]:
+        """How each zone stands, as far as this member knows."""
+        return [msgspec.structs.asdict(self.view.told(zone)) for zone in self.view.zones()]
+
+    def why_unsafe(self) -> str:
+        """What of all this a crash could cost something of now; empty: nothing."""
+        if not self._on:
+            return ""
+        if self._metastore_leader() is None:
+            lost = self.voters.way_out()
+            return f"the metastore has no leader{f'; {lost}' if lost else ', as far as this member knows'}"
+        if lacking := self.voters.lacking:
+            return f"the metastore lacks {lacking} of its voters: others take their places first"
+        return self.view.why_unsafe()
+
+    def way_out(self) -> str:
+        """What an operator can do about a majority that is lost; empty: none is, as far as this member knows."""
+        if not self._on:
+            return ""
+        if silent := way_out(self._standing, self._out.now_ns):
+            return silent
+        if self._metastore_leader() is None:
+            lost = self.voters.way_out()
+            return f"the metastore has no leader; {lost}" if lost else ""
+        return self.view.way_out()
+
+    def why_kept(self, member: MemberId) -> str:
+        """What of all this needs the member, in words; empty: nothing."""
+        if not self.voters.may_part(member):
+            return "it votes in the metastore; that moves to another member first"
+        return self.zoned.why_kept(member)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        machines = (self.groups, self.metastore, self.zones, self._questions, self._orders)
+        return {what: count for machine in machines for what, count in machine.leftovers.items()}
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group of a zone that has a replica here."""
+        self.zoned.on_replica(number, notice)
+
+    def gather(self) -> None:
+        """A step ends that has brought a request, and others may come with it: those for groups wait for the end of the
+        turn, so that they leave together.
+        """
+        if self._on and self.zones.dirty:
+            if not self._turn_ends:
+                self._turn_ends = True
+                self._out.effects.append(EndTurn())
+        else:
+            self.flush()
+
+    def on_turn_ended(self) -> None:
+        """All that comes together has come."""
+        self._turn_ends = False
+
+    def flush(self) -> None:
+        """The step ends: what it has brought goes to the groups, and what they want is carried out."""
+        if not self._on:
+            return
+        if self.metastore.unsent:
+            self.metastore.flush()
+        self.groups.flush()
+        for _ in range(ROUNDS):
+            if not self.zones.dirty and not self.metastore.unsent:
+                break
+            self.metastore.flush()
+            self.zones.flush([info.uuid for info in self._standing.members()])
+            self.groups.flush()
+
+    def sweep(self) -> None:
+        """About half a second has passed."""
+        if self._on:
+            self.metastore.on_timer()
+            self._orders.sweep()
+        self.zones.sweep()
+
+    def look_at_departing(self) -> None:
+        """Members may want to leave, or not any more."""
+        if self._on:
+            departing = frozenset(self._standing.departing)
+            if departing != self._departing:
+                self._departing = departing
+                self.voters.look()
+                self.zoned.on_members()

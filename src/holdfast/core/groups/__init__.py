@@ -1,1 +1,0 @@
-"""How do all Raft groups of a member share its disk, its links and its time?"""

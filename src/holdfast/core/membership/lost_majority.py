@@ -1,0 +1,83 @@
+"""The way out when a majority of the view is silent: which command helps, and when it is rejected.
+
+Heartbeats cannot distinguish a crashed member from one behind a cut cable. With members {A, B, C} and A, B silent, C
+must wait: A and B may be serving clients. Only the operator can know that their processes have ended, and has to name
+each of them (`cluster dead A B --without-majority`).
+
+- membership/M-1: While a majority is heard, no order shrinks the cluster without it.
+- membership/M-2: Only members that are silent are given up, and only if those that remain are then a majority of what
+  remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.membership.view_agreement import is_quorum
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.views import MemberInfo
+
+
+def called(members: Collection[MemberInfo]) -> str:
+    """Their names, as commands take them: an unnamed member goes by the first digits of its UUID."""
+    names = [info.name for info in members]
+    return " ".join(
+        info.name if info.name and names.count(info.name) == 1 else info.uuid[:8] for info in members
+    )
+
+
+def silent_members(standing: MembershipStatus, now_ns: int) -> list[MemberInfo]:
+    """Members of the view that are not heard, oldest first."""
+    return [info for info in standing.members() if not _hears(standing, info.uuid, now_ns)]
+
+
+def _hears(standing: MembershipStatus, member: MemberId, now_ns: int) -> bool:
+    return member == standing.me or standing.detector.hears(member, now_ns)
+
+
+def way_out(standing: MembershipStatus, now_ns: int) -> str:
+    """What the operator can do; empty while a majority is heard."""
+    silent = silent_members(standing, now_ns)
+    here = {info.uuid for info in standing.members()} - {info.uuid for info in silent}
+    if standing.view is None or not standing.admitted or standing.may_decide(standing.view, here):
+        return ""
+    return (
+        f"{len(silent)} of {len(standing.members())} members are silent; the rest is no majority and cannot go on "
+        "without them. If they are only cut off, reconnect them. If their processes have ended, also if they were "
+        f"started again since: holdfast cluster dead {called(silent)} --without-majority"
+    )
+
+
+def dead_order_rejection(
+    standing: MembershipStatus, ended: Collection[MemberId], now_ns: int, *, without_majority: bool
+) -> str:
+    """Why the order that these members have ended is not carried out; empty: it is (membership/M-1, membership/M-2)."""
+    if standing.me in ended:
+        return "this member has taken the order, so it runs: give the order to another one"
+    known = {info.uuid: info for info in standing.members()}
+    if unknown := sorted(set(ended) - known.keys()):
+        return f"{', '.join(unknown)} is no member: there is nothing to do"
+    if not without_majority:
+        return way_out(standing, now_ns)
+    if not way_out(standing, now_ns):
+        return (
+            "a majority of the members is heard and can agree to remove the others: leave out --without-majority "
+            f"(holdfast cluster dead {called([known[one] for one in ended])})"
+        )
+    if heard := [known[one] for one in ended if _hears(standing, one, now_ns)]:
+        return (
+            f"{called(heard)} was heard of not long ago, so it runs: end its process first, or leave it out "
+            f"(holdfast cluster dead {called(silent_members(standing, now_ns))} --without-majority)"
+        )
+    assert standing.view is not None, "who hears no majority is in a view"
+    rest = [info for info in standing.members() if info.uuid not in ended]
+    left = msgspec.structs.replace(standing.view, members=rest)
+    if not is_quorum(left, {info.uuid for info in rest if _hears(standing, info.uuid, now_ns)}):
+        return (
+            "also without them the rest is no majority: name all members that have ended "
+            f"(holdfast cluster dead {called(silent_members(standing, now_ns))} --without-majority)"
+        )
+    return ""

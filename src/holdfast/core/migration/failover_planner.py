@@ -1,0 +1,298 @@
+"""What becomes of partitions when members have gone or come: inherited rows, promotions, losses, first owners.
+
+Decisions on the newest table that the master knows (`table_replication.head`); it offers them in its next round.
+
+- migration/M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but
+  when none remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator
+  chose to accept the loss.
+- migration/M-7: Maps that do not ignore it (`maps.*.loss_policy`) and of which no copy of a partition is left are named
+  in its row as lost. They stay so, whoever comes back, until the operator resets them.
+- migration/M-4: A failed migration raises the version further than its success would have, so that a success of which
+  nobody here knows can never be mistaken for the present row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.migration.returning_members import ReturningMembers
+from holdfast.core.migration.running_migrations import (
+    MigrationPhase,
+    MigrationStep,
+    Running,
+    RunningMigrations,
+)
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration import NONE, Migration
+from holdfast.core.model.partition_events import Loss
+from holdfast.core.model.partition_table import Assignment, survivors
+from holdfast.core.partition_table.event_log import loss_notes
+from holdfast.core.partition_table.table_replication import TableReplication
+
+
+class FailoverPlanner:
+    """The master's repair of the table, before anything is planned."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        membership: MembershipStatus,
+        table_replication: TableReplication,
+        returns: ReturningMembers,
+        under_way: RunningMigrations,
+    ) -> None:
+        self._settings = settings
+        self._out = out
+        self._membership = membership
+        self._returns = returns
+        self._under_way = under_way
+        self.table_replication = table_replication
+        self.lost: set[int] = set()
+        """Partitions that wait for their copies: nobody here holds every map of them (migration/M-2)."""
+        self.failed = 0
+        """Migrations that came to nothing."""
+
+    # -- what was under way when the view, or the master, changed
+
+    def settle(self, active: Iterable[tuple[Migration, int]], staying: frozenset[MemberId]) -> None:
+        """The newest table is known, or the view has changed under the same master: settle what was under way.
+
+        `active` are migrations of an earlier master, `staying` the members of both views in one life.
+        """
+        assert self.table_replication.ready, "only on the newest table (migration/M-1)"
+        failures, offered = self._end_migrations(staying)
+        assert all(running.owner in staying for running in self._under_way.all.values()), (
+            "both ends are here still"
+        )
+        failures += self._take_back(staying, offered)
+        for migration, version in active:
+            # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
+            if self.table_replication.head[migration.partition].version == version:
+                self._raise(migration)
+                failures.append(migration)
+        self.table_replication.settle_events()
+        for migration in failures:
+            self.ended(migration, self.table_replication.head[migration.partition].version, well=False)
+        if not staying:
+            self.table_replication.reporter.finished()
+        present = {info.uuid for info in self._membership.members()}
+        if self._membership.cluster_state.frozen:
+            self._mark_behind(present)
+        else:
+            self.repair(present)
+
+    def _end_migrations(self, staying: frozenset[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
+        """End those of which an end has gone, or all that need not go on where nothing may move. Answers which have
+        failed by that, and those whose rows were offered: they may be committed, or taken back.
+        """
+        migrates = self._membership.cluster_state.migrates
+        failures: list[Migration] = []
+        offered: dict[int, Running] = {}
+        for partition, running in list(self._under_way.all.items()):
+            involved = {running.owner, MemberId(running.migration.destination)}
+            if involved <= staying and (migrates or running.committing):
+                continue
+            self._under_way.forget(partition)
+            running.step(MigrationStep.LOST)
+            if running.phase is MigrationPhase.OFFERED:
+                offered[partition] = running
+            else:
+                self._raise(running.migration)
+                failures.append(running.migration)
+        return failures, offered
+
+    def _take_back(self, staying: frozenset[MemberId], offered: dict[int, Running]) -> list[Migration]:
+        """partition_table/L-6: rows that were offered, but not committed, and one of those that they name is gone.
+        Answers the migrations that have come to nothing by that.
+        """
+        failures: list[Migration] = []
+        for partition, row in enumerate(self.table_replication.head):
+            base = self.table_replication.base(partition)
+            gone = not staying.issuperset(filter(None, row.replicas))
+            if staying and row.version > base.version and gone and base.version:
+                taken_back = self._under_way.forget(partition) or offered.get(partition)
+                self.table_replication.head[partition] = _taken_back(row, base)
+                if taken_back is not None:
+                    taken_back.step(MigrationStep.TAKEN_BACK)
+                    failures.append(taken_back.migration)
+        return failures
+
+    def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
+        """Tell how a migration has ended, with the version of the row that follows."""
+        if not well:
+            self.failed += 1
+            self._out.note(
+                "migration failed", partition=migration.partition, version=version, level="warning"
+            )
+        self.table_replication.reporter.ended(migration, version, well=well, began_ns=began_ns)
+
+    def _raise(self, migration: Migration) -> None:
+        """migration/M-4."""
+        row = self.table_replication.head[migration.partition]
+        higher = row.version + migration.increment + 1
+        assert higher > row.version + 1, (
+            "a failure raises further than the success would have (migration/M-4)"
+        )
+        self.table_replication.head[migration.partition] = Assignment(
+            higher, row.replicas, row.epoch, row.behind, row.lost
+        )
+
+    def _mark_behind(self, present: set[MemberId]) -> None:
+        """migration/M-6: a primary that is here goes on without its missing backups, and they do not hold everything
+        then.
+        """
+        head = self.table_replication.head
+        for partition, row in enumerate(head):
+            gone = [m for m in row.holding[1:] if m is not None and m not in present]
+            if gone and row.owner in present:
+                assert not set(gone) & set(row.behind), "who is behind already is not holding"
+                behind = (*row.behind, *gone)
+                head[partition] = Assignment(row.version + 1, row.replicas, row.epoch, behind, row.lost)
+
+    # -- repair
+
+    def repair(self, present: set[MemberId]) -> None:
+        """migration/M-2, on the head of the table replication."""
+        head = self.table_replication.head
+        waiting, self.lost = self.lost, set()
+        promoted: list[tuple[Migration, int]] = []
+        losses: list[Loss] = []
+        for partition, row in enumerate(head):
+            if row.version == 0 or all(member is None or member in present for member in row.holding):
+                if row.behind:
+                    head[partition] = row.changed(row.holding)
+                continue
+            slots, survivor = survivors(row.holding, present)
+            if (
+                survivor is None
+                and not self.table_replication.base(partition).version
+                and not self.recovering
+            ):
+                self._begin_anew(partition, row, present)
+                continue
+            few = survivor is None or survivor >= self._settings.holders()
+            if few and (back := self._returns.revive(partition, row)):
+                head[partition] = back
+                continue
+            if survivor is None or (few and not self._accepts_loss()):
+                depth = len(row.replicas) if survivor is None else survivor
+                losses += self._all_gone(partition, row, present, depth, told=partition in waiting)
+                continue
+            head[partition] = row.changed(slots).losing(self._settings.guarded(survivor))
+            if survivor:
+                promotion = Migration(partition, None, NONE, NONE, str(slots[0]), survivor, 0)
+                promoted.append((promotion, head[partition].version))
+                losses.append(Loss(partition, survivor - 1, False, self._settings.maps_within(survivor)))
+        assert all(
+            row.owner in present
+            or partition in self.lost
+            or not row.version
+            or not self._data_members(present)
+            for partition, row in enumerate(head)
+        ), "every partition has an owner that is here, or waits for one"
+        self._tell(promoted, losses)
+
+    def _tell(self, promoted: list[tuple[Migration, int]], losses: list[Loss]) -> None:
+        """What the repair has done, as news: promotions are one process."""
+        reporter = self.table_replication.reporter
+        for loss in losses:
+            reporter.lost(loss)
+        self._out.effects += loss_notes(losses)
+        if promoted:
+            reporter.started(len(promoted))
+            for promotion, version in promoted:
+                reporter.ended(promotion, version, well=True)
+            reporter.finished()
+
+    def _all_gone(
+        self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, told: bool
+    ) -> list[Loss]:
+        """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told.
+
+        `depth`: so many replicas, from the owner on, are gone.
+        """
+        data = self._data_members(present)
+        width = len(row.replicas)
+        assert partition not in self.lost, "each is looked at once"
+        if not data or not self._accepts_loss():
+            self.lost.add(partition)
+            self._declare(partition, row, depth)
+            return [] if told else [Loss(partition, width - 1, True, [])]
+        everything = row.losing(self._settings.guarded())
+        self._begin_anew(partition, everything, present, epoch=row.epoch + 1)
+        return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
+
+    def _declare(self, partition: int, row: Assignment, depth: int) -> None:
+        """migration/M-7, of a row whose partition waits: it goes on naming those who are gone."""
+        marked = row.losing(self._settings.guarded(depth))
+        if marked.lost != row.lost:
+            self.table_replication.head[partition] = marked.changed(row.replicas)
+
+    def _begin_anew(self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0) -> None:
+        """Give the partition to one of those who are here, empty."""
+        data = self._data_members(present)
+        if data:
+            width = len(row.replicas)
+            raised = row.changed((data[partition % len(data)], *(None,) * (width - 1)), extra=width)
+            assert raised.version > row.version + width, "it is beyond whatever was offered"
+            self.table_replication.head[partition] = Assignment(
+                raised.version, raised.replicas, epoch, lost=row.lost
+            )
+
+    def revive(self) -> None:
+        """migration/X-2: partitions go on whose members are back with their copies."""
+        rows = {
+            p: row
+            for p in self.lost
+            if (row := self._returns.revive(p, self.table_replication.head[p])) is not None
+        }
+        if rows:
+            assert all(row.owner is not None for row in rows.values()), "somebody is back with each"
+            self.lost -= rows.keys()
+            self._out.note("partitions are back", partitions=len(rows))
+            self.table_replication.propose(rows)
+
+    def reset_lost(self, partitions: Collection[int], maps: Collection[str]) -> None:
+        """migration/M-7: the operator lets these maps use what there is of these partitions.
+
+        Left alone are those that nobody here owns, and those of which another change is on its way: the order comes
+        again until it is so.
+        """
+        table, head = self.table_replication.table.rows, self.table_replication.head
+        present = {info.uuid for info in self._membership.members()}
+        rows: dict[int, Assignment] = {}
+        for partition in sorted(partitions):
+            row = head[partition]
+            left = tuple(name for name in row.lost if name not in maps)
+            busy = row.version != table[partition].version or partition in self._under_way.all
+            if left == row.lost or busy or row.owner not in present:
+                continue
+            rows[partition] = replace(row.changed(row.replicas), lost=left)
+        if rows:
+            self._out.note(
+                "the operator resets lost partitions", level="warning", count=len(rows), maps=sorted(maps)
+            )
+            self.table_replication.propose(rows)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether the cluster was stopped as a whole, and has no table yet."""
+        view = self._membership.view
+        return view is not None and view.recovering
+
+    def _accepts_loss(self) -> bool:
+        return self._settings.partitions.lost == "accept" or self._returns.accepted
+
+    def _data_members(self, present: set[MemberId]) -> list[MemberId]:
+        return [info.uuid for info in self._membership.data_members() if info.uuid in present]
+
+
+def _taken_back(offered: Assignment, base: Assignment) -> Assignment:
+    """The row of before, above the one that was offered (partition_table/L-6)."""
+    return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind, base.lost)

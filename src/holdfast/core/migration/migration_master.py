@@ -1,0 +1,417 @@
+"""The master's side of every change of placement: first assignment, repair, balance, migrations (H3, H6, H7).
+
+One function, `control`, looks at the table and the members and does the next thing; it keeps no plan across a change of
+members, and may be called at any time.
+
+- migration/M-1: Nothing is done before the newest table is known (`table_replication.ready`).
+- migration/M-3: A migration is committed, by a round of the table replication, when its primary says that the
+destination holds
+  everything.
+- migration/M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a
+  missing backup is only marked as behind, so that writes go on without it and it is not promoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox
+from holdfast.core.membership.membership import Membership
+from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest
+from holdfast.core.migration.failover_planner import FailoverPlanner
+from holdfast.core.migration.planning import Planning, Way
+from holdfast.core.migration.returning_members import ReturningMembers
+from holdfast.core.migration.running_migrations import (
+    MigrationPhase,
+    MigrationStep,
+    Running,
+    RunningMigrations,
+)
+from holdfast.core.migration.safe_to_leave import why_kept
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInstalled
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.model.views import View
+from holdfast.core.partition_table.table_replication import TableReplication
+from holdfast.core.placement.layout import Layout
+
+PAUSE_NS = 300 * MILLISECOND
+"""After a refusal or a failure: let the members settle before planning again."""
+FULL_PAUSE_NS = 10 * SECOND
+"""The same while somebody's disk is full: to copy a partition takes long, and it may be refused again."""
+PARTING_NS = 250 * MILLISECOND
+"""How long a member that leaves stays when it holds nothing any more: for what clients have sent it before they knew,
+and until they know. They hang up on a member that is not listed any more, and what is under way then is unknown."""
+PIECES = 8
+"""Steps of planning that are done without a look at anything else: a millisecond or two."""
+
+
+class MigrationMaster:
+    """What the master has planned, what runs, what has come of it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        membership: Membership,
+        table_replication: TableReplication,
+        replicas: int,
+    ) -> None:
+        self._settings = settings
+        self._out = out
+        self._membership = membership
+        self.table_replication = table_replication
+        self.returns = ReturningMembers(settings, out, membership, replicas)
+        self.under_way = RunningMigrations()
+        self.settlement = FailoverPlanner(
+            settings, out, membership, table_replication, self.returns, self.under_way
+        )
+        self.planning = Planning(
+            settings,
+            out,
+            membership,
+            table_replication,
+            replicas,
+            self.returns,
+            self.under_way,
+            self.settlement,
+        )
+        self._planning: Generator[None] | None = None
+        """The plan in the making: a part at a time, for the master serves requests meanwhile."""
+        self._free_since: dict[MemberId, int] = {}
+        """Since when members that want to leave might."""
+        self._paused = False
+        self._resume_ns = 0
+        """Not before this time are lost copies restored elsewhere; 0: no wait."""
+        self._known_departing: set[MemberId] = set()
+        """Who wanted to leave, or to be lite, when that was looked at last."""
+        self.completed = 0
+        partitions = settings.partitions
+        self._limit = partitions.parallel_migrations
+        self._limit_total = max(1, partitions.flight_bytes_total // partitions.chunk_bytes)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
+        return self.planning.layout
+
+    @layout.setter
+    def layout(self, layout: Layout | None) -> None:
+        self.planning.layout = layout
+
+    # -- what runs, waits and was
+
+    @property
+    def running(self) -> dict[int, Running]:
+        """Migrations that were requested, by partition."""
+        return self.under_way.all
+
+    @property
+    def queued(self) -> int:
+        """Migrations planned and not started."""
+        return len(self.planning.planned)
+
+    @property
+    def planned(self) -> bool:
+        """Whether what is planned is what the present members need; nothing then means: balanced."""
+        return self.planning.complete
+
+    @property
+    def lost(self) -> set[int]:
+        """Partitions that wait for their copies."""
+        return self.settlement.lost
+
+    @property
+    def failed(self) -> int:
+        """Migrations that came to nothing."""
+        return self.settlement.failed
+
+    @property
+    def _idle(self) -> bool:
+        return not self.running and not self.planning.planned.all
+
+    # -- occasions
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Plans die with the view they were made for; what runs between living members goes on."""
+        old, view = notice.old, notice.new
+        self._discard_plan()
+        self.returns.view_changed(old, view)
+        if old is not None and view is not None:
+            self._delay(old, view)
+        if view is None or not self._membership.is_master:
+            self.under_way.clear()
+        assert not self.planned, "a plan is for the members of one view"
+        assert self._planning is None, "nor is one in the making for those of before"
+
+    def returned(self, sender: MemberId, holdings: Holdings) -> None:
+        """A member says what it has brought back: partitions that wait for it go on, and the plan may be another."""
+        self.returns.heard(sender, holdings)
+        if self.table_replication.ready:
+            self.settlement.revive()
+            self._discard_plan()
+            self.control()
+
+    def accept_loss(self) -> None:
+        """The operator does not wait for what is missing."""
+        if self.table_replication.ready:
+            self.returns.accepted = True
+            self._out.note("the operator accepts the loss of what is missing", level="warning")
+            self.settlement.revive()
+            assert self.table_replication.ready, "only on the newest table (migration/M-1)"
+            if self.lost:
+                self.settlement.repair({info.uuid for info in self._membership.members()})
+                rows = {
+                    p: row
+                    for p, row in enumerate(self.table_replication.head)
+                    if row != self.table_replication.table.rows[p]
+                }
+                self.table_replication.publish(rows)
+            self.returns.accepted = not self.table_replication.table.assigned
+            self._discard_plan()
+            self.control()
+
+    def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
+        """The operator lets these maps use what there is of these lost partitions."""
+        if self.table_replication.ready and self.table_replication.table.assigned:
+            self.settlement.reset_lost(frozenset(partitions), frozenset(maps))
+
+    def on_gathered(self, notice: TableGathered) -> None:
+        """The newest table is known, or the view has changed under the same master: settle what was under way."""
+        self.settlement.settle(notice.active, notice.staying)
+
+    def _delay(self, old: View, view: View) -> None:
+        """After a crash wait before copies are restored elsewhere; whoever joins ends the wait."""
+        here = {info.uuid for info in view.members}
+        crashed = [info for info in old.members if info.uuid not in here and info.uuid not in view.left]
+        came = here - {info.uuid for info in old.members}
+        delay_ns = self._settings.partitions.rebalance_delay_ms * MILLISECOND
+        if came:
+            self._resume_ns = 0
+        elif crashed and delay_ns:
+            self._resume_ns = self._out.now_ns + delay_ns
+            self._out.timer(TimerName.DELAY, delay_ns)
+
+    # -- the next thing to do
+
+    def control(self) -> None:
+        """migration/M-1: look at the table and the members, and do what is due."""
+        if (
+            not self.table_replication.ready
+            or self._paused
+            or (self.delayed_ms and self.table_replication.table.assigned)
+        ):
+            return
+        if not self._membership.cluster_state.migrates:
+            if self.table_replication.settled:
+                self._membership.consider()
+            return
+        if not self.planned:
+            if self._planning is None:
+                self._planning = self.planning.steps()
+                self.go_on_planning()
+            return
+        self._start()
+        if self._idle and self.table_replication.settled:
+            self._membership.consider()
+
+    @property
+    def delayed_ms(self) -> int:
+        """How much longer the restoring of copies waits after a crash (`partitions.rebalance_delay_ms`)."""
+        return max(0, self._resume_ns - self._out.now_ns) // MILLISECOND
+
+    def _discard_plan(self) -> None:
+        self._planning = None
+        self.planning.discard()
+
+    def go_on_planning(self) -> None:
+        """Do a part of the plan in the making; when it is made, what it says."""
+        if self._planning is None:
+            return
+        assert not self.planned, "what is in the making is not made"
+        for _ in range(PIECES):
+            try:
+                next(self._planning)
+            except StopIteration:
+                self._planning = None
+                self.control()
+                return
+        self._out.timer(TimerName.PLANNING, 0)
+
+    def _line_up(self, partition: int) -> None:
+        self.planning.planned.line_up(partition, self.table_replication.head[partition].owner)
+
+    def _start(self) -> None:
+        """Request what may run now (migration/M-5)."""
+        offered: list[int] = []
+        planned, short = self.planning.planned, self._membership.intents.short
+        while len(self.running) < self._limit_total:
+            way = planned.free_way(self.under_way, self._limit, short)
+            if way is None:
+                break
+            partition = planned.next_of(way)
+            row = self.table_replication.table.rows[partition]
+            if self.table_replication.head[partition].version != row.version:
+                offered.append(partition)
+            elif not self._start_one(partition, row, way):
+                self._replan()
+                return
+        for partition in offered:
+            self._line_up(partition)
+
+    def _start_one(self, partition: int, row: Assignment, way: Way) -> bool:
+        """Request the next migration of a partition; answers whether the plan still fits."""
+        _, owner, destination = way
+        migration = self.planning.planned.take(partition)
+        try:
+            migration.apply_to(row.replicas)
+        except ValueError:
+            return False
+        known = self._membership.member
+        if row.owner != owner or known(owner) is None or known(destination) is None:
+            return False
+        view = self._membership.view
+        assert view is not None
+        self.under_way.begin(Running(migration, row.version, owner, self._out.now_ns))
+        assert len(self.running) <= self._limit_total, "no more run than may in all"
+        assert max(self.under_way.load.values()) <= self._limit, "nor than may with one member"
+        self._out.send(owner, MigrationRequest(view.number, migration, row.version))
+        return True
+
+    def _replan(self) -> None:
+        self._discard_plan()
+        if not self._paused:
+            self._paused = True
+            pause_ns = FULL_PAUSE_NS if self._membership.intents.full else PAUSE_NS
+            self._out.timer(TimerName.PLAN, pause_ns, pause_ns // 2)
+
+    def on_timer(self, name: str) -> None:
+        """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""
+        if name == "plan":
+            self._paused = False
+            if not self.table_replication.table.assigned:
+                self._discard_plan()
+        self.control()
+
+    # -- answers of primaries, and of the table replication
+
+    def on_ready(self, sender: MemberId, message: MigrationReady) -> None:
+        running = self.running.get(message.partition)
+        if (
+            not self.table_replication.ready
+            or running is None
+            or running.version != message.version
+            or running.committing
+        ):
+            return
+        if sender != running.owner:
+            return
+        head = self.table_replication.head[message.partition]
+        if head.version != running.version:
+            return
+        running.step(MigrationStep.READY)
+        migration = running.migration
+        replicas = migration.apply_to(head.replicas)
+        version = head.version + migration.increment
+        row = Assignment(version, replicas, head.epoch, lost=head.lost)  # type: ignore[arg-type]
+        self.settlement.ended(migration, row.version, well=True, began_ns=running.began_ns)
+        self.table_replication.propose({message.partition: row})
+
+    def on_refused(self, sender: MemberId, message: MigrationRefused) -> None:
+        running = self.running.get(message.partition)
+        if running is None or running.version != message.version or running.committing:
+            return
+        self.under_way.forget(message.partition)
+        running.step(MigrationStep.REFUSED)
+        assert message.partition not in self.running, "what has failed runs no more"
+        self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
+        self.table_replication.reporter.ended(
+            running.migration, running.version, well=False, began_ns=running.began_ns
+        )
+        self.table_replication.tell()
+        self._replan()
+
+    def on_committed(self, notice: RoundCommitted) -> None:
+        """A round is committed: its rows are the table now."""
+        partitions = notice.partitions
+        for partition in partitions:
+            running = self.running.get(partition)
+            if running is not None and self.table_replication.table.rows[partition].version > running.version:
+                self.under_way.forget(partition)
+                running.step(MigrationStep.COMMITTED)
+                assert partition not in self.running, "what is committed runs no more"
+                self.completed += running.phase is MigrationPhase.COMMITTED
+                if partition in self.planning.planned.all and self.planned:
+                    self._line_up(partition)
+        if partitions and self._idle and not self._paused:
+            # Look once more: what is reached must be what the layout wants.
+            self.planning.complete = False
+        self.control()
+        if self._idle and self.table_replication.reporter.under_way:
+            self.table_replication.reporter.finished()
+            self.table_replication.tell()
+
+    def note_departing(self) -> None:
+        """A view is installed: who wants to leave, or to be lite, is known to what is planned from now on."""
+        self._known_departing = self._membership.departing
+
+    def look_at_departing(self) -> None:
+        """What members want to become may be something else than before."""
+        departing = self._membership.departing
+        if departing == self._known_departing:
+            return
+        self._known_departing = departing
+        self.departures_known()
+
+    def departures_known(self) -> None:
+        """Who wants to leave, or to be lite, has changed: plan anew. Whoever wants that does not wait for a delay."""
+        if self._membership.departing:
+            self._resume_ns = 0
+        self._discard_plan()
+        self.control()
+
+    def may_part(self, member: MemberId) -> bool:
+        """Whether this member may leave: it holds nothing, and everyone has stored every round (membership/A-2)."""
+        if not self.table_replication.ready or not self.table_replication.settled:
+            return False
+        if self._settings.journalled and not self.table_replication.kept_by_all:
+            # Else nobody's files would say who has its partitions now.
+            return False
+        if self.why_kept(member) or self.under_way.moves(member):
+            self._free_since.pop(member, None)
+            return False
+        return not self._membership.data_members() or self._has_stayed(member)
+
+    def why_kept(self, member: MemberId) -> str:
+        """What has to happen before this member may leave, in words that say what helps; empty when nothing has."""
+        return why_kept(
+            member, self.table_replication.table.rows, self._membership, self._settings.complete()
+        )
+
+    def may_demote(self, member: MemberId) -> bool:
+        """Whether this member may become lite: it holds nothing, and another data member remains."""
+        if not self.table_replication.ready or not self.table_replication.settled:
+            return False
+        if self.under_way.moves(member) or all(
+            info.uuid == member for info in self._membership.data_members()
+        ):
+            return False
+        return not any(member in row.replicas for row in self.table_replication.table.rows)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "migrations": len(self.running) + len(self.planning.planned.all),
+            "members with migrations": sum(1 for count in self.under_way.load.values() if count),
+        }
+
+    def _has_stayed(self, member: MemberId) -> bool:
+        """Whether it has been free to go for a while: clients hear meanwhile that it owns nothing any more."""
+        now_ns = self._out.now_ns
+        if member not in self._free_since:
+            self._free_since[member] = now_ns
+            self._out.timer(TimerName.PART_LOOK, PARTING_NS)
+        return now_ns - self._free_since[member] >= PARTING_NS

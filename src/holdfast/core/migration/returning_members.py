@@ -1,0 +1,286 @@
+"""What members have brought back from before, and what the master makes of it.
+
+A member that starts with data in its files, or that was removed though alive, tells each new master what it holds of
+partitions that no row gives to it.
+
+- migration/X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove,
+  and only when every member of the last view that kept files is here, or the operator accepts the loss.
+- migration/X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back
+  with it.
+- migration/X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one,
+  and it is filled with what it has missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.config import Settings
+from holdfast.core.journal.recovery import Recovered
+from holdfast.core.machine import Outbox
+from holdfast.core.membership.admission import awaited
+from holdfast.core.membership.membership import Membership
+from holdfast.core.messages import Holdings, RetainedCopy
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.migration import ReplicaList
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Assignment, Table
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.placement.layout import Arranging, Candidate, arranging
+from holdfast.core.placement.preference import kept_first, preferring
+from holdfast.core.placement.revival import Claim, keeping, next_generation, revived
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+
+PATIENCE = 3
+"""With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
+
+
+class ReturningMember:
+    """What this member has brought back itself, for whoever is master."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        membership: Membership,
+        table: Table,
+        copies: LocalReplicas,
+        recovered: Recovered | None,
+        returns: ReturningMembers,
+    ) -> None:
+        """`recovered`: what was found in its files; `returns`: what is known here if this member is the master."""
+        self._out = out
+        self._membership = membership
+        self._table = table
+        self._copies = copies
+        self._recovered = recovered
+        self._returns = returns
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Tell a new master."""
+        old, new, master = notice.old, notice.new, self._membership.master
+        if new is None or master is None or not notice.admitted:
+            return
+        if old is not None and old.members and old.members[0].uuid == master:
+            return
+        if self._membership.info.returns or self._copies.stale:
+            holdings = self._holdings(new.number)
+            if master == self._membership.me:
+                self._returns.heard(master, holdings)
+            else:
+                self._out.send(master, holdings)
+
+    def _holdings(self, view: int) -> Holdings:
+        found = self._recovered
+        uncertain = found.uncertain if found is not None else {}
+        kept = [
+            RetainedCopy(partition, copy.epoch, copy.counters(), partition not in uncertain)
+            for partition, copy in sorted(self._copies.stale.items())
+        ]
+        if found is None or self._table.assigned:
+            return Holdings(view, None, found.stores if found is not None else {}, [], kept)
+        return Holdings(view, found.view, found.stores, sorted(found.rows.items()), kept)
+
+
+class ReturningMembers:
+    """What is known of what members have kept; the master decides on it."""
+
+    def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
+        self._settings = settings
+        self._out = out
+        self._membership = membership
+        self._width = width
+        self._holders = settings.holders()
+        self._policy = settings.cluster.missing_stores
+        self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
+        self._holdings: dict[MemberId, Holdings] = {}
+        self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}
+        self._stores: dict[MemberId, str] = {}
+        """Which files those had whom rows may name."""
+        self._since_ns = 0
+        """When somebody new has come last."""
+        self.accepted = False
+        """Whether the operator accepts that what is missing is lost."""
+        self._told = ""
+
+    # -- occasions
+
+    def heard(self, sender: MemberId, holdings: Holdings) -> None:
+        """A member says what it has kept."""
+        view = self._membership.view
+        if view is not None and self._membership.member(sender) is not None:
+            self._holdings[sender] = holdings
+            self._kept[sender] = {kept.partition: kept for kept in holdings.kept}
+            assert len(self._kept) == len(self._holdings), "what somebody keeps is part of what it has said"
+            self._stores.update(holdings.stores)
+            seen = holdings.seen
+            if seen is not None and seen.cluster_id == view.cluster_id:
+                self._membership.numbers_from = max(self._membership.numbers_from, seen.number)
+
+    def view_changed(self, old: View | None, view: View | None) -> None:
+        """Who has gone has taken with it what it had; who comes may bring something."""
+        if view is not None:
+            self._stores.update({info.uuid: info.store for info in view.members if info.store})
+        here = {info.uuid for info in view.members} if view is not None else set()
+        before = {info.uuid for info in old.members} if old is not None else set()
+        self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
+        self._kept = {uuid: one for uuid, one in self._kept.items() if uuid in here}
+        assert self._kept.keys() == self._holdings.keys(), "what somebody keeps is part of what it has said"
+        assert self._kept.keys() <= here, "and counts while it is here"
+        if here - before:
+            self._since_ns = self._out.now_ns
+
+    # -- what the master asks
+
+    @property
+    def unheard(self) -> list[str]:
+        """Who has found data in its files, and has not said what yet."""
+        return [
+            info.name
+            for info in self._membership.members()
+            if info.returns and info.uuid not in self._holdings
+        ]
+
+    @property
+    def missing(self) -> list[MemberInfo]:
+        """Members of the last view before the cluster was stopped that kept files, and are not here."""
+        view = self._membership.view
+        if view is None:
+            return []
+        views = [one.seen for one in self._holdings.values() if one.seen is not None]
+        last = [max(views, key=lambda view: view.number)] if views else []
+        found = {
+            info.store: info for known in (view, *last) for info in awaited(known, self._membership.members())
+        }
+        return list(found.values())
+
+    def why_waiting(self) -> str:
+        """What the table of a stopped cluster waits for (migration/X-1); empty when it can be made."""
+        if self.unheard:
+            return f"to be told what is in the files of: {', '.join(self.unheard)}"
+        missing = self.missing
+        return self._why_wait_for(missing) if missing and not self.accepted else ""
+
+    def _why_wait_for(self, missing: list[MemberInfo]) -> str:
+        """Why the table waits for these members and their files (migration/X-1); empty when it does no longer."""
+        if self._policy == "accept":
+            left_ns = self._since_ns + self._patience_ns - self._out.now_ns
+            if left_ns <= 0:
+                return ""
+            self._out.timer(TimerName.PLAN, left_ns)
+        names = ", ".join(info.name for info in missing)
+        return (
+            f"for members that were in the cluster last and may hold acknowledged writes: {names}. Start them, or "
+            "accept the loss: holdfast cluster accept-loss"
+        )
+
+    def note_waiting(self, why: str) -> None:
+        """Say once what is waited for."""
+        if why != self._told:
+            self._told = why
+            if why:
+                self._out.note("the table is not made yet: waiting", why=why)
+
+    def table(self, partitions: int) -> tuple[dict[int, Assignment], list[int]]:
+        """migration/X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold
+        everything: their rows name who is missing.
+        """
+        newest = self._newest_rows()
+        highest = max((row.version for row in newest.values()), default=0)
+        version = next_generation(highest, f"{self._membership.me} {partitions}")
+        rows: dict[int, Assignment] = {}
+        lost: list[int] = []
+        for partition in range(partitions) if newest else ():
+            row = newest.get(partition, Assignment())
+            made = self._revived(partition, row, version, stopped=True)
+            if made is None and not row.version:
+                # Nobody knows a row of it: it was never given to anybody.
+                empty = (None,) * (self._width - 1)
+                made = Assignment(version, (self._membership.data_members()[0].uuid, *empty))
+            if made is None:
+                lost.append(partition)
+                made = Assignment(version, row.replicas, row.epoch, row.behind, row.lost)
+            assert made.version >= version, "a revived row is beyond what anybody knows (placement/E-3)"
+            rows[partition] = made
+        assert rows.keys() >= set(lost), "who waits for its copies has a row, too"
+        return rows, lost
+
+    def revive(self, partition: int, row: Assignment) -> Assignment | None:
+        """migration/X-2: the row with those in it who have come back with their copies; None when nobody has."""
+        return self._revived(partition, row, row.version + self._width + 1, stopped=False)
+
+    def _revived(self, partition: int, row: Assignment, version: int, *, stopped: bool) -> Assignment | None:
+        claims = self._claims(partition, row)
+        made = revived(
+            row,
+            claims,
+            self._width,
+            version=version,
+            holders=self._holders,
+            uncertain=self.accepted,
+        )
+        here = [
+            member if member is not None and self._membership.member(member) is not None else None
+            for member in row.holding
+        ]
+        if made is None:
+            return None
+        owner = next(claim for claim in claims if claim.member == made.owner)
+        return keeping(made.losing(self._lost_with(owner, stopped=stopped)), here, self._holders)
+
+    def _lost_with(self, owner: Claim, *, stopped: bool) -> set[str]:
+        """migration/M-7: the maps that are not whole in the copy of who becomes the owner. What was in memory alone is
+        gone with a member that was started anew; only after a stop of everybody is that no loss, but how it is.
+        """
+        lost = set(self._settings.guarded(owner.slot) if owner.kept.whole else self._settings.guarded())
+        member = self._membership.member(owner.member)
+        if not stopped and member is not None and member.returns:
+            lost.update(
+                name for name in self._settings.guarded() if self._settings.map(name).journal == "off"
+            )
+        return lost
+
+    @property
+    def brought(self) -> dict[str, set[int]]:
+        """The partitions of which members have brought back a base."""
+        return {
+            str(uuid): {partition for partition, copy in copies.items() if copy.counters}
+            for uuid, copies in self._kept.items()
+        }
+
+    def arranging(
+        self, here: Sequence[int], now: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> Arranging:
+        """migration/X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
+        place = {partition: number for number, partition in enumerate(here)}
+        kept = {uuid: {place[p] for p in copies if p in place} for uuid, copies in self.brought.items()}
+        order = kept_first(len(here), kept)
+        arranged = yield from arranging([now[number] for number in order], candidates, replicas)
+        targets = [target for _, target in sorted(zip(order, arranged, strict=True))]
+        group_of = {one.uuid: one.group or one.uuid for one in candidates}
+        return preferring(now, targets, kept, group_of)
+
+    def _newest_rows(self) -> dict[int, Assignment]:
+        newest: dict[int, Assignment] = {}
+        for holdings in self._holdings.values():
+            for partition, row in holdings.rows:
+                if row.version > newest.get(partition, Assignment()).version:
+                    newest[partition] = row
+        return newest
+
+    def _claims(self, partition: int, row: Assignment) -> list[Claim]:
+        """The copies of this partition that those have brought back whom its row names."""
+        slot_of: dict[str, int] = {}
+        for slot, member in enumerate(row.holding):
+            store = self._stores.get(member) if member is not None else None
+            if store:
+                slot_of[store] = slot
+        return [
+            Claim(info.uuid, slot_of[info.store], replace(kept, whole=kept.whole and not info.behind))
+            for info in self._membership.members()
+            # Who is not in the baseline holds nothing, also of what it has brought back (membership/B-3).
+            if self._membership.may_hold(info)
+            if info.store in slot_of and (kept := self._kept.get(info.uuid, {}).get(partition)) is not None
+        ]

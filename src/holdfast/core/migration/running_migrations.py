@@ -1,0 +1,118 @@
+"""Migrations that were requested: the states that each goes through, and how many each member takes part in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum, unique
+from typing import Final
+
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.migration import Migration
+
+
+@unique
+class MigrationPhase(StrEnum):
+    """How far a migration is, for the master."""
+
+    REQUESTED = "requested"
+    """Its primary copies the partition."""
+    COMMITTING = "committing"
+    """The destination holds everything: its row has been proposed."""
+    COMMITTED = "committed"
+    """Its row is the table."""
+    OFFERED = "offered on"
+    """An end of it is gone: its row is an offer like any other now, and commits or is taken back."""
+    FAILED = "failed"
+    """Nothing has come of it."""
+
+
+@unique
+class MigrationStep(StrEnum):
+    """What brings a running migration further."""
+
+    READY = "its primary says that the destination holds everything"
+    REFUSED = "its primary refuses it"
+    COMMITTED = "a newer row of its partition is the table"
+    LOST = "somebody it needs is gone, or nothing may move any more"
+    TAKEN_BACK = "a row of its partition is taken back, for somebody whom that names is gone"
+
+
+_P, _S = MigrationPhase, MigrationStep
+RUNNING: Final[Lifecycle[MigrationPhase, MigrationStep]] = Lifecycle(
+    "a running migration",
+    _P.REQUESTED,
+    {
+        (_P.REQUESTED, _S.READY): _P.COMMITTING,
+        (_P.REQUESTED, _S.REFUSED): _P.FAILED,
+        (_P.REQUESTED, _S.COMMITTED): _P.FAILED,
+        (_P.REQUESTED, _S.LOST): _P.FAILED,
+        (_P.REQUESTED, _S.TAKEN_BACK): _P.FAILED,
+        (_P.COMMITTING, _S.COMMITTED): _P.COMMITTED,
+        (_P.COMMITTING, _S.LOST): _P.OFFERED,
+        (_P.COMMITTING, _S.TAKEN_BACK): _P.FAILED,
+        (_P.OFFERED, _S.TAKEN_BACK): _P.FAILED,
+    },
+)
+
+
+class Running:
+    """A migration that was requested from its primary, or waits to be committed."""
+
+    __slots__ = ("began_ns", "migration", "owner", "phase", "version")
+
+    def __init__(self, migration: Migration, version: int, owner: MemberId, began_ns: int) -> None:
+        self.migration = migration
+        self.version = version
+        self.owner = owner
+        self.began_ns = began_ns
+        self.phase = RUNNING.begins
+
+    @property
+    def committing(self) -> bool:
+        """Whether its row was proposed, and is not the table yet."""
+        return self.phase is MigrationPhase.COMMITTING
+
+    def step(self, step: MigrationStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        self.phase = RUNNING.after(self.phase, step)
+
+
+class RunningMigrations:
+    """All that were requested and have not ended, at most one of a partition."""
+
+    def __init__(self) -> None:
+        self.all: dict[int, Running] = {}
+        self.load: Counter[MemberId] = Counter()
+        """In how many of them each member supplies or is filled."""
+
+    def begin(self, running: Running) -> None:
+        """It was requested."""
+        assert running.migration.partition not in self.all, "one of a partition after the other"
+        self.all[running.migration.partition] = running
+        self.load[running.owner] += 1
+        self.load[MemberId(running.migration.destination)] += 1
+        assert running.owner != running.migration.destination, "nobody supplies itself"
+        assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
+
+    def forget(self, partition: int) -> Running | None:
+        """It has ended, one way or the other; answers it, if there was one."""
+        running = self.all.pop(partition, None)
+        if running is not None:
+            self.load[running.owner] -= 1
+            self.load[MemberId(running.migration.destination)] -= 1
+            assert min(self.load[running.owner], self.load[MemberId(running.migration.destination)]) >= 0
+            assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
+        return running
+
+    def clear(self) -> None:
+        """This member is no master any more: what runs is another one's."""
+        self.all.clear()
+        self.load.clear()
+
+    def moves(self, member: MemberId) -> bool:
+        """Whether one that was begun before its wish was known brings something to this member, or takes it."""
+        return any(
+            member in (running.owner, running.migration.source, running.migration.destination)
+            for running in self.all.values()
+        )

@@ -1,0 +1,51 @@
+"""What has to happen before a member may leave? Pure: every member can say it of itself, as far as it knows."""
+
+from __future__ import annotations
+
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Intent
+
+
+def why_kept(member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int) -> str:
+    """What keeps this member, in words that say what helps; empty when nothing does.
+
+    `complete`: how many replicas of a partition, from the owner on, hold every map.
+    """
+    members = membership.members()
+    present = {info.uuid for info in members}
+    going = {m for m in present if membership.intents.of(m) is Intent.LEAVE}
+    state = membership.cluster_state
+    if any(membership.may_hold(info) and info.uuid not in going for info in members):
+        if state.migrates:
+            left = sum(member in row.replicas for row in rows)
+            return f"{left} partition replicas are still here" if left else ""
+        only = _only_here(member, rows, present - going, complete)
+        return (
+            f"the cluster is {state}: this member holds the only copy of {only} partitions; "
+            "set the state to active, so that they can move"
+            if only
+            else ""
+        )
+    # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
+    # By order it ends all the same.
+    if membership.ending:
+        return ""
+    if membership.may_be_missed:
+        return "all data members leave, and one that was just removed may be about to return"
+    gone = sum(not present.intersection(row.replicas) for row in rows if row.version)
+    return (
+        f"all data members leave, and {gone} partitions are held by nobody here; "
+        "start again who holds them, or stop this member at once"
+        if gone
+        else ""
+    )
+
+
+def _only_here(member: MemberId, rows: list[Assignment], staying: set[MemberId], complete: int) -> int:
+    """Nothing may move; of so many partitions that it holds nobody who stays has every map."""
+    return sum(
+        member in row.replicas and not staying.intersection(filter(None, row.holding[:complete]))
+        for row in rows
+    )

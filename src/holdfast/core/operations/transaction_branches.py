@@ -1,0 +1,301 @@
+"""What does a step of a transaction answer and change in its partition? Pure: it looks, and changes nothing.
+
+Locks and branches are entries of a map of their own, beside the entries that they guard. So backups, the journal, and
+whoever the partition moves to hold them as they hold all entries; and all that one step changes is one batch, which is
+applied as a whole or not at all.
+
+- operations/T-1: An entry has one lock. Whoever else wants to change it waits, in the order in which they came.
+- operations/T-2: A branch that is prepared changes only when its outcome is told.
+- operations/T-3: A branch that was asked for and is not prepared never will be: that is written down before the
+  answer. So whoever asks all branches finds the outcome that anybody else finds.
+- operations/T-4: The outcome of a branch is kept until every branch has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.decisions import Decision, Update, Wait
+from holdfast.core.model.operations import EventKind, Op, Request
+from holdfast.core.model.records import Change
+from holdfast.core.model.transactions import (
+    AskBranch,
+    BranchState,
+    CommitBranch,
+    EntryKey,
+    ForgetBranches,
+    KeyLock,
+    LockKeys,
+    PrepareBranch,
+    RollBackBranch,
+    StepFate,
+    StepResult,
+    TransactionalWrite,
+    TransactionBranch,
+    TransactionId,
+    TransactionStep,
+    ValueSeen,
+    branch_key,
+    decode_branch,
+    decode_lock,
+    encode,
+    lock_key,
+    locks_of_map,
+    transaction_of,
+)
+from holdfast.core.operations.map_operations import peek
+from holdfast.core.store.replica import MapReplica
+
+LOCKED_TOO_LONG = "a transaction has locked the entry, and did not end in time"
+_NOTHING: Mapping[bytes, bytes] = {}
+
+
+class TransactionBranches:
+    """The locks and branches of one partition, as they are now."""
+
+    __slots__ = ("_kept", "_maps", "_now_ns", "updates")
+
+    def __init__(self, maps: Mapping[str, MapReplica], now_ns: int) -> None:
+        held = maps.get(TRANSACTIONS_MAP)
+        self._kept = held.state.entries if held is not None else _NOTHING
+        self._maps = maps
+        self._now_ns = now_ns
+        self.updates: list[Update] = []
+        """What was decided."""
+
+    # -- what is there
+
+    def lock(self, name: str, key: bytes) -> KeyLock | None:
+        """Who has locked an entry."""
+        kept = self._kept.get(lock_key(name, key))
+        return decode_lock(kept) if kept is not None else None
+
+    def branch(self, transaction: TransactionId) -> TransactionBranch | None:
+        """What is kept of a transaction."""
+        kept = self._kept.get(branch_key(transaction))
+        return decode_branch(kept) if kept is not None else None
+
+    def all_locks(self) -> Iterator[tuple[bytes, KeyLock]]:
+        """Every lock, with the key under which it is kept."""
+        for kept, value in self._kept.items():
+            if transaction_of(kept) is None:
+                yield kept, decode_lock(value)
+
+    def all_branches(self) -> Iterator[tuple[TransactionId, TransactionBranch]]:
+        """Every branch."""
+        for kept, value in self._kept.items():
+            transaction = transaction_of(kept)
+            if transaction is not None:
+                yield transaction, decode_branch(value)
+
+    def guards(self, name: str) -> bool:
+        """Whether an entry of this map is locked."""
+        begins = locks_of_map(name)
+        return any(kept.startswith(begins) for kept in self._kept)
+
+    def value(self, entry: EntryKey) -> bytes | None:
+        """What an entry holds."""
+        held = self._maps.get(entry[0])
+        return peek(held.state, entry[1], self._now_ns) if held is not None else None
+
+    def _held_by_another(self, entries: Iterable[EntryKey], step: LockKeys | PrepareBranch) -> _Held | None:
+        for entry in entries:
+            lock = self.lock(*entry)
+            if lock is not None and lock.transaction != step.transaction:
+                return _Held(entry, lock)
+        return None
+
+    # -- what is decided
+
+    def _keep(self, kept: bytes, thing: TransactionBranch | KeyLock) -> None:
+        self.updates.append(Update(Change.SET, kept, encode(thing), map=TRANSACTIONS_MAP))
+
+    def _drop(self, kept: bytes) -> None:
+        self.updates.append(Update(Change.REMOVE, kept, map=TRANSACTIONS_MAP))
+
+    def _take(self, entries: Iterable[EntryKey], step: LockKeys | PrepareBranch) -> None:
+        for entry in dict.fromkeys(entries):
+            if self.lock(*entry) is None:
+                self._keep(lock_key(*entry), KeyLock(step.transaction, step.owner))
+
+    def _release(self, transaction: TransactionId) -> None:
+        begins = encode(KeyLock(transaction, ""))[: 3 + len(transaction)]  # type: ignore[arg-type]
+        for kept, value in self._kept.items():
+            if value.startswith(begins) and transaction_of(kept) is None:
+                self._drop(kept)
+
+    def _write(self, transaction: TransactionId, writes: Iterable[TransactionalWrite]) -> None:
+        """The entries change; one that is not there is not removed, and takes no number."""
+        for write in writes:
+            held = self._maps.get(write.map)
+            old = held.state.entries.get(write.key) if held is not None else None
+            if write.value is not None:
+                kind = EventKind.ADDED if old is None else EventKind.UPDATED
+                self.updates.append(
+                    Update(
+                        Change.SET,
+                        write.key,
+                        write.value,
+                        write.ttl_ms,
+                        write.max_idle_ms,
+                        write.key_hash,
+                        kind,
+                        write.map,
+                        transaction,
+                    )
+                )
+            elif old is not None:
+                self.updates.append(
+                    Update(
+                        Change.REMOVE,
+                        write.key,
+                        kind=EventKind.REMOVED,
+                        map=write.map,
+                        transaction=transaction,
+                    )
+                )
+
+    # -- steps
+
+    def decide(self, step: TransactionStep) -> Decision | Wait:
+        """What comes of a step."""
+        match step:
+            case LockKeys():
+                return self._lock(step)
+            case PrepareBranch():
+                return self._answer(self._prepare(step))
+            case CommitBranch():
+                return self._answer(self._commit(step))
+            case RollBackBranch():
+                return self._answer(self._roll_back(step))
+            case AskBranch():
+                return self._answer(self._ask(step))
+            case ForgetBranches():
+                for transaction in step.transactions:
+                    branch = self.branch(transaction)
+                    if branch is not None and branch.state is not BranchState.PREPARED:
+                        self._drop(branch_key(transaction))
+                return self._answer(StepResult(StepFate.DONE))
+
+    def _answer(self, result: StepResult) -> Decision:
+        return Decision(encode(result), self.updates)
+
+    def _lock(self, step: LockKeys) -> Decision | Wait:
+        if self.branch(step.transaction) is not None:
+            return self._answer(StepResult(StepFate.OVER))
+        other = self._held_by_another(step.keys, step)
+        if other is not None:
+            late = StepResult(StepFate.LOCKED, holder=other.lock.transaction)
+            return Wait(
+                step.wait_ms,
+                encode(late),
+                waiter=step.transaction,
+                holder=other.lock.transaction,
+                key=other.entry,
+            )
+        self._take(step.keys, step)
+        return self._answer(StepResult(StepFate.DONE, [self.value(entry) for entry in step.keys]))
+
+    def _prepare(self, step: PrepareBranch) -> StepResult:
+        branch = self.branch(step.transaction)
+        if branch is not None:
+            rolled_back = branch.state is BranchState.ROLLED_BACK
+            return StepResult(StepFate.OVER if rolled_back else StepFate.DONE)
+        touched = [write.entry for write in step.writes] + [(seen.map, seen.key) for seen in step.seen]
+        other = self._held_by_another(touched, step)
+        if other is not None:
+            fate = StepFate.NOT_HELD if step.locked else StepFate.LOCKED
+            return StepResult(fate, holder=other.lock.transaction)
+        if step.locked and any(self.lock(*entry) is None for entry in touched):
+            return StepResult(StepFate.NOT_HELD)
+        for seen in step.seen:
+            if self._has_changed(seen):
+                return StepResult(StepFate.CHANGED, why=seen.map)
+        if len(step.participants) == 1:
+            self._write(step.transaction, step.writes)
+            self._release(step.transaction)
+        else:
+            self._take(touched, step)
+            branch = TransactionBranch(BranchState.PREPARED, step.owner, step.participants, step.writes)
+            self._keep(branch_key(step.transaction), branch)
+        return StepResult(StepFate.DONE)
+
+    def _has_changed(self, seen: ValueSeen) -> bool:
+        """Whether an entry is not any more what a transaction has read."""
+        return self.value((seen.map, seen.key)) != seen.value
+
+    def _commit(self, step: CommitBranch) -> StepResult:
+        branch = self.branch(step.transaction)
+        if branch is None:
+            # It has locks alone here; or somebody else has told it the outcome, and since then every branch has it.
+            self._release(step.transaction)
+            return StepResult(StepFate.DONE)
+        if branch.state is BranchState.ROLLED_BACK:
+            return StepResult(StepFate.ROLLED_BACK)
+        if branch.state is BranchState.PREPARED:
+            self._write(step.transaction, branch.writes)
+            self._release(step.transaction)
+            self._keep_outcome(step.transaction, branch)
+        return StepResult(StepFate.DONE)
+
+    def _keep_outcome(self, transaction: TransactionId, branch: TransactionBranch) -> None:
+        """Others may ask for it (operations/T-4)."""
+        committed = TransactionBranch(BranchState.COMMITTED, branch.owner, branch.participants)
+        self._keep(branch_key(transaction), committed)
+
+    def _roll_back(self, step: RollBackBranch) -> StepResult:
+        branch = self.branch(step.transaction)
+        if branch is not None and branch.state is BranchState.COMMITTED:
+            return StepResult(StepFate.COMMITTED)
+        self._release(step.transaction)
+        if step.fence:
+            self._fence(step, branch)
+        elif branch is not None:
+            self._drop(branch_key(step.transaction))
+        return StepResult(StepFate.DONE)
+
+    def _fence(self, step: RollBackBranch | AskBranch, branch: TransactionBranch | None) -> None:
+        if branch is None or branch.state is not BranchState.ROLLED_BACK:
+            self._keep(
+                branch_key(step.transaction),
+                TransactionBranch(BranchState.ROLLED_BACK, step.owner, step.participants),
+            )
+
+    def _ask(self, step: AskBranch) -> StepResult:
+        branch = self.branch(step.transaction)
+        if branch is None:
+            self._release(step.transaction)
+            self._fence(step, branch)
+            return StepResult(StepFate.ROLLED_BACK)
+        return StepResult(
+            {
+                BranchState.PREPARED: StepFate.PREPARED,
+                BranchState.COMMITTED: StepFate.COMMITTED,
+                BranchState.ROLLED_BACK: StepFate.ROLLED_BACK,
+            }[branch.state]
+        )
+
+
+class _Held:
+    """An entry that another transaction has locked."""
+
+    __slots__ = ("entry", "lock")
+
+    def __init__(self, entry: EntryKey, lock: KeyLock) -> None:
+        self.entry = entry
+        self.lock = lock
+
+
+def wait_for_lock(branches: TransactionBranches, request: Request, wait_ms: int) -> Decision | Wait | None:
+    """What an operation that is in no transaction does about a lock: it waits, or (`TRY_PUT`) does nothing. None:
+    nobody has locked what it changes.
+    """
+    keys = request.items[::2] if request.op is Op.PUT_ALL else [request.key]
+    for key in keys:
+        lock = branches.lock(request.map, key)
+        if lock is not None:
+            if request.op in (Op.TRY_PUT, Op.TRY_REMOVE):
+                return Decision(answer=False)
+            return Wait(wait_ms, refused=LOCKED_TOO_LONG, holder=lock.transaction, key=(request.map, key))
+    return None

@@ -1,0 +1,239 @@
+"""What happened to partitions: migrations and losses, told to every member once, in order (H3, H5).
+
+News travel with the rounds of the table replication: a member tells its listeners of a migration when it applies the
+row that the migration made. The news that somebody may not have heard yet are the *completed migrations* of the design:
+each member keeps them until all have acknowledged, so that a new master can pass them on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.machine import Announce, Note, Outbox
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.migration import Migration
+from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, Number
+
+RECENT = 2000
+"""News that a member can tell again to whoever was not there."""
+
+RANGES_SHOWN = 40
+
+
+def loss_notes(losses: Iterable[Loss]) -> list[Note]:
+    """What is lost of how many partitions, for the log: a line for each thing that an operator has to do."""
+    notes: list[Note] = []
+    found: dict[tuple[str, str], list[Loss]] = {}
+    for loss in losses:
+        if loss.all_lost and not loss.begun_anew:
+            what = "error", "partitions lost: they wait for a copy to return"
+        elif loss.all_lost:
+            what = "error", "partitions lost: begun anew, empty"
+        elif loss.maps:
+            what = "error", "partitions lost their owners: a backup has taken over, and entries are gone"
+        else:
+            what = "warning", "partitions lost their owners: a backup has taken over, no entry is gone"
+        found.setdefault(what, []).append(loss)
+    for (level, kind), same in found.items():
+        names = sorted({name for loss in same for name in loss.maps})
+        maps = {"maps": names} if names else {}
+        partitions = ranges_of([loss.partition for loss in same])
+        notes.append(Note(kind, {"count": len(same), "partitions": partitions, **maps}, level))
+    return notes
+
+
+def ranges_of(numbers: list[int]) -> str:
+    """Numbers in ascending order as `0-3,7`, and how many more there are."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:RANGES_SHOWN]]
+    more = f",and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
+    return ",".join(words) + more
+
+
+class EventLog:
+    """The news of one member: told to its listeners once each, kept until everyone has them."""
+
+    def __init__(self, out: Outbox) -> None:
+        self._out = out
+        self._kept: dict[Number, tuple[int, News]] = {}
+        """Number -> the round that brought it, and the news."""
+        self.told: Number = (0, 0)
+        """The newest that was told."""
+        self._since: Number = (0, 0)
+        self._recent: deque[News] = deque(maxlen=RECENT)
+        self._whole_after: Number = (0, 0)
+        """All that was told after this one is in `recent`."""
+        self.open: News | None = None
+        """The last that is known of a process that is not over."""
+
+    def since(self, number: Number) -> tuple[list[News], bool]:
+        """What was told after the news of this number, in order; and whether that is all there was."""
+        return [news for news in self._recent if news.number > number], number >= self._whole_after
+
+    @property
+    def kept(self) -> list[News]:
+        """What somebody may not have heard yet, oldest first."""
+        return [news for _, (_, news) in sorted(self._kept.items())]
+
+    def admitted(self, life: int) -> None:
+        """This member was admitted with the view `life`: what happened before does not concern it.
+
+        If it was away in the middle of a process, that is over for its listeners, as far as it had come; nor do they
+        hear of the rest of one that began before.
+        """
+        self._kept.clear()
+        before = self.told
+        self._since = self.told = self._whole_after = max(self.told, (life, 0))
+        assert before <= self.told, "what was told is not told again"
+        if self.open is not None:
+            over = msgspec.structs.replace(
+                self.open, number=self.told, kind=Kind.FINISHED, migration=None, version=0
+            )
+            self.open = None
+            self._tell(over)
+
+    def learn(self, round_number: int, news: Iterable[News], *, whole: bool) -> None:
+        """Take the news of an applied round. `whole`: it lists all that is still to be kept."""
+        if whole:
+            self._kept.clear()
+        for one in sorted(news, key=lambda one: one.number):
+            self._kept[one.number] = (round_number, one)
+            if one.number > self.told:
+                self.told = one.number
+                self._follow(one)
+                if one.process > self._since or one.process == NO_PROCESS:
+                    self._tell(one)
+        assert self._whole_after <= self.told, "what is whole was told"
+
+    def _tell(self, news: News) -> None:
+        assert news.number <= self.told, "what is told counts as told"
+        assert not self._recent or self._recent[-1].number <= news.number, "news are told in order"
+        if len(self._recent) == RECENT:
+            self._whole_after = self._recent[0].number
+        self._recent.append(news)
+        self._out.effects.append(Announce(news))
+
+    def _follow(self, news: News) -> None:
+        if news.kind is Kind.FINISHED:
+            self.open = None
+        elif news.kind is not Kind.LOST:
+            self.open = news
+
+    def known(self, round_number: int) -> None:
+        """Every member has applied the rounds up to this one: their news need not be kept any longer."""
+        for number in [number for number, (brought, _) in self._kept.items() if brought <= round_number]:
+            del self._kept[number]
+
+
+class Reporter:
+    """As master: puts into words what happens, until a round takes it along."""
+
+    def __init__(self, out: Outbox) -> None:
+        self._out = out
+        self.pending: list[News] = []
+        self._view = 0
+        self._count = 0
+        self._process: News | None = None
+        """The newest state of the process under way."""
+        self._began_ns = 0
+
+    def view_changed(self, view: int) -> None:
+        """What is said from now on happens in this view."""
+        self._view, self._count = view, 0
+
+    def reset(self) -> None:
+        """This member is no master (any more)."""
+        self.pending.clear()
+        self._process = None
+        self._began_ns = 0
+
+    def take(self) -> list[News]:
+        """What is to be told, in order; it is not pending any more."""
+        pending, self.pending = self.pending, []
+        return pending
+
+    def _say(self, news: News) -> News:
+        self._count += 1
+        news = msgspec.structs.replace(news, number=(self._view, self._count))
+        assert not self.pending or self.pending[-1].number < news.number, "news are numbered as they happen"
+        self.pending.append(news)
+        return news
+
+    # -- processes of migrations
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a process has begun and is not over."""
+        return self._process is not None
+
+    def resume(self, event_log: EventLog, untold: Iterable[News]) -> None:
+        """The view has changed: the process stands where what was told, and what will be, has left it."""
+        self._process = event_log.open
+        for news in untold:
+            if news.number > event_log.told and news.kind is not Kind.LOST:
+                self._process = None if news.kind is Kind.FINISHED else news
+
+    def started(self, planned: int) -> None:
+        """So many migrations are planned."""
+        self.finished()
+        assert self._process is None, "one process after the other"
+        self._began_ns = self._out.now_ns
+        process = self._say(News((0, 0), Kind.STARTED, planned=planned))
+        self.pending[-1] = self._process = msgspec.structs.replace(process, process=process.number)
+        assert self.under_way, "it is over when that is said"
+
+    def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
+        """One migration has ended; the partition's row has this version now. `began_ns`: when it was asked for."""
+        before = self._process or News((0, 0), Kind.STARTED)
+        after = News(
+            (0, 0),
+            Kind.COMPLETED if well else Kind.FAILED,
+            before.process,
+            before.planned,
+            before.completed + well,
+            before.failed + (not well),
+            self._elapsed_ms(),
+            migration,
+            version,
+            took_ms=(self._out.now_ns - began_ns) // MILLISECOND if began_ns is not None else 0,
+        )
+        said = self._say(after)
+        if self._process is not None:
+            self._process = said
+
+    def finished(self) -> None:
+        """The process is over, if one was under way."""
+        last, self._process = self._process, None
+        if last is None:
+            return
+        over = self._say(
+            News(
+                (0, 0),
+                Kind.FINISHED,
+                last.process,
+                last.planned,
+                last.completed,
+                last.failed,
+                self._elapsed_ms() if self._began_ns else last.elapsed_ms,
+            )
+        )
+        self._out.note(
+            "rebalance finished", completed=over.completed, failed=over.failed, elapsed_ms=over.elapsed_ms
+        )
+
+    def _elapsed_ms(self) -> int:
+        return (self._out.now_ns - self._began_ns) // MILLISECOND if self._began_ns else 0
+
+    # -- losses
+
+    def lost(self, loss: Loss) -> None:
+        """Copies of a partition are gone."""
+        self._say(News((0, 0), Kind.LOST, loss=loss))

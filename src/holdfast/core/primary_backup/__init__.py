@@ -1,0 +1,1 @@
+"""Engine 1: a primary decides, numbers its updates and sends them to its backups."""

@@ -1,0 +1,174 @@
+"""Clearing a map with a change stream: every entry's end is told, so this takes as long as removing one by one.
+
+- primary_backup/L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is
+  written meanwhile to a key that is still to be removed is removed, too; what is written to others stays.
+- primary_backup/L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the
+  rest is left.
+- primary_backup/L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the
+  time is over, is said to be: who asked may have it done there.
+- primary_backup/L-4: The caller is answered when everybody who must hold the removals of every slice does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.core.machine import Outbox
+from holdfast.core.model.decisions import Update
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Outcome, Request, Status
+from holdfast.core.model.records import Change
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.primary_backup.backlog import RECORD_BYTES
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.replication_engine import ShareDone
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import MapReplica
+
+SLICE_BYTES = 1 << 20
+"""The removals of a slice take about so many bytes, and milliseconds to make."""
+PAUSE_NS = 1 * MILLISECOND
+"""Between two slices the member does something else."""
+EASE_NS = 20 * MILLISECOND
+"""How often it is looked whether less is kept for backups now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Clearing:
+    """One request, and how far it has come."""
+
+    request: Request
+    done: ShareDone
+    deadline_ns: int
+    left: deque[int]
+    """Partitions."""
+    unserved: list[int]
+    """Those that were not served here when it began."""
+    of: MapReplica | None = None
+    """What is being cleared in the first of them; None: it is not begun."""
+    keys: list[bytes] = field(default_factory=list)
+    """To be removed there."""
+    count: int = 0
+    missed: list[int] = field(default_factory=list)
+    waits: int = 0
+    """Slices that not everybody holds yet."""
+    over: bool = False
+
+
+class Clearings:
+    """Everything that is being cleared in slices by this member."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        lane: Lane,
+        timeout_ns: int,
+        refused: Callable[[Request], Outcome | None],
+    ) -> None:
+        """`refused`: why a write is refused just now."""
+        self._out = out
+        self._lane = lane
+        self._timeout_ns = timeout_ns
+        self._refused = refused
+        self._timer = False
+        self._running: deque[_Clearing] = deque()
+
+    def begin(self, request: Request, done: ShareDone) -> None:
+        """Clear the map in those of the partitions that are served here; the first slice at once."""
+        deadline_ns = self._out.now_ns + self._timeout_ns
+        unserved = [one for one in request.partitions if self._lane.leading[one] is None]
+        self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
+        if not self._timer:
+            self._go_on()
+
+    def on_timer(self) -> None:
+        """Make the next slice."""
+        self._timer = False
+        if self._running:
+            self._go_on()
+
+    def _wake(self, after_ns: int) -> None:
+        assert not self._timer, "one slice at a time (primary_backup/L-1)"
+        assert self._running, "somebody waits for the next slice"
+        self._timer = True
+        self._out.timer(TimerName.CLEAR, after_ns)
+
+    def _go_on(self) -> None:
+        """Make one slice: of the clearing whose turn it is."""
+        clearing = self._running[0]
+        if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
+            clearing.missed += clearing.left
+            clearing.left.clear()
+        elif self._lane.backlog.crowded:
+            self._wake(EASE_NS)
+            return
+        else:
+            self._slice(clearing)
+        assert self._running[0] is clearing, "its turn is not over"
+        self._running.popleft()
+        if clearing.left:
+            self._running.append(clearing)
+        clearing.waits += 1
+        self._lane.close_batch(lambda known: self._held(clearing, known))
+        if self._running and not self._timer:
+            self._wake(PAUSE_NS)
+
+    def _slice(self, clearing: _Clearing) -> None:
+        size = 0
+        while clearing.left and size < SLICE_BYTES:
+            partition = clearing.left[0]
+            copy = self._lane.leading[partition]
+            held = copy.maps.get(clearing.request.map) if copy is not None else None
+            locked = (
+                copy is not None
+                and self._lane.locks_entries
+                and TransactionBranches(copy.maps, self._out.now_ns).guards(clearing.request.map)
+            )
+            if copy is None or locked or (clearing.of is not None and held is not clearing.of):
+                clearing.missed.append(partition)
+                clearing.keys.clear()
+            elif held is not None:
+                if clearing.of is None:
+                    clearing.of, clearing.keys = held, list(held.state.entries)[::-1]
+                size += self._remove(clearing, copy, held, SLICE_BYTES - size)
+
+            if not clearing.keys:
+                if copy is not None:
+                    # That nothing is left there must be so, too.
+                    self._lane.rest_on(copy, clearing.request.map)
+                clearing.left.popleft()
+                clearing.of = None
+
+    def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
+        """Remove entries until that is so many bytes; answers how many it is."""
+        lane, keys, entries = self._lane, clearing.keys, held.state.entries
+        size = 0
+        while keys and size < most:
+            key = keys.pop()
+            if key in entries:
+                size += RECORD_BYTES + len(key) + len(entries[key])
+                lane.carry_out(copy, held, Update(Change.REMOVE, key))
+                clearing.count += 1
+        return size
+
+    def _held(self, clearing: _Clearing, known: bool) -> None:
+        """A slice is held by all, or nobody will ever know."""
+        clearing.waits -= 1
+        assert clearing.waits >= 0, "each slice is held once (primary_backup/L-4)"
+        if clearing.over or (known and (clearing.left or clearing.waits)):
+            return
+        clearing.over = True
+        if clearing in self._running:
+            self._running.remove(clearing)
+        outcome, missed = Outcome(Status.OK, clearing.count), clearing.missed
+        if not known:
+            outcome, missed = Outcome(Status.UNKNOWN, None, self._lane.unknown_because), []
+        clearing.done(outcome, missed, clearing.unserved)
+
+    @property
+    def running(self) -> int:
+        """How many have not made their last slice."""
+        return len(self._running)

@@ -1,0 +1,80 @@
+"""Clients that collect the acknowledgements of backups themselves: who are they, and which members can tell them? (H8)
+
+With `replication.backup_acks` = "client" the owner answers such a client at once and says how many backups will tell
+it; each tells it over its own connection to the client when it holds the records. An owner may say so only of backups
+that have such a connection, or the client waits in vain: so members tell each other which clients have registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.machine import Notify, Outbox, Token
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import Ack, Collecting
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import ViewInstalled
+
+
+class ClientAcks:
+    """Clients that have registered here, and with the other members."""
+
+    def __init__(self, out: Outbox, membership: MembershipStatus) -> None:
+        self._out = out
+        self._membership = membership
+        self._here: dict[bytes, list[Token]] = {}
+        """Client -> its connections."""
+        self._clients: dict[Token, bytes] = {}
+        self._there: dict[MemberId, set[bytes]] = {}
+
+    def add(self, token: Token, client: bytes) -> None:
+        """A client has registered on a connection: the token is notified of what backups here hold for it."""
+        assert token not in self._clients, "a token names one registration"
+        self._clients[token] = client
+        connections = self._here.setdefault(client, [])
+        connections.append(token)
+        if len(connections) == 1:
+            self._tell_all(Collecting([client], []))
+
+    def remove(self, token: Token) -> None:
+        """The connection has ended; nothing happens when there is none."""
+        client = self._clients.pop(token, None)
+        if client is None:
+            return
+        connections = self._here[client]
+        connections.remove(token)
+        assert token not in connections, "a token names one registration"
+        if not connections:
+            del self._here[client]
+            self._tell_all(Collecting([], [client]))
+
+    def _tell_all(self, message: Collecting) -> None:
+        for info in self._membership.members():
+            self._out.send(info.uuid, message)
+
+    def on_collecting(self, sender: MemberId, message: Collecting) -> None:
+        """These clients have registered with that member, and those not any more."""
+        there = self._there.setdefault(sender, set())
+        there.update(message.added)
+        there.difference_update(message.removed)
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Forget what those who left have said; tell those who came."""
+        for member in notice.gone:
+            self._there.pop(member, None)
+        if self._here:
+            for member in sorted(notice.came):
+                self._out.send(member, Collecting(list(self._here), []))
+
+    def reached(self, client: bytes, members: Iterable[str]) -> bool:
+        """Whether each of these members can tell this client."""
+        there = self._there
+        return all(client in there.get(MemberId(member), ()) for member in members)
+
+    def tell(self, acks: Iterable[Ack]) -> None:
+        """This member holds what these requests have written."""
+        for ack in acks:
+            connections = self._here.get(ack.client)
+            if connections:
+                for correlation in ack.correlations:
+                    self._out.effects.append(Notify(connections[0], correlation))

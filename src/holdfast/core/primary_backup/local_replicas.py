@@ -1,0 +1,527 @@
+"""The copies that this member holds, and how a backup's copy follows its primary (H8; DESIGN rules 3 and 8).
+
+- primary_backup/B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
+  newer version they wait until the row is known, of an older one they are not acknowledged.
+- primary_backup/B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
+- primary_backup/B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have
+  taken from a member that was removed though alive is kept for a while: to begin with, if the partition comes back to
+  it.
+
+A copy that is being filled follows its primary too: its records come through here (`migration.destination`), also while
+the present copy waits for one that it misses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.config import Settings
+from holdfast.core.hosted_services import Endpoint, HostedServices, MigrationEvent, Service
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Change, Puts, Record
+from holdfast.core.primary_backup import packed_puts_cy
+from holdfast.core.primary_backup.client_acks import ClientAcks
+from holdfast.core.primary_backup.cuts import Cuts
+from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
+from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, MapReplica
+from holdfast.errors import InvariantBroken
+
+if TYPE_CHECKING:
+    from holdfast.core.primary_backup.lane import Lane
+    from holdfast.core.primary_backup.staging_replica import StagingReplica
+
+NEVER = 1 << 62
+"""An update counter that no map reaches."""
+TIDIED_MAPS = 5000
+"""Maps in partitions that one sweep looks at, at about: a millisecond's work."""
+
+
+class LocalReplicas:
+    """What this member holds of each partition, as backup or primary."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        rows: list[Assignment],
+        log: Log,
+        services: Sequence[Service] = (),
+        *,
+        lane: Lane | None = None,
+        collectors: ClientAcks | None = None,
+        entries: NewEntries = dict,
+        puts: PackedPuts = packed_puts_cy,
+    ) -> None:
+        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup; `entries`:
+        makes what maps keep entries in; `puts`: the way of what is packed.
+        """
+        self._puts = puts
+        self.entries = entries
+        self._me = me
+        self._log = log
+        self._awaits_disk = False
+        """Whether something of the message that is being taken has to be durable before it is acknowledged."""
+        self._unkept: list[tuple[int, str, bytes, int]] = []
+        """Cuts in that message which this member could not keep."""
+        self._settings = settings
+        self.request_ids = settings.replication.request_ids
+        """How many requests a copy remembers."""
+        self._collectors = collectors
+        self._out = out
+        self._rows = rows
+        self.held: dict[int, PartitionCopy] = {}
+        self.staging: dict[int, StagingReplica] = {}
+        """The copies that are being filled; `migration.destination` makes and ends them."""
+        self.stale: dict[int, PartitionCopy] = {}
+        """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
+        self._in_exile: set[int] = set()
+        """What was held when this member was removed, until it knows the newest rows; and where it is behind."""
+        self.watched: set[int] = set()
+        """The partitions of which it is told when records of them were taken (`RecordsTaken`)."""
+        self.cuts = Cuts(me, settings, out, rows, lane)
+        self._tail_bytes = settings.replication.tail_bytes
+        self.services = HostedServices(me, self.held, self, services)
+        self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
+        self._untidied: list[int] = []
+        """Partitions whose turn is still to come to forget deadlines."""
+
+    # -- records
+
+    def on_replicate(self, sender: MemberId, message: Replicate) -> None:
+        """Take the records that may be taken now; acknowledge these, keep the early ones."""
+        self._awaits_disk = False
+        self._unkept = []
+        applied, others = self._puts.take(
+            message.sections,
+            sender,
+            self._me,
+            self._rows,
+            self.staging,
+            self.held,
+            self._out.now_ns,
+            self._tail_bytes,
+        )
+        taken = [section.partition for section in applied]
+        if self._log.on:
+            self._write_down_puts(applied)
+        if others:
+            taken += [section.partition for section in others if self._take(sender, message, section)]
+        if taken:
+            answer = Replicated(message.batches, taken, self._unkept)
+            acks = self._acks_of(message, taken) if message.acks else []
+            if self._awaits_disk:
+                self._when_on_disk(sender, answer, acks)
+            else:
+                self._acknowledge(sender, answer, acks)
+            for partition in taken:
+                if partition in self._early:
+                    self.retry(partition)
+        if self.staging or self.watched:
+            for section in message.sections:
+                self._look_at(section.partition)
+
+    def _acknowledge(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
+        """Tell the primary what is held, and the clients that wait for this member themselves."""
+        self._out.send(sender, answer)
+        if acks and self._collectors is not None:
+            self._collectors.tell(acks)
+
+    def _when_on_disk(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
+        """Acknowledge what was taken when it is durable here (primary_backup/P-4)."""
+        self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
+
+    def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
+        """What clients can be told now. What waits for one partition whose records are kept waits with these; what
+        waits for several is not told at all: the client gives up waiting, and does not know.
+        """
+        sections = {section.partition for section in message.sections}
+        kept = sections.difference(taken)
+        found: list[Ack] = []
+        for ack in message.acks:
+            rest = [partition for partition in ack.partitions if partition in kept]
+            if not sections.issuperset(ack.partitions):
+                continue
+            if not rest:
+                found.append(ack)
+            elif len(rest) == 1 and self._early.get(rest[0]):
+                early = self._early[rest[0]][-1][1]
+                if isinstance(early, Replicate) and early.batches == message.batches:
+                    early.acks.append(Ack(ack.client, ack.correlations, rest))
+        return found
+
+    def _take(self, sender: MemberId, message: Replicate, section: Section) -> bool:
+        partition = section.partition
+        row = self._rows[partition]
+        if section.version != row.version:
+            if section.version > row.version:
+                self._keep(sender, partition, Replicate(message.batches, [section]))
+            return False
+        staged = self.staging.get(partition)
+        filling = staged is not None and staged.source == sender and staged.version == section.version
+        backup = self._me in row.replicas and row.owner == sender
+        copy = self.held.get(partition) if backup else None
+        if copy is None and not filling:
+            return False
+        waits = copy is not None and self._gap(copy, section)
+        if staged is not None and filling:
+            waits = self._take_into(staged, section) or waits
+        if waits:
+            self._keep(sender, partition, Replicate(message.batches, [section]))
+        elif copy is not None:
+            self._write(copy, section)
+        return not waits
+
+    def _look_at(self, partition: int) -> None:
+        """After records: has a copy become whole, and does somebody watch?"""
+        staged = self.staging.get(partition)
+        if staged is not None and not staged.complete and staged.look():
+            self._out.tell(ReplicaWhole(partition))
+        if partition in self.watched:
+            self._out.tell(RecordsTaken(partition))
+
+    def _take_into(self, staged: StagingReplica, section: Section) -> bool:
+        """Give the records to a copy that is being filled; answers whether it has to wait for others first."""
+        whole = staged.complete
+        if whole and self._gap(staged.copy, section):
+            return True
+        records = section.told()
+        for record in records:
+            staged.take(record, section.term, self._out.now_ns)
+        if whole:
+            self._write_down(staged.copy, section, records)
+        return False
+
+    def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
+        """Write the records of journalled maps down; those that were applied before may not be durable yet."""
+        if not self._log.on:
+            return
+        names = [one.map for one in section.records] + [one.map for one in section.puts]
+        modes = {name: self._settings.object(name).journal for name in names}
+        if "sync" in modes.values():
+            self._awaits_disk = True
+        written = [record for record in applied if modes[record.map] != "off"]
+        if written:
+            self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
+
+    def _write_down_puts(self, applied: list[Section]) -> None:
+        """The same of sections that have packed stores of one map, and nothing else, which were applied."""
+        modes: dict[str, str] = {}
+        stored: list[tuple[int, int, Puts]] = []
+        for section in applied:
+            [puts] = section.puts
+            mode = modes.get(puts.map)
+            if mode is None:
+                mode = modes[puts.map] = self._settings.object(puts.map).journal
+            if mode != "off":
+                stored.append((section.partition, section.term, puts))
+        durable = "sync" in modes.values()
+        self._awaits_disk = self._awaits_disk or durable
+        if stored:
+            self._log.stored(stored, urgent=durable)
+
+    def _gap(self, copy: PartitionCopy, section: Section) -> bool:
+        """Whether a record of the section comes before one that this copy has not seen."""
+        index = (
+            self._rows[section.partition].index_of(self._me)
+            if copy is self.held.get(section.partition)
+            else 0
+        )
+        of_maps: dict[str, int] = {}
+        of_services: dict[str, int] = {}
+        for record in section.records:
+            name, counter = record.map, record.counter
+            reached = of_services if record.change is Change.CALL else of_maps
+            before = reached.get(name)
+            if before is None:
+                held = copy.find(record)
+                before = held.counter if held is not None else 0
+                if record.change is Change.BEGIN and (held is None or held.is_before(section.term, record)):
+                    before = counter - 1
+                elif held is None and not self.wanted(name, index):
+                    # The destination of a migration to a hotter index: this map is its staging replica's affair alone.
+                    # What is sent again to it leaves out what all others have acknowledged: there may be jumps.
+                    before = NEVER
+            if counter > before + 1:
+                return True
+            reached[name] = max(before, counter)
+        for each in section.puts:
+            before = of_maps.get(each.map)
+            if before is None:
+                mine = copy.maps.get(each.map)
+                before = mine.counter if mine is not None else 0 if self.wanted(each.map, index) else NEVER
+            if each.start > before:
+                return True
+            of_maps[each.map] = max(before, each.end)
+        return False
+
+    def _write(self, copy: PartitionCopy, section: Section) -> None:
+        assert self.held.get(section.partition) is copy, "what is held follows its primary"
+        if section.records:
+            self._write_records(copy, section)
+        for puts in section.puts:
+            self._write_puts(copy, section, puts)
+
+    def _write_puts(self, copy: PartitionCopy, section: Section, puts: Puts) -> None:
+        held = copy.maps.get(puts.map)
+        if held is None:
+            if not self.wanted(puts.map, self._rows[section.partition].index_of(self._me)):
+                return
+            held = self.open(copy, puts.map)
+        if not held.apply_puts(section.term, puts, self._out.now_ns, held.changes or self._tail_bytes):
+            # Some of them are held already.
+            alone = Section(section.partition, section.version, puts.records(), section.term)
+            self._write_records(copy, alone)
+        elif self._log.on:
+            alone = Section(section.partition, section.version, [], section.term, [puts])
+            self._write_down_puts([alone])
+
+    def _write_records(self, copy: PartitionCopy, section: Section) -> None:
+        now_ns = self._out.now_ns
+        index = self._rows[section.partition].index_of(self._me)
+        applied: list[Record] = []
+        by_map: dict[AnyReplica, list[Record]] = {}
+        for record in section.records:
+            held = copy.find(record)
+            if held is None:
+                if record.change is Change.CALL or not self.wanted(record.map, index):
+                    continue
+                held = self.open(copy, record.map)
+            if record.change is Change.BEGIN and held.is_before(section.term, record):
+                held.begin_again(record)
+            elif record.counter <= held.updates.lwm:
+                self._pass_over(section, record, held)
+                continue
+            held.enter(section.term)
+            held.apply(record, now_ns)
+            if record.change is Change.PIN:
+                pinned = copy.maps[record.map]
+                self.cuts.keep(record.key, section.partition, pinned, record.ttl_ms)
+            copy.requests.note(record.request)
+            applied.append(record)
+            by_map.setdefault(held, []).append(record)
+        for held, records in by_map.items():
+            held.keep(section.term, records, held.changes or self._tail_bytes)
+            held.state.settle()
+        assert len(applied) <= len(section.records), "each record is applied once (primary_backup/B-2)"
+        self._write_down(copy, section, applied)
+
+    def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
+        """The map holds the record already, and does not apply it again (primary_backup/B-2)."""
+        if record.change is Change.PIN and not self.cuts.has(section.partition, record):
+            # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
+            self._unkept.append((section.partition, held.name, record.key, record.counter))
+
+    def open(self, copy: PartitionCopy, name: str) -> MapReplica:
+        """The map's share of a copy, made empty on first touch."""
+        held = copy.open(name)
+        self._furnish(held)
+        return held
+
+    def _furnish(self, held: AnyReplica) -> None:
+        """What the settings say of the map or service."""
+        chosen = self._settings.object(held.name)
+        held.journal = chosen.journal if self._log.on else "off"
+        held.changes = chosen.changes_bytes
+
+    def _keep(self, sender: MemberId, partition: int, message: Replicate | Enlist) -> None:
+        self._early.setdefault(partition, []).append((sender, message))
+
+    def retry(self, partition: int) -> None:
+        """Look again at what came too early for this partition."""
+        for sender, message in self._early.pop(partition, []):
+            if isinstance(message, Replicate):
+                self.on_replicate(sender, message)
+            else:
+                self.on_enlist(sender, message)
+
+    # -- a primary takes office
+
+    def on_enlist(self, sender: MemberId, message: Enlist) -> None:
+        """Say whether this copy equals the new primary's, once the row that makes it primary is known here."""
+        answers: list[tuple[int, int, bool]] = []
+        for partition, version, counters in message.partitions:
+            row = self._rows[partition]
+            if row.version < version:
+                self._keep(sender, partition, Enlist([(partition, version, counters)]))
+            elif row.version == version and row.owner == sender:
+                copy = self.held.get(partition)
+                mine = self.counters(copy, row.index_of(self._me)) if copy is not None else None
+                answers.append((partition, version, self._equal(mine, counters)))
+        if answers:
+            # What it says to hold, it holds: the new primary may answer for what the old one never acknowledged.
+            self._log.when_durable(lambda: self._out.send(sender, Enlisted(answers)))
+
+    def _equal(self, mine: list[tuple[str, int, int]] | None, counters: list[tuple[str, int, int]]) -> bool:
+        return mine == [tuple(one) for one in counters]
+
+    def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int, int]]:
+        """Low watermarks, and their terms, of the maps that a replica with this index holds."""
+        return [one for one in copy.counters() if self.wanted(one[0], index)]
+
+    def wanted(self, name: str, index: int) -> bool:
+        """Whether a replica with this index holds data of the map."""
+        chosen = self._settings.object(name)
+        return 0 <= index <= chosen.backups + chosen.async_backups
+
+    # -- rows
+
+    def assignment_changed(
+        self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
+    ) -> PartitionCopy | None:
+        """A committed row: keep, take what has arrived, begin anew, or forget. Answers the copy held from now on."""
+        if self._me in old.behind:
+            # It was missing while the table was frozen, and has kept what it held.
+            self._in_exile.add(partition)
+        self.services.assignment_changed(partition, old, new, arrived)
+        index = new.index_of(self._me)
+        if index < 0:
+            self._let_go(partition, new)
+            return None
+        copy = self.held.get(partition)
+        if copy is None:
+            copy = self._take_back(partition, new)
+        self.stale.pop(partition, None)
+        if copy is None and old.version and new.epoch == old.epoch:
+            raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
+        if copy is None or copy.epoch < new.epoch:
+            copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids, self.entries)
+            self._log.note(Began(partition, new.epoch))
+        assert self.held[partition] is copy, "a replica of the row has its copy"
+        assert copy.epoch >= new.epoch, "no copy is of a history that was declared lost"
+        self.furnish(copy, index)
+        return copy
+
+    def furnish(self, copy: PartitionCopy, index: int) -> None:
+        """Give a copy at this index the shares of services that it should hold and does not, as they are kept here."""
+        self.services.furnish(copy, index)
+        for held in copy.services.values():
+            self._furnish(held)
+
+    def revive(self, copies: dict[int, PartitionCopy]) -> None:
+        """These were found in this member's files: to begin with."""
+        assert not self.held, "what is found in files comes before any row"
+        for copy in copies.values():
+            self.services.revive(copy)
+        self.stale.update(copies)
+
+    def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
+        """The row gives this member what it has brought back: the master knows what that is (migration/X-1,
+        migration/X-2).
+        """
+        copy = self.stale.get(partition)
+        if copy is None or copy.epoch != row.epoch:
+            return None
+        assert partition not in self.held, "who holds a copy need not take one back"
+        self.held[partition] = copy
+        # Its files may be of a time at which its index was a hotter one.
+        self._keep_maps_of(partition, row.index_of(self._me))
+        for name in [name for name in copy.services if not self.wanted(name, row.index_of(self._me))]:
+            del copy.services[name]
+        for held in copy:
+            self._furnish(held)
+        return copy
+
+    def _let_go(self, partition: int, new: Assignment) -> None:
+        copy = self.held.pop(partition, None)
+        if copy is not None:
+            self._log.note(Dropped(partition))
+            if partition in self._in_exile:
+                self._in_exile.discard(partition)
+                self.stale[partition] = copy
+        kept = self.stale.get(partition)
+        if kept is not None and kept.epoch < new.epoch:
+            del self.stale[partition]
+        assert partition not in self.held, "who is in no row holds nothing of it (primary_backup/B-3)"
+
+    def replace(self, partition: int, copy: PartitionCopy) -> None:
+        """A replica of the row is brought up to date: this is its copy from now on."""
+        assert copy.partition == partition, "a copy is of one partition"
+        assert self._rows[partition].index_of(self._me) > 0, "a backup of the row is brought up to date"
+        self.held[partition] = copy
+
+    def base(self, partition: int) -> PartitionCopy | None:
+        """What is here of a partition to begin with, when it is filled: the copy that is held, or one of before."""
+        return self.held.get(partition) or self.stale.get(partition)
+
+    def drop_stale(self) -> None:
+        """All is where it belongs: what this member had before is of no use any more."""
+        for partition in self.stale:
+            if partition not in self.held and partition not in self.staging:
+                self._log.note(Dropped(partition))
+        self.stale.clear()
+        self._in_exile.clear()
+
+    # -- the record store as a service: what it is told of migrations
+
+    def before(self, event: MigrationEvent) -> None:
+        """Nothing is to be prepared."""
+
+    def commit(self, event: MigrationEvent) -> None:
+        """A source keeps the maps that its new index holds."""
+        if event.endpoint is Endpoint.SOURCE and (event.new >= 0 or event.partition not in self._in_exile):
+            self._keep_maps_of(event.partition, event.new)
+
+    def rollback(self, event: MigrationEvent) -> None:
+        """A destination keeps the maps that its current index holds."""
+        if event.endpoint is Endpoint.DESTINATION:
+            self._keep_maps_of(event.partition, event.current)
+
+    def _keep_maps_of(self, partition: int, index: int) -> None:
+        copy = self.held.get(partition)
+        if copy is not None:
+            for name in [name for name in copy.maps if not self.wanted(name, index)]:
+                del copy.maps[name]
+                self._log.note(Dropped(partition, name))
+            for name in copy.services:
+                if not self.wanted(name, index):
+                    # Its service is told first, and lets it go (core/W-4).
+                    self._log.note(Dropped(partition, name))
+
+    # -- from time to time
+
+    def sweep(self) -> None:
+        """Forget cuts that are over, and deadlines that are over in copies of which this member is not the primary: in
+        so many maps at a time (primary_backup/E-1).
+        """
+        self.cuts.sweep()
+        if not self._untidied:
+            self._untidied = list(self.held)
+        looked = 0
+        while self._untidied and looked < TIDIED_MAPS:
+            copy = self.held.get(self._untidied.pop())
+            if copy is not None:
+                looked += len(copy.maps)
+                for held in copy.maps.values():
+                    held.state.tidy(self._out.now_ns)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "staging replicas": len(self.staging),
+            "early messages": len(self._early),
+            "migrations whose end services have not heard of": len(self.services.pending),
+        }
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """If this member was removed from the cluster though alive, it keeps its copies, and hears of nothing more."""
+        if notice.admitted:
+            return
+        self.services.removed()
+        self._early.clear()
+        self._in_exile |= self.held.keys()
+
+    def returned(self) -> None:
+        """It is back, and knows the newest rows: what is taken from it now is not needed to begin with."""
+        self._in_exile.clear()

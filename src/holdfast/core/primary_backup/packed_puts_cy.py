@@ -1,0 +1,303 @@
+"""The way of ordinary stores from the end of a read buffer to the backup, which most turns have nothing else of: what
+is done for each map and partition that a turn has touched (H8; DESIGN rules 2, 3 and 8).
+
+One source, two ways, like `entries_cy`: plain Python, which is the reference, and the same compiled, which reads the
+attributes of the objects in their place (`build_lane.py`). Whatever is not exactly as expected is left to `Batches` and
+`Copies`, which know every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from holdfast.core.messages import Section
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Puts
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.primary_backup.ack_batch import AckBatch
+from holdfast.core.primary_backup.backlog import RECORD_BYTES
+from holdfast.core.store.map_state import FOLD_AT, MapState
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import MapReplica, UnsentPuts
+from holdfast.core.store.tail import Tail
+from holdfast.core.store.uncompiled import cython
+
+PAIR = cython.declare(cython.Py_ssize_t, 8)
+"""Bytes that say of a store how long its key and its value are (`Puts.sizes`)."""
+COST = cython.declare(cython.Py_ssize_t, RECORD_BYTES)
+FOLDED = cython.declare(cython.Py_ssize_t, FOLD_AT)
+
+Sections = dict[int, Section]
+"""What goes to a member, by partition."""
+
+
+class PackedPuts(Protocol):
+    """What this module is, plain or compiled."""
+
+    def close(
+        self,
+        batch: AckBatch,
+        puts: list[MapReplica],
+        of_partitions: dict[int, dict[int, AckBatch]],
+        unsent: list[MapReplica],
+        slow: set[str],
+        /,
+    ) -> int:
+        """See there."""
+
+    def lay_out(
+        self,
+        puts: list[MapReplica],
+        rows: list[Assignment],
+        terms: list[int],
+        tail_bytes: int,
+        to: dict[str, Sections],
+        stored: list[tuple[int, int, Puts]],
+        /,
+    ) -> list[MapReplica]:
+        """See there."""
+
+    def take(
+        self,
+        sections: list[Section],
+        sender: MemberId,
+        me: MemberId,
+        rows: list[Assignment],
+        filling: Collection[int],
+        copies: Mapping[int, PartitionCopy],
+        now_ns: int,
+        tail_bytes: int,
+        /,
+    ) -> tuple[list[Section], list[Section]]:
+        """See there."""
+
+
+def close(
+    batch: AckBatch,
+    puts: list[MapReplica],
+    of_partitions: dict[int, dict[int, AckBatch]],
+    unsent: list[MapReplica],
+    slow: set[str],
+) -> int:
+    """A read buffer has ended that has added to the unsent stores of these: the batch waits for whoever has to hold
+    them, and gets the stores themselves when they are taken. Answers their bytes.
+
+    `of_partitions`: what waits, by partition. `unsent` gets those that were not in it. `slow`: async backups that are
+    waited for (primary_backup/K-3).
+    """
+    size: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    closed: cython.Py_ssize_t
+    closed_bytes: cython.Py_ssize_t
+    held: MapReplica
+    parts: dict[int, Any] = batch.records
+    for held in puts:
+        each: UnsentPuts | None = held.unsent
+        assert each is not None, "they were added to it"
+        sizes: bytearray = each.sizes
+        data: bytearray = each.data
+        count = len(sizes) // PAIR
+        length = len(data)
+        closed = each.closed
+        closed_bytes = each.closed_bytes
+        size += COST * (count - closed) + length - closed_bytes
+        each.opened = False
+        each.closed = count
+        each.closed_bytes = length
+        partition = each.partition
+        waiting: list[Any] = each.parts
+        part = parts.get(partition)
+        if part is None:
+            part = parts[partition] = []
+            others = of_partitions.get(partition)
+            if others is None:
+                of_partitions[partition] = {batch.number: batch}
+            else:
+                others[batch.number] = batch
+        elif waiting and waiting[len(waiting) - 1] is part:
+            continue
+        if count:
+            if not waiting:
+                unsent.append(held)
+            waiting.append(part)
+        sync: frozenset[str] = held.sync
+        targets: tuple[str, ...] = held.targets
+        for member in targets:
+            waits: dict[str, set[int]] = (
+                batch.need if member in sync else batch.courtesy if member in slow else batch.late
+            )
+            places = waits.get(member)
+            if places is None:
+                waits[member] = {partition}
+            else:
+                places.add(partition)
+        if held.journal == "sync" and batch.on_disk:
+            batch.wait_for_disk()
+    return size
+
+
+@cython.cfunc
+@cython.inline
+def _keep(held: MapReplica, term: int, puts: Puts, limit: int) -> cython.void:
+    """What `Replica.keep_puts` does, behind other packed stores of the same term."""
+    tail: Tail | None = held.tail
+    if tail is None or not tail.run_sizes or tail.end != puts.start:
+        held.keep_puts(term, puts, limit)
+        return
+    terms: list[tuple[int, int]] = tail.terms
+    if terms[len(terms) - 1][0] != term:
+        held.keep_puts(term, puts, limit)
+        return
+    sizes: bytes = puts.sizes
+    data: bytes = puts.data
+    run_sizes: list[bytes] = tail.run_sizes
+    run_data: list[bytes] = tail.run_data
+    start: cython.longlong = puts.start
+    size: cython.Py_ssize_t = len(sizes) + len(data)
+    run_bytes: cython.Py_ssize_t = tail.run_bytes
+    whole: cython.Py_ssize_t = tail.size
+    run_sizes.append(sizes)
+    run_data.append(data)
+    tail.end = start + len(sizes) // PAIR
+    run_bytes += size
+    whole += size
+    tail.run_bytes = run_bytes
+    tail.size = whole
+    if run_bytes > tail.run_most or whole > tail.limit:
+        tail.settle()
+
+
+def lay_out(
+    puts: list[MapReplica],
+    rows: list[Assignment],
+    terms: list[int],
+    tail_bytes: int,
+    to: dict[str, Sections],
+    stored: list[tuple[int, int, Puts]],
+) -> list[MapReplica]:
+    """The turn has ended: remember the unsent stores of these, and say in `to` where they go, and in `stored` what is
+    to be written down, with partition and term. Answers those that were left alone, because a buffer has not ended
+    with them.
+    """
+    left: list[MapReplica] = []
+    held: MapReplica
+    row: Assignment
+    for held in puts:
+        each: UnsentPuts | None = held.unsent
+        assert each is not None, "they were added to it"
+        if each.opened:
+            left.append(held)
+            continue
+        sizes: bytearray = each.sizes
+        if not sizes:
+            continue
+        data: bytearray = each.data
+        updates: UpdateCounter = held.updates
+        last: cython.longlong = updates.hwm
+        taken = Puts(held.name, last - len(sizes) // PAIR, bytes(sizes), bytes(data))
+        sizes.clear()
+        data.clear()
+        each.closed = each.closed_bytes = 0
+        parts: list[Any] = each.parts
+        for part in parts:
+            part.append((held, taken))
+        parts.clear()
+        partition = each.partition
+        term = terms[partition]
+        if tail_bytes:
+            _keep(held, term, taken, tail_bytes)
+        state: MapState = held.state
+        touched = state.touched
+        if touched is not None and len(touched) >= FOLDED:
+            state.fold()
+        if held.journal != "off":
+            stored.append((partition, term, taken))
+        row = rows[partition]
+        targets: tuple[str, ...] = held.targets
+        for target in targets:
+            sections = to.get(target)
+            if sections is None:
+                sections = to[target] = {}
+            section = sections.get(partition)
+            if section is None:
+                sections[partition] = Section(partition, row.version, [], term, [taken])
+            else:
+                section.puts.append(taken)
+    return left
+
+
+def take(
+    sections: list[Section],
+    sender: MemberId,
+    me: MemberId,
+    rows: list[Assignment],
+    filling: Collection[int],
+    copies: Mapping[int, PartitionCopy],
+    now_ns: int,
+    tail_bytes: int,
+) -> tuple[list[Section], list[Section]]:
+    """Apply what is most usual of a message: sections with nothing but stores in one map, which are its next updates,
+    of the primary that the row names, at its version (primary_backup/B-1, primary_backup/B-2), of a partition that is
+    not being filled. Answers these, and the other sections, of which nothing was done.
+    """
+    taken: list[Section] = []
+    rest: list[Section] = []
+    section: Section
+    row: Assignment
+    for section in sections:
+        partition = section.partition
+        row = rows[partition]
+        replicas: tuple[MemberId | None, ...] = row.replicas
+        packed: list[Puts] = section.puts
+        if (
+            len(packed) == 1
+            and not section.records
+            and section.version == row.version
+            and replicas
+            and sender == replicas[0]
+            and me in replicas
+            and partition not in filling
+        ):
+            copy: PartitionCopy | None = copies.get(partition)
+            if copy is not None and _apply(copy, packed[0], section.term, now_ns, tail_bytes):
+                taken.append(section)
+                continue
+        rest.append(section)
+    return taken, rest
+
+
+@cython.cfunc
+@cython.inline
+def _apply(copy: PartitionCopy, puts: Puts, term: int, now_ns: int, tail_bytes: int) -> cython.bint:
+    """What `Replica.apply_puts` does, in a map that is there."""
+    maps: dict[str, MapReplica] = copy.maps
+    held: MapReplica | None = maps.get(puts.map)
+    if held is None:
+        return False
+    updates: UpdateCounter = held.updates
+    start: cython.longlong = puts.start
+    if updates.lwm != start or updates.hwm != start:
+        return False
+    lineage: list[tuple[int, int]] = held.lineage
+    if not lineage or lineage[len(lineage) - 1][0] < term:
+        # A term begins where its first update does, so before that is counted.
+        held.enter(term)
+    state: MapState = held.state
+    table = state.packed
+    if table is None:
+        state.store_all(puts, now_ns)
+    else:
+        touched = state.touched
+        table.put_all(puts.sizes, puts.data, touched, state.counts)
+        if touched is not None and len(touched) >= FOLDED:
+            state.fold()
+    sizes: bytes = puts.sizes
+    end = start + len(sizes) // PAIR
+    updates.lwm = updates.hwm = end
+    limit = held.changes or tail_bytes
+    if limit:
+        _keep(held, term, puts, limit)
+    return True

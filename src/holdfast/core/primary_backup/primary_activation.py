@@ -1,0 +1,173 @@
+"""How does a new primary take office? (DESIGN rule 5)
+
+- primary_backup/O-1: It serves only after every other replica of its row has said that it knows the row, and holds what
+  the primary holds.
+- primary_backup/O-2: A replica that holds something else is filled anew from the primary first; its old copy stays
+  until the new one is complete, so that no crash in between costs an acknowledged write.
+- primary_backup/O-3: When a replica comes back as a new life, the primary stops and takes office again.
+- primary_backup/O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just
+  now, or those that are used all the time would end.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum, unique
+from typing import Final
+
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Enlist, Enlisted
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.notices import CopyDurable, LeadershipTaken, ReplicaDiffers
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+
+
+@unique
+class LeadershipPhase(StrEnum):
+    """How a member stands to a partition."""
+
+    NONE = "not the primary"
+    ENLISTING = "taking office"
+    """It waits until every replica, and its own disk, hold what it holds (primary_backup/O-1)."""
+    SERVING = "in office"
+    """Requests are served; while a partition is handed over they pause."""
+
+
+@unique
+class LeadershipStep(StrEnum):
+    """What changes how a member stands to a partition."""
+
+    NAMED = "its row names this member as owner"
+    EQUAL = "everybody holds what it holds"
+    CANCELLED = "the row changes, or a replica is back"
+
+
+_P, _S = LeadershipPhase, LeadershipStep
+LEADERSHIP: Final[Lifecycle[LeadershipPhase, LeadershipStep]] = Lifecycle(
+    "the primary of a partition",
+    _P.NONE,
+    {
+        (_P.NONE, _S.NAMED): _P.ENLISTING,
+        (_P.ENLISTING, _S.EQUAL): _P.SERVING,
+        **{(phase, _S.CANCELLED): _P.NONE for phase in _P},
+    },
+)
+
+
+class PrimaryActivation:
+    """The partitions in which this member is becoming, or is, the primary."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        rows: list[Assignment],
+        copies: LocalReplicas,
+        log: Log,
+    ) -> None:
+        self._me = me
+        self._out = out
+        self._rows = rows
+        self._copies = copies
+        self._log = log
+        self.active: set[int] = set()
+        """Partitions in which this member has taken office (it may be pausing)."""
+        self._waiting: dict[int, set[MemberId]] = {}
+        """Of partitions in which it is taking office: who does not hold yet what it holds, as far as it knows."""
+        self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
+
+    def phase(self, partition: int) -> LeadershipPhase:
+        """How this member stands to the partition."""
+        if partition in self._waiting:
+            return _P.ENLISTING
+        return _P.SERVING if partition in self.active else _P.NONE
+
+    def _step(self, partition: int, step: LeadershipStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when there is none by this step."""
+        phase = LEADERSHIP.after(self.phase(partition), step)
+        if phase is _P.ENLISTING:
+            self._waiting[partition] = set()
+        else:
+            self._waiting.pop(partition, None)
+        if phase is _P.SERVING:
+            self.active.add(partition)
+        else:
+            self.active.discard(partition)
+        assert self.phase(partition) is phase, "it is taking office, or in office, or neither"
+        assert partition not in self.active or partition not in self._waiting, "never both"
+
+    def begin(self, partition: int) -> None:
+        """Take office in this partition; `LeadershipTaken` tells when that has succeeded."""
+        row = self._rows[partition]
+        assert row.owner == self._me, "the row names the primary"
+        assert self._copies.held[partition].epoch == row.epoch, "what it holds is of the row's epoch"
+        self.cancel(partition)
+        self._step(partition, _S.NAMED)
+        others = {member for member in row.holding[1:] if member is not None}
+        # Its own copy counts when it is durable, if it is to be: it may answer for what nobody has acknowledged yet.
+        self._waiting[partition] = others | {self._me}
+        copy = self._copies.held[partition]
+        for index, member in enumerate(row.holding):
+            if index and member is not None:
+                counters = self._copies.counters(copy, index)
+                self._calls.setdefault(member, []).append((partition, row.version, counters))
+        assert len(self._waiting[partition]) > len(others), "its own disk is waited for, too"
+        self._log.tell_when_durable(CopyDurable(partition, row.version))
+
+    def on_durable(self, notice: CopyDurable) -> None:
+        """What this member held when it began is durable."""
+        if self._rows[notice.partition].version == notice.version:
+            self.holds(notice.partition, self._me)
+
+    def flush(self) -> None:
+        """Send what `begin` has gathered: one message a member."""
+        if self._calls:
+            calls, self._calls = self._calls, {}
+            for member, partitions in calls.items():
+                self._out.send(member, Enlist(partitions))
+
+    def on_enlisted(self, sender: MemberId, message: Enlisted) -> None:
+        for partition, version, same in message.partitions:
+            waiting = self._waiting.get(partition)
+            if waiting is None or version != self._rows[partition].version or sender not in waiting:
+                continue
+            if same:
+                self.holds(partition, sender)
+            else:
+                self._out.tell(ReplicaDiffers(partition, sender))
+
+    def holds(self, partition: int, member: MemberId) -> None:
+        """This replica knows the row and holds what the primary holds."""
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            return
+        waiting.discard(member)
+        if not waiting:
+            self._become_primary(partition)
+
+    def _become_primary(self, partition: int) -> None:
+        assert not self._waiting[partition], "everybody holds the same (primary_backup/O-1)"
+        assert self._rows[partition].owner == self._me, "the row names the primary"
+        assert partition in self._copies.held, "a primary holds what it serves"
+        self._step(partition, _S.EQUAL)
+        self._copies.held[partition].used(self._out.now_ns)
+        self._out.tell(LeadershipTaken(partition))
+
+    def cancel(self, partition: int) -> None:
+        """The row changed, or a replica came back."""
+        self._step(partition, _S.CANCELLED)
+        assert self.phase(partition) is LeadershipPhase.NONE, "it is no primary until it is named again"
+        for calls in self._calls.values():
+            calls[:] = [call for call in calls if call[0] != partition]
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"primaries taking office": len(self._waiting), "enlistments not sent": len(self._calls)}
+
+    @property
+    def pending(self) -> int:
+        """Partitions whose primary has not taken office yet."""
+        return len(self._waiting)

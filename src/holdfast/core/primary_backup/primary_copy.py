@@ -1,0 +1,395 @@
+"""The first replication protocol: a primary decides at once, numbers what it has decided, applies it, and sends it to
+its backups; it answers when they hold it (DESIGN rule 2).
+
+A request that has an id is applied once: what it has answered is remembered, here and on the backups, and answered
+again when everybody who must hold its records does. An answer that changed nothing waits like a write
+(primary_backup/P-7), unless it is a read of a map whose reads are not confirmed.
+
+- primary_backup/A-1: A read that meets an error in this member is refused. Only an error that leaves its own state in
+  doubt stops it.
+
+What sessions do through the data lane (`Lane.read`, `set`, `remove`) is the same as deciding and applying, in one step
+and without the objects in between. That both come to the same is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from holdfast.config import TRANSACTIONS_MAP, Settings
+from holdfast.core.machine import Outbox
+from holdfast.core.model.decisions import Decision, Wait
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.notices import MapEmptied
+from holdfast.core.model.object_names import part_name, target
+from holdfast.core.model.operations import (
+    READS,
+    EntryEvent,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+    bytes_of,
+    too_long,
+)
+from holdfast.core.model.transactions import (
+    LockKeys,
+    PrepareBranch,
+    StepFate,
+    StepResult,
+    TransactionStep,
+    decode_step,
+    encode,
+)
+from holdfast.core.operations.map_operations import decide, decide_whole, merge
+from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
+from holdfast.core.primary_backup.clearings import Clearings
+from holdfast.core.primary_backup.lane import Awaited, Lane
+from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import AnyReplica
+
+T = TypeVar("T")
+SLICE_ENTRIES = 50_000
+SLICE_BYTES = 8 << 20
+"""An operation on whole partitions goes on to the next one until it has looked at so many entries, or answers so many
+bytes of them: some 20 ms of work. The others follow in slices of their own."""
+COUNT_ENTRIES = 20
+"""Counting the entries of a partition takes as long as looking at so many, at about."""
+CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
+"""So does taking one out, here and later on the backups; and telling observers of one that has changed."""
+
+
+class PrimaryCopy:
+    """Requests on the partitions of which this member is the primary. Implements `protocol.Replication`."""
+
+    def __init__(self, settings: Settings, out: Outbox, lane: Lane) -> None:
+        self._settings = settings
+        self._out = out
+        self._lane = lane
+        self._answer_bytes = settings.limits.answer_bytes
+        self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
+        """Whether anybody wants to know where a map stands (routing/R-5)."""
+        self._delegate: ReplicationEngineDelegate | None = None
+        self._lock_wait_ms = settings.limits.call_timeout_ms
+        """The router cuts this short."""
+        timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._clearings = Clearings(out, lane, timeout_ns, self._why_refused)
+
+    def serve(self, delegate: ReplicationEngineDelegate) -> None:
+        """Requests come from here."""
+        assert self._delegate is None, "one router gives requests"
+        self._delegate = delegate
+
+    def _why_refused(self, request: Request) -> Outcome | None:
+        return self._delegate.why_refused(request) if self._delegate is not None else None
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits for backups that nothing more should be taken from other members."""
+        return self._lane.backlog.crowded
+
+    @property
+    def refusing(self) -> bool:
+        """Whether so much waits for backups that no change is taken."""
+        return self._lane.backlog.refusing
+
+    @property
+    def running(self) -> int:
+        """How many maps are being cleared in slices."""
+        return self._clearings.running
+
+    def leads(self, partition: int) -> bool:
+        """Whether this member is the serving primary."""
+        return self._lane.leading[partition] is not None
+
+    def joining(self, partition: int) -> MemberId | None:
+        """The destination of the partition's running migration."""
+        joining = self._lane.joining.get(partition)
+        return joining[0] if joining is not None else None
+
+    def tell(self, event: EntryEvent) -> None:
+        """Let the listeners of a map hear of something that happened to all of it."""
+        if event.map in self._lane.listening:
+            self._lane.heard(event)
+
+    def on_timer(self) -> None:
+        """Go on with clearing."""
+        self._clearings.on_timer()
+
+    # -- one partition
+
+    def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
+        """Decide the request now, and carry it out; `done` is called when it may be answered."""
+        lane, partition = self._lane, request.partitions[0]
+        copy = lane.leading[partition]
+        assert copy is not None, "only the primary is given requests"
+        if request.op in READS:
+            self._answer_read(copy, request, done)
+            return
+        if request.id and copy.requests.knows(request.id):
+            known_value = copy.requests.answer(request.id)
+            place = self._position(copy, request)
+            lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
+            return
+        decision = self._decide(copy, request)
+        if type(decision) is Wait:
+            if not late:
+                if partition not in lane.awaited:
+                    lane.awaited[partition] = Awaited(copy)
+                done(decision)
+                return
+            if decision.refused:
+                done(Outcome(Status.NOT_READY, None, decision.refused))
+                return
+            decision = Decision(decision.answer)
+        assert type(decision) is Decision, "it is decided, or has to wait"
+        assert lane.leading[partition] is copy, "to decide changes nothing"
+        before = lane.opened
+        value = self._carry_out(copy, request, decision)
+        assert lane.opened <= before + 2 * len(decision.updates), (
+            "each update has one record, or opens its map, too"
+        )
+        position = self._position(copy, request)
+        if not decision.updates:
+            self._rest_on(copy, request)
+            answer = Outcome(Status.OK, value, position=position)
+            lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
+            return
+        if request.id:
+            lane.remember(copy, request.id, value, before)
+        lane.close_batch(lambda known: done(self._told(known, value, position)))
+
+    def wake(self) -> None:
+        """At the end of a step: whose partition has changed, by whatever way, is told
+        (`ReplicationEngineDelegate.changed`).
+
+        Whoever has to wait again begins to await the next change while this goes on; so what one who is told changes
+        is told to the others.
+        """
+        awaited = self._lane.awaited
+        while True:
+            over = [
+                partition
+                for partition, one in awaited.items()
+                if one.changed or self._lane.leading[partition] is not one.copy
+            ]
+            if not over:
+                return
+            for partition in over:
+                one = awaited.pop(partition)
+                assert one.copy.partition == partition, "a copy is of one partition"
+                if self._lane.leading[partition] is one.copy and self._delegate is not None:
+                    self._delegate.changed(partition)
+
+    def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
+        lane = self._lane
+        try:
+            decision = self._decide(copy, request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            answer = failed(self._out, request, error)
+        else:
+            assert type(decision) is Decision, "a question is answered at once"
+            looked = decision.updates or decision.used
+            value = self._carry_out(copy, request, decision) if looked else decision.answer
+            if request.op is Op.GET_ALL and bytes_of(value) > self._answer_bytes:
+                answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
+            else:
+                answer = Outcome(Status.OK, value, "", self._position(copy, request))
+        if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(target(request)):
+            self._rest_on(copy, request)
+            lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
+        else:
+            done(answer)
+            lane.close_batch(_nobody)
+
+    def _decide(self, copy: PartitionCopy, request: Request) -> Decision | Wait:
+        """What comes of a request, by the state as it is."""
+        name, op = request.map, request.op
+        if op is Op.CALL or op is Op.ASK:
+            service = copy.services.get(part_name(name))
+            return service.state.decide(request) if service is not None else Decision()
+        if op is Op.TRANSACT or op is Op.SETTLE:
+            step = decode_step(request.value)
+            if _is_outdated(copy, step):
+                return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))
+            return TransactionBranches(copy.maps, self._out.now_ns).decide(step)
+        if op not in READS and TRANSACTIONS_MAP in copy.maps:
+            waits = wait_for_lock(
+                TransactionBranches(copy.maps, self._out.now_ns), request, self._lock_wait_ms
+            )
+            if waits is not None:
+                return waits
+        held = copy.maps.get(name)
+        state = held.state if held is not None else None
+        return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
+
+    def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
+        """Apply what was decided; answers what the caller is to hear."""
+        if decision.used:
+            copy.maps[request.map].state.use(decision.used, self._out.now_ns)
+        if not decision.updates:
+            return decision.answer
+        lane = self._lane
+        held: AnyReplica
+        applied: Value = None
+        for update in decision.updates:
+            name = update.map or request.map
+            if request.op is Op.CALL:
+                held = copy.services[part_name(name)]
+            else:
+                held = copy.maps.get(name) or lane.open(copy, name)
+            applied = lane.carry_out(copy, held, update)
+        return applied if decision.applied_answers else decision.answer
+
+    def _rest_on(self, copy: PartitionCopy, request: Request) -> None:
+        """The answer changes nothing, and rests on what is there."""
+        rest = self._lane.rest_on_service if request.op in (Op.CALL, Op.ASK) else self._lane.rest_on
+        rest(copy, target(request))
+
+    def _unconfirmed(self) -> Outcome:
+        """Of a request that changed nothing, when nobody can say whether what it saw is still so."""
+        return Outcome(
+            Status.NOT_READY,
+            None,
+            f"nothing was changed, and what was found is not confirmed: {self._lane.unknown_because}",
+        )
+
+    def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
+        """Of a request that changed something: whether everybody who must hold it does, is known or not."""
+        if known:
+            return Outcome(Status.OK, value, position=position)
+        return Outcome(Status.UNKNOWN, None, self._lane.unknown_because)
+
+    def _position(self, copy: PartitionCopy, request: Request) -> tuple[int, int]:
+        return position_of(copy, request.map, self._settings) if self._backup_reads else (0, 0)
+
+    # -- whole partitions
+
+    def submit_whole(self, request: Request, done: ShareDone) -> int:
+        """A slice of an operation on whole partitions, or all of it in slices if it is told entry by entry."""
+        lane = self._lane
+        if request.op is Op.DESTROY:
+            done = self._forgetting_after(request, done)
+        if request.op not in READS and self._settings.map(request.map).changes_bytes:
+            self._clearings.begin(request, done)
+            return 0
+        missed = [partition for partition in request.partitions if lane.leading[partition] is None]
+        reads = request.op in READS
+        work = attempt(self._out, request, lambda: self._slice(request)) if reads else self._slice(request)
+        value, left, effort = (None, [], 0) if isinstance(work, Outcome) else work
+        found = work if isinstance(work, Outcome) else Outcome(Status.OK, value)
+        if bytes_of(value) > self._answer_bytes:
+            found = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
+            left = []
+
+        def closed(known: bool) -> None:
+            if reads:
+                outcome = found if known else self._unconfirmed()
+            else:
+                outcome = self._told(known, found.value)
+            done(outcome, left, missed)
+
+        lane.close_batch(closed)
+        return effort
+
+    def _forgetting_after(self, request: Request, done: ShareDone) -> ShareDone:
+        """When a map is destroyed in a partition, and every backup knows that, it is forgotten there."""
+
+        def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
+            if outcome.status is Status.OK:
+                for partition in sorted(set(request.partitions).difference(left, missed)):
+                    self._out.tell(MapEmptied(partition, request.map))
+            done(outcome, left, missed)
+
+        return destroyed
+
+    def _slice(self, request: Request) -> tuple[Value, list[int], int]:
+        """Do it in so many of the partitions as take some ms; answers what that gave, the partitions that are left, for
+        which who asked will ask again, and how many entries it took.
+        """
+        lane = self._lane
+        reads = request.op in READS
+        rests = not reads or (lane.confirms_reads and lane.confirmed(request.map))
+        value: Value = None
+        locked: list[int] = []
+        """Where a transaction has locked an entry of the map: nothing is cleared there meanwhile."""
+        entries = size = 0
+        for at, partition in enumerate(request.partitions):
+            if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
+                effort = max(entries, SLICE_ENTRIES if size >= SLICE_BYTES else 0)
+                return value, [*locked, *request.partitions[at:]], effort
+            copy = lane.leading[partition]
+            if copy is None:
+                continue
+            if rests:
+                lane.rest_on(copy, request.map)
+            if (
+                not reads
+                and TRANSACTIONS_MAP in copy.maps
+                and TransactionBranches(copy.maps, self._out.now_ns).guards(request.map)
+            ):
+                locked.append(partition)
+                continue
+            held = copy.maps.get(request.map)
+            if held is not None:
+                entries += _effort(request, held.state)
+                decision = decide_whole(held.state, request, self._out.now_ns)
+                for update in decision.updates:
+                    lane.carry_out(copy, held, update)
+                size += bytes_of(decision.answer)
+                value = merge(request.op, value, decision.answer)
+        if value is None:
+            value = decide_whole(None, request, self._out.now_ns).answer
+        return value, locked, max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
+
+
+def _effort(request: Request, state: MapState) -> int:
+    """As how many entries, looked at, this counts in one partition, before it is done."""
+    if request.op in READS:
+        counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries
+        return COUNT_ENTRIES if counts else len(state.entries)
+    # Whoever observes the map has to hear what has changed before the entries go.
+    return COUNT_ENTRIES + CLEAR_ENTRIES * len(state.entries) + TOLD_ENTRIES * len(state.touched or ())
+
+
+def _nobody(known: bool) -> None:
+    """Who waits for a batch of a read: what it found has ended is taken out, and the answer does not rest on that."""
+
+
+def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:
+    """What a read finds; an error in it is an answer, too.
+
+    Nothing is changed while it is decided, so its state is not in doubt and the member goes on (primary_backup/A-1).
+    Of an error in what is applied after that, as of any error in a write, the member stops.
+    """
+    try:
+        return read()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        return failed(out, request, error)
+
+
+def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
+    """The answer to a read that has met this error."""
+    why = f"{type(error).__name__}: {error}"
+    out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
+    return Outcome(Status.FAILED, None, why)
+
+
+def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int, int]:
+    """Where the map stands in this copy, if that is of interest to anybody (routing/R-5)."""
+    held = copy.maps.get(name)
+    if held is None or not settings.map(name).read_backups:
+        return (0, 0)
+    return (held.term, held.counter)
+
+
+def _is_outdated(copy: PartitionCopy, step: TransactionStep) -> bool:
+    """Whether a transaction without locks was mapped on a topology in which somebody else was primary
+    (transactions/P-1). Backups that have changed meanwhile are the primary's affair alone.
+    """
+    mapped = step.mapped if isinstance(step, LockKeys | PrepareBranch) else None
+    return mapped is not None and not mapped.holds and mapped.row < copy.term

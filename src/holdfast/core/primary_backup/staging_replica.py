@@ -1,0 +1,395 @@
+"""A copy that is being filled: what comes of it, in whatever order, and when it is whole.
+
+- primary_backup/F-1: What the receiver had before is the *base*. A map whose base is a prefix of what the source holds
+  starts as a copy of it, and takes what followed in the order of the update counter: the updates that it missed, and
+  live ones, each once. What comes before its turn waits. So nothing that is sent late undoes what is newer, and what
+  was removed stays removed.
+- primary_backup/F-2: Of a map that is sent in full, and of key ranges that are, each entry is the newest that was
+  told of it. The source says at which counter the content begins: what was recorded up to it is in the content, or
+  over.
+- primary_backup/F-3: It is whole when the last chunk is there, every map has reached the counter that this chunk
+  says, and nothing is missing in between.
+- primary_backup/F-5: Of a state that is told in pieces (`State.keyed`) all tell of one moment. Of all of it: what came
+  before is in them. Of key ranges: updates up to that moment are taken in order, then the pieces. What came after the
+  moment waits for the last of them.
+- primary_backup/F-4: Until the source has said what it sends of a map, live records of it wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum, unique
+from typing import Any, Final
+
+from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords, FillShare
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.chunk import Receiver
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import MapReplica, Replica
+from holdfast.errors import InvariantBroken
+
+
+class FilledReplica:
+    """A map's or a service's replica that is being filled (primary_backup/F-1): in which turn its updates and its
+    content are taken. What these do is the affair of its state.
+    """
+
+    __slots__ = (
+        "_awaits",
+        "_begins",
+        "_earlier",
+        "_early",
+        "_frozen",
+        "_in_order",
+        "_moment",
+        "_receiver",
+        "_tail_bytes",
+        "held",
+        "how",
+    )
+
+    def __init__(self, held: Replica[Any], tail_bytes: int) -> None:
+        self.held = held
+        self.how: How | None = None
+        """What is sent of it; None: not known yet."""
+        self._receiver: Receiver = held.state.receiver()
+        self._tail_bytes = tail_bytes
+        self._early: dict[int, tuple[int, Record]] = {}
+        """Records that wait for their turn, with their terms."""
+        self._earlier: list[tuple[int, Record]] = []
+        """Updates that what it begins with tells the outcome of: for change streams, and nothing else."""
+        self._in_order = False
+        """Whether updates are taken in the order of the counter, and not as they come."""
+        self._begins = 0
+        """The update counter when the content was taken, or up to which updates are sent."""
+        self._frozen = False
+        """Whether it holds already what it begins with, as that was when it was compared."""
+        self._awaits = False
+        """Whether content of one moment is to come (primary_backup/F-5)."""
+        self._moment: tuple[int, list[tuple[int, int]]] | None = None
+        """The update counter of that moment, and the terms until then; None: not all has come."""
+
+    def freeze(self, base: Replica[Any]) -> None:
+        """Begin with what is held now. The base goes on with its primary, and may pass the moment of the content. Asked
+        for again, it stays as it is.
+        """
+        if self.how is None and not self._frozen:
+            assert not self.held.counter, "nothing is filled before it is known with what"
+            assert base is not self.held, "the base goes on with its primary"
+            self.held.start_from(base)
+            self._frozen = True
+
+    def _thaw(self) -> None:
+        """It is not wanted: all of the state will come."""
+        held = self.held
+        assert self._frozen, "only what was begun with is given up"
+        held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
+        held.updates, held.lineage, held.tail = UpdateCounter(), [], None
+        self._frozen = False
+        assert not held.counter, "it begins with nothing"
+
+    def begin(self, plan: FillPlan, base: Replica[Any] | None, now_ns: int) -> None:
+        """This is what will be sent."""
+        self.how, self._begins = plan.how, plan.counter
+        keyed, whole = self.held.state.keyed, plan.how is How.FULL
+        self._in_order = not whole or not keyed
+        self._awaits = not keyed and plan.how in (How.RANGES, How.FULL)
+        if whole:
+            if self._frozen:
+                self._thaw()
+            self._receiver.begin(plan.counter, None)
+            self.held.updates = UpdateCounter(plan.counter if keyed else 0)
+        elif base is None:
+            raise InvariantBroken(f"{plan.map} is to be filled from a base that is not held")
+        else:
+            if not self._frozen:
+                self.held.start_from(base)
+            ranges = frozenset(plan.ranges) if plan.how is How.RANGES else frozenset()
+            self._receiver.begin(plan.counter if ranges else 0, ranges)
+        early, self._early = self._early, {}
+        for _, (term, record) in sorted(early.items()):
+            self.take(record, term, now_ns)
+
+    # -- content
+
+    def pour(self, part: FillEntries | FillShare, now_ns: int) -> None:
+        """Take some of the content."""
+        self._receiver.pour(part, now_ns)
+        if self._awaits and isinstance(part, FillShare) and part.whole:
+            self._moment = (part.counter, list(part.lineage))
+            self._go_on(now_ns)
+
+    def _land(self, counter: int, lineage: list[tuple[int, int]]) -> None:
+        """The content of one moment is here, and so is what came before it."""
+        self._awaits = False
+        if self.how is How.FULL:
+            self.held.updates = UpdateCounter(counter)
+            self.held.lineage = lineage
+        assert self.held.counter == counter, "what came before the moment of the content is in it"
+        self._receiver.land()
+
+    # -- records
+
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a record of this term: one that was missed, or a live one."""
+        held, counter = self.held, record.counter
+        if record.change is Change.BEGIN and self.how is not None and held.is_before(term, record):
+            self._begin_again(record)
+        if self.how is None:
+            self._early[counter] = (term, record)
+        elif not self._in_order:
+            if counter > self._begins and not held.updates.holds(counter):
+                self._do(record, term, now_ns)
+        elif counter > held.counter:
+            self._early[counter] = (term, record)
+            self._go_on(now_ns)
+
+    def _begin_again(self, record: Record) -> None:
+        """The map was forgotten by its primary, and begins here: nothing that was sent of it before is missing."""
+        self.held.begin_again(record)
+        self.how, self._begins = How.FULL, record.counter - 1
+        self._in_order = False
+        self._early = {counter: one for counter, one in self._early.items() if counter >= record.counter}
+
+    def _go_on(self, now_ns: int) -> None:
+        """Take all whose turn has come."""
+        held = self.held
+        while True:
+            if self._awaits:
+                reached = held.counter if self.how is How.RANGES else None
+                if self._moment is not None and reached in (None, self._moment[0]):
+                    self._land(*self._moment)
+                elif reached is None or reached >= (self._moment[0] if self._moment else self._begins):
+                    return
+            turn = self._early.pop(held.counter + 1, None)
+            if turn is None:
+                break
+            self._do(turn[1], turn[0], now_ns)
+        for counter in [counter for counter in self._early if counter <= held.counter]:
+            del self._early[counter]
+
+    def _do(self, record: Record, term: int, now_ns: int) -> None:
+        held = self.held
+        held.enter(term)
+        self._receiver.take(record, now_ns)
+        held.updates.update(record.counter - 1)
+        held.keep(term, [record], held.changes or self._tail_bytes)
+
+    def take_earlier(self, record: Record, term: int) -> None:
+        """Take an update of before, for change streams."""
+        if self.held.changes:
+            self._earlier.append((term, record))
+
+    # -- the end
+
+    def stands_at(self, part: FillEntries) -> None:
+        """The last chunk has come, and tells of these terms."""
+        self.held.lineage = list(part.lineage)
+        earlier, self._earlier = self._earlier, []
+        self.held.keep_earlier(earlier)
+
+    def reached(self, counter: int) -> bool:
+        """Whether every update up to this number is held, and none is missing before one that is
+        (primary_backup/F-3).
+        """
+        held = self.held
+        whole = held.updates.sequential and not self._early and not self._awaits
+        return whole and held.counter >= (max(counter, self._begins) if self._in_order else counter)
+
+
+@unique
+class StagingPhase(StrEnum):
+    """How far a copy is that is being filled."""
+
+    FILLING = "filling"
+    """Something of it is still to come (primary_backup/F-3)."""
+    WRITING = "writing"
+    """It is whole; what must survive a power cut is on its way to the disk."""
+    NO_ROOM = "no room"
+    """It is whole, and the disk had no room for it."""
+    HELD = "held"
+    """It counts: it is whole, and durable where it must be."""
+    OVER = "over"
+    """It is this member's copy now, or has been dropped."""
+
+
+@unique
+class StagingStep(StrEnum):
+    """What brings a copy further that is being filled."""
+
+    WHOLE = "nothing is missing any more"
+    WRITTEN = "the disk has it"
+    FULL = "the disk has no room"
+    AGAIN = "a moment later"
+    TAKEN = "it becomes the copy of its partition"
+    DROPPED = "a row, its source or a newer supply ends it"
+
+
+_P, _S = StagingPhase, StagingStep
+STAGING: Final[Lifecycle[StagingPhase, StagingStep]] = Lifecycle(
+    "a staging replica",
+    _P.FILLING,
+    {
+        (_P.FILLING, _S.WHOLE): _P.WRITING,
+        (_P.WRITING, _S.WRITTEN): _P.HELD,
+        (_P.WRITING, _S.FULL): _P.NO_ROOM,
+        (_P.NO_ROOM, _S.AGAIN): _P.WRITING,
+        (_P.HELD, _S.TAKEN): _P.OVER,
+        **{(phase, _S.DROPPED): _P.OVER for phase in _P if phase is not _P.OVER},
+    },
+)
+
+
+class StagingReplica:
+    """A copy that is being filled: chunks of content and live records, in whatever order they come."""
+
+    __slots__ = (
+        "_base",
+        "_ends",
+        "_filled",
+        "_last",
+        "_open",
+        "_planned",
+        "_tail_bytes",
+        "base_epoch",
+        "copy",
+        "joining",
+        "phase",
+        "sequence",
+        "source",
+        "ticket",
+        "version",
+    )
+
+    def __init__(
+        self,
+        source: MemberId,
+        fill: Fill,
+        copy: PartitionCopy,
+        open_map: Callable[[PartitionCopy, str], MapReplica],
+        base: PartitionCopy | None = None,
+        tail_bytes: int = 0,
+    ) -> None:
+        """`base`: what is held of the partition already; it may go on changing, as a copy that follows its primary."""
+        self._open = open_map
+        self._tail_bytes = tail_bytes
+        self.source = source
+        self.ticket = fill.ticket
+        self.version = fill.version
+        self.joining = fill.joining
+        self.copy = copy
+        self.sequence = -1
+        self.phase = STAGING.begins
+        self.base_epoch = base.epoch if base is not None else copy.epoch
+        usable = base is not None and base.epoch == copy.epoch
+        self._base = {held.name: held for held in base} if base is not None and usable else {}
+        self._planned = False
+        self._last = False
+        self._ends: dict[str, int] = {}
+        """The maps of the last chunk, and the counters that they are to reach."""
+        self._filled = {held.name: FilledReplica(held, tail_bytes) for held in copy}
+        """Services from the beginning; maps as they are spoken of."""
+
+    def step(self, step: StagingStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        self.phase = STAGING.after(self.phase, step)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is whole (primary_backup/F-3)."""
+        return self.phase in (StagingPhase.WRITING, StagingPhase.NO_ROOM, StagingPhase.HELD)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is, and what must survive a power cut is on the disk."""
+        return self.phase is StagingPhase.HELD
+
+    def demand(self, *, compare: bool) -> Demand:
+        """What there is to begin with; to compare also the digests of its key ranges, counted anew."""
+        maps = []
+        for name, held in self._base.items():
+            highest = held.updates.highest_applied
+            lineage = [(term, start) for term, start in held.lineage if start < highest]
+            digests = list(held.state.range_digests()) if compare else []
+            if len(digests) > 1 and not held.state.keyed and name in self._filled:
+                self._filled[name].freeze(held)
+            remembered = held.remembered_from if held.changes else -1
+            maps.append(Base(name, lineage, held.counter, highest, digests, remembered))
+        return Demand(self.base_epoch, maps)
+
+    def _of(self, name: str) -> FilledReplica:
+        found = self._filled.get(name)
+        if found is None:
+            held = self._open(self.copy, name)
+            found = self._filled[name] = FilledReplica(held, self._tail_bytes)
+            if self._planned:
+                # Nothing was said of it: it has come into being since.
+                found.how = How.FULL
+        return found
+
+    def pour(self, fill: Fill, now_ns: int) -> None:
+        """Take a chunk."""
+        if fill.sequence == 1:
+            self._plan(fill.plans, now_ns)
+        for part in fill.maps:
+            if part.keys or part.sizes:
+                self._of(part.map).pour(part, now_ns)
+        for missed in fill.records:
+            filled = self._of(missed.map)
+            for term, record in _with_terms(missed):
+                filled.take(record, term, now_ns)
+        for missed in fill.earlier:
+            told = self._of(missed.map)
+            for term, record in _with_terms(missed):
+                told.take_earlier(record, term)
+        for share in fill.shares:
+            self._filled[share.service].pour(share, now_ns)
+        if fill.last:
+            self._end(fill)
+        self.look()
+
+    def _plan(self, plans: list[FillPlan], now_ns: int) -> None:
+        self._planned = True
+        for plan in plans:
+            self._of(plan.map).begin(plan, self._base.get(plan.map), now_ns)
+        planned = {plan.map for plan in plans}
+        for name, filled in self._filled.items():
+            if name not in planned:
+                filled.begin(FillPlan(name, How.FULL, 0), None, now_ns)
+        self._base = {}
+
+    def _end(self, fill: Fill) -> None:
+        """The last chunk: what the maps that are left stand at."""
+        self._last = True
+        self.copy.requests.merge(fill.requests)
+        for part in fill.maps:
+            self._of(part.map).stands_at(part)
+            self._ends[part.map] = part.counter
+
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a live record of this term."""
+        self.copy.requests.note(record.request)
+        if record.change is not Change.CALL or record.map in self._filled:
+            self._of(record.map).take(record, term, now_ns)
+
+    def look(self) -> bool:
+        """Look whether it has become whole, after a chunk or records."""
+        whole = self._last and all(
+            filled.reached(self._ends.get(name, 0)) for name, filled in self._filled.items()
+        )
+        if whole and self.phase is StagingPhase.FILLING:
+            self.step(StagingStep.WHOLE)
+        return self.complete
+
+
+def _with_terms(part: FillRecords) -> Iterator[tuple[int, Record]]:
+    """The updates of a chunk, with their terms."""
+    at = 0
+    for term, count in part.runs:
+        for record in part.records[at : at + count]:
+            yield term, record
+        at += count

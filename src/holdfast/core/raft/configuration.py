@@ -1,0 +1,173 @@
+"""Who belongs to a group, and how does that change? Voters, learners, and the step in between.
+
+- raft/C-1: A change of more than one voter goes through a joint configuration: from the moment at which it is in a
+  log, both the old voters and the new ones decide (`quorum`), each by their own majority.
+- raft/C-2: A voter that becomes a learner stays a voter of the old half until the joint configuration is left.
+- raft/C-3: A change carries a token, a number that never falls: who has seen a higher one refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum, unique
+
+import msgspec
+
+NodeId = str
+"""Names a replica of the group: the member that it lives on."""
+
+
+@unique
+class PeerStep(Enum):
+    """What is to become of one replica."""
+
+    VOTER = "v"
+    LEARNER = "l"
+    REMOVE = "r"
+    UPDATE = "u"
+    """Nothing here: for whoever keeps something about it elsewhere."""
+
+
+class PeerChange(msgspec.Struct, frozen=True, array_like=True):
+    """One step of a change."""
+
+    step: PeerStep
+    node: NodeId
+
+
+class ConfigurationRefused(ValueError):
+    """This change is not possible from here."""
+
+
+class Configuration(msgspec.Struct, frozen=True, array_like=True):
+    """Who belongs to the group. In force from the moment at which it is in the log."""
+
+    voters: frozenset[NodeId] = frozenset()
+    outgoing: frozenset[NodeId] = frozenset()
+    """The voters before, while the configuration is joint; else empty."""
+    learners: frozenset[NodeId] = frozenset()
+    """Replicas that hold everything and decide nothing."""
+    learners_next: frozenset[NodeId] = frozenset()
+    """Voters of the old half that are learners when the joint configuration is left."""
+    auto_leave: bool = False
+    """Whether the leader leaves the joint configuration as soon as it is committed."""
+    token: int = 0
+    """The revision of the assignments that it carries out; never falls."""
+
+    @property
+    def joint(self) -> bool:
+        """Whether two sets of voters must agree."""
+        return bool(self.outgoing)
+
+    @property
+    def sets(self) -> tuple[frozenset[NodeId], frozenset[NodeId]]:
+        """The sets of voters that must agree, each on its own."""
+        return self.voters, self.outgoing
+
+    @property
+    def members(self) -> frozenset[NodeId]:
+        """Everybody who gets the log."""
+        return self.voters | self.outgoing | self.learners | self.learners_next
+
+    def lacks_majority(self, here: AbstractSet[NodeId]) -> bool:
+        """Whether one of the sets that must agree has no majority among these nodes."""
+        return any(voters and 2 * len(voters & here) <= len(voters) for voters in self.sets)
+
+    def votes(self, node: NodeId) -> bool:
+        """Whether this one is a voter, in either half."""
+        return node in self.voters or node in self.outgoing
+
+    def __str__(self) -> str:
+        parts = [f"voters={_listed(self.voters)}" + (f"&&{_listed(self.outgoing)}" if self.outgoing else "")]
+        if self.learners:
+            parts.append(f"learners={_listed(self.learners)}")
+        if self.learners_next:
+            parts.append(f"learners_next={_listed(self.learners_next)}")
+        if self.auto_leave:
+            parts.append("autoleave")
+        return " ".join(parts)
+
+
+def _listed(nodes: Iterable[NodeId]) -> str:
+    return f"({' '.join(str(node) for node in sorted(nodes))})"
+
+
+def enter_joint(
+    now: Configuration, changes: Sequence[PeerChange], *, auto_leave: bool = False, token: int | None = None
+) -> Configuration:
+    """The joint configuration that leads to these changes. Raises ConfigurationRefused."""
+    if now.joint:
+        raise ConfigurationRefused("config is already joint")
+    if not now.voters:
+        raise ConfigurationRefused("can't make a zero-voter config joint")
+    draft = msgspec.structs.replace(now, outgoing=now.voters)
+    return msgspec.structs.replace(
+        _carried_out(draft, changes),
+        auto_leave=auto_leave,
+        token=now.token if token is None else _newer(now, token),
+    )
+
+
+def leave_joint(now: Configuration) -> Configuration:
+    """The configuration without its old half. Raises ConfigurationRefused."""
+    if not now.joint:
+        raise ConfigurationRefused("can't leave a non-joint config")
+    return Configuration(now.voters, learners=now.learners | now.learners_next, token=now.token)
+
+
+def simple(now: Configuration, changes: Sequence[PeerChange], *, token: int | None = None) -> Configuration:
+    """The configuration after changes that touch one voter at most. Raises ConfigurationRefused."""
+    if now.joint:
+        raise ConfigurationRefused("can't apply simple config change in joint config")
+    after = _carried_out(now, changes)
+    if len(now.voters ^ after.voters) > 1:
+        raise ConfigurationRefused("more than one voter changed without entering joint config")
+    return after if token is None else msgspec.structs.replace(after, token=_newer(now, token))
+
+
+def _newer(now: Configuration, token: int) -> int:
+    """raft/C-3."""
+    if token < now.token:
+        raise ConfigurationRefused(f"token {token} is older than {now.token}")
+    return token
+
+
+def _carried_out(now: Configuration, changes: Sequence[PeerChange]) -> Configuration:
+    voters, learners, staged = set(now.voters), set(now.learners), set(now.learners_next)
+    for change in changes:
+        node = change.node
+        if not node or change.step is PeerStep.UPDATE:
+            continue
+        voters.discard(node)
+        learners.discard(node)
+        staged.discard(node)
+        if change.step is PeerStep.VOTER:
+            voters.add(node)
+        elif change.step is PeerStep.LEARNER:
+            # raft/C-2: as long as it is a voter of the old half it cannot be a learner, too.
+            (staged if node in now.outgoing else learners).add(node)
+    if not voters:
+        raise ConfigurationRefused("removed all voters")
+    return msgspec.structs.replace(
+        now, voters=frozenset(voters), learners=frozenset(learners), learners_next=frozenset(staged)
+    )
+
+
+def steps_to(now: Configuration, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> list[PeerChange]:
+    """The steps from a configuration that is not joint to one with these voters and learners, sorted by name."""
+    return list(_steps_to(now, frozenset(voters), frozenset(learners)))
+
+
+def _steps_to(
+    now: Configuration, voters: frozenset[NodeId], learners: frozenset[NodeId]
+) -> Iterator[PeerChange]:
+    for node in sorted(now.members | voters | learners):
+        if node in voters:
+            if node not in now.voters:
+                yield PeerChange(PeerStep.VOTER, node)
+        elif node in learners:
+            if node not in now.learners:
+                yield PeerChange(PeerStep.LEARNER, node)
+        else:
+            yield PeerChange(PeerStep.REMOVE, node)

@@ -1,0 +1,277 @@
+"""The log of one replica of a group: what was compacted, what is durable, what is committed, what is applied.
+
+- raft/L-1: Entries are replaced only where they conflict: an append that is older than what is here, and agrees
+  with it, takes nothing away.
+- raft/L-2: What is committed is never replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import dropwhile
+
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.raft_messages import RaftEntry, RaftSnapshot
+
+
+class Compacted(LookupError):
+    """This place is not in the log any more: the state itself is needed."""
+
+
+class RaftLog:
+    """Entries from `first` to `last`, after the place (`base`, `base_term`) of the last snapshot."""
+
+    __slots__ = (
+        "_applying_bytes",
+        "_applying_most",
+        "_entries",
+        "_handed",
+        "_known",
+        "_paused",
+        "applied",
+        "applying",
+        "base",
+        "base_configuration",
+        "base_term",
+        "committed",
+        "snapshot",
+        "snapshot_handed",
+        "stable",
+    )
+
+    def __init__(
+        self,
+        snapshot: RaftSnapshot | None = None,
+        entries: Sequence[RaftEntry] = (),
+        *,
+        committed: int = 0,
+        applying_bytes: int = 0,
+    ) -> None:
+        """All of it is durable. `applying_bytes`: of how many bytes of entries the application may be behind (0: any).
+
+        A log that follows a snapshot has applied it.
+        """
+        self.base = snapshot.index if snapshot is not None else 0
+        self.base_term = snapshot.term if snapshot is not None else 0
+        self.base_configuration = snapshot.configuration if snapshot is not None else Configuration()
+        self._entries: list[RaftEntry] = list(entries)
+        assert not entries or entries[0].index == self.base + 1, "the log follows its snapshot"
+        self.stable = self.last
+        """Up to here it is durable."""
+        self._handed = self.last
+        """Up to here it was handed over to be written down."""
+        self.committed = max(committed, self.base)
+        self.applying = self.base
+        """Up to here entries were handed over to be applied."""
+        self.applied = self.base
+        self._applying_bytes = 0
+        self._applying_most = applying_bytes
+        self._paused = False
+        self.snapshot: RaftSnapshot | None = None
+        """A snapshot that was received, and is not installed yet."""
+        self.snapshot_handed = False
+        self._known: list[tuple[int, Configuration]] = [
+            (entry.index, entry.configuration) for entry in self._entries if entry.configuration is not None
+        ]
+
+    # -- looking
+
+    @property
+    def first(self) -> int:
+        """The first index that is here, or would be."""
+        return self.base + 1
+
+    @property
+    def last(self) -> int:
+        """The last index."""
+        return self.base + len(self._entries)
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry."""
+        return self._entries[-1].term if self._entries else self.base_term
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force: the last in the log, committed or not."""
+        return self._known[-1][1] if self._known else self.base_configuration
+
+    @property
+    def configuration_index(self) -> int:
+        """Where it is; the snapshot's index when it came with that."""
+        return self._known[-1][0] if self._known else self.base
+
+    def configuration_at(self, index: int) -> Configuration:
+        """The one that was in force at this index, which is here."""
+        earlier = [configuration for at, configuration in self._known if at <= index]
+        return earlier[-1] if earlier else self.base_configuration
+
+    def term(self, index: int) -> int:
+        """The term of the entry at an index. Raises Compacted before the log, IndexError behind it."""
+        if index < self.base:
+            raise Compacted(index)
+        if index == self.base:
+            return self.base_term
+        return self._entries[index - self.first].term
+
+    def matches(self, index: int, term: int) -> bool:
+        """Whether the entry at this index is of this term."""
+        try:
+            return self.term(index) == term
+        except LookupError:
+            return False
+
+    def up_to_date(self, index: int, term: int) -> bool:
+        """Whether a log that ends there is not behind this one."""
+        return (term, index) >= (self.last_term, self.last)
+
+    def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[RaftEntry, ...]:
+        """Entries from an index on, of so many bytes, but one at least (0: all). Raises Compacted."""
+        if index < self.first:
+            raise Compacted(index)
+        end = len(self._entries) if upto is None else max(0, upto - self.base)
+        return limited(self._entries[index - self.first : end], bytes_most)
+
+    def conflict_hint(self, index: int, term: int) -> tuple[int, int]:
+        """The last index up to `index` whose term is not above `term`, and its term (0: not known here)."""
+        try:
+            while (found := self.term(index)) > term:
+                index -= 1
+        except LookupError:
+            return index, 0
+        return index, found
+
+    # -- what comes in
+
+    def append(self, entries: Sequence[RaftEntry]) -> int:
+        """A leader's own entries, at the end; answers the last index."""
+        if entries:
+            assert entries[0].index == self.last + 1, "a leader appends at the end"
+            self._extend(entries)
+        return self.last
+
+    def take(self, before: int, before_term: int, entries: Sequence[RaftEntry], commit: int) -> int | None:
+        """A leader's entries that follow a place; answers the last of their indexes, None if the place is not here."""
+        if not self.matches(before, before_term):
+            return None
+        last = before + len(entries)
+        new = list(dropwhile(lambda entry: self.matches(entry.index, entry.term), entries))
+        if new:
+            # raft/L-1: from here on it is another log, or goes on.
+            assert new[0].index > self.committed, "what is committed is never replaced (raft/L-2)"
+            self._cut_from(new[0].index)
+            self._extend(new)
+        self.commit_to(min(commit, last))
+        return last
+
+    def _extend(self, entries: Sequence[RaftEntry]) -> None:
+        self._entries.extend(entries)
+        self._known.extend(
+            (entry.index, entry.configuration) for entry in entries if entry.configuration is not None
+        )
+
+    def _cut_from(self, index: int) -> None:
+        del self._entries[index - self.first :]
+        self.stable = min(self.stable, index - 1)
+        self._handed = min(self._handed, index - 1)
+        while self._known and self._known[-1][0] >= index:
+            self._known.pop()
+
+    def commit_to(self, index: int) -> None:
+        """Everything up to this index is committed."""
+        assert index <= self.last, "what is not here is not committed here"
+        self.committed = max(self.committed, index)
+
+    def restore(self, snapshot: RaftSnapshot) -> None:
+        """Begin anew after this snapshot, which is to be installed."""
+        assert snapshot.index > self.committed, "a snapshot takes nothing back"
+        self.base, self.base_term = snapshot.index, snapshot.term
+        self.base_configuration = snapshot.configuration
+        self._entries, self._known = [], []
+        self.stable = self._handed = self.committed = snapshot.index
+        self.snapshot, self.snapshot_handed = snapshot, False
+
+    # -- writing down
+
+    @property
+    def unwritten(self) -> list[RaftEntry]:
+        """Entries that were not handed over yet to be written down."""
+        return self._entries[self._handed - self.base :]
+
+    @property
+    def writing(self) -> bool:
+        """Whether entries are not durable yet."""
+        return self.stable < self.last
+
+    def handed_over(self) -> None:
+        """What is here was handed over to be written down."""
+        self._handed = self.last
+        self.snapshot_handed = self.snapshot is not None
+
+    def written(self, index: int, term: int) -> None:
+        """What was handed over up to this place is durable; of what was replaced since then nothing is known."""
+        if self.matches(index, term):
+            assert index <= self._handed, "what is durable was handed over"
+            self.stable = max(self.stable, index)
+
+    def installed(self, index: int) -> None:
+        """The snapshot with this index is installed."""
+        if self.snapshot is not None and self.snapshot.index == index:
+            self.snapshot, self.snapshot_handed = None, False
+            self.applying = max(self.applying, index)
+            self.applied = max(self.applied, index)
+
+    # -- applying
+
+    def applicable(self, *, unstable: bool) -> tuple[RaftEntry, ...]:
+        """Committed entries that were not handed over yet to be applied. `unstable`: also those not durable here."""
+        if self._paused or self.snapshot is not None:
+            return ()
+        end = self.committed if unstable else min(self.committed, self.stable)
+        room = self._applying_most - self._applying_bytes if self._applying_most else 0
+        return self.entries_from(self.applying + 1, room, end)
+
+    def apply(self, entries: Sequence[RaftEntry], *, unstable: bool) -> None:
+        """These were handed over to be applied."""
+        self.applying = entries[-1].index
+        self._applying_bytes += sum(entry.size for entry in entries)
+        behind = self.committed if unstable else min(self.committed, self.stable)
+        # Full, or what comes next did not fit any more.
+        full = bool(self._applying_most) and self._applying_bytes >= self._applying_most
+        self._paused = full or self.applying < behind
+
+    def has_applied(self, index: int, size: int) -> None:
+        """Everything up to this index is applied, unless a snapshot was faster; `size`: bytes that were handed over."""
+        assert index <= self.applying, "what is applied was handed over, or is in a snapshot"
+        self.applied = max(self.applied, index)
+        self._applying_bytes -= size
+        self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
+
+    def abandon(self) -> None:
+        """None of this counts any more: the log, and the state, begin anew with nothing."""
+        self.base = self.base_term = self.committed = 0
+        self.applying = self.applied = self.stable = self._handed = 0
+        self.base_configuration = Configuration()
+        self._entries, self._known = [], []
+        self._applying_bytes, self._paused = 0, False
+        self.snapshot, self.snapshot_handed = None, False
+
+    def compact(self, index: int) -> None:
+        """Forget the entries up to this index, which is applied."""
+        assert self.base <= index <= self.applied, "what is not applied is needed"
+        term, configuration = self.term(index), self.configuration_at(index)
+        del self._entries[: index - self.base]
+        self.base, self.base_term, self.base_configuration = index, term, configuration
+        self._known = [one for one in self._known if one[0] > index]
+
+
+def limited(entries: Sequence[RaftEntry], bytes_most: int) -> tuple[RaftEntry, ...]:
+    """The first of these entries, of so many bytes, but one at least (0: all)."""
+    if not bytes_most:
+        return tuple(entries)
+    size = 0
+    for count, entry in enumerate(entries):
+        size += entry.size
+        if count and size > bytes_most:
+            return tuple(entries[:count])
+    return tuple(entries)

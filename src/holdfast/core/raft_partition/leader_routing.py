@@ -1,0 +1,534 @@
+"""How does a request on a map in a zone find the leader of its partition's group?
+
+Each zone has a router of its own, over the assignments that its leaders make: who is elected tells everybody. The rules
+of `router` hold there as they are.
+
+- raft_partition/R-1: Of two members that say that they lead a group the one of the higher term is believed. Who is
+  asked and does not lead says so, and has applied nothing. When the one of the higher term is gone any other one is
+  believed: after a reset terms may begin again.
+- raft_partition/R-2: What was sent to a leader is sent to the next one as soon as that is known: a read, and what has
+  an id by which a group applies it once. The former takes it in no other term, however late it arrives, and does not
+  keep it until it leads again: it may have been answered by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol, cast
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox, Token
+from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
+from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, group_of, place_of
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.model.zone_questions import MarkPartitions, PartitionMark
+from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, ReplicaNotice
+from holdfast.core.primary_backup.lane import EventSink
+from holdfast.core.raft.raft_state import LeaderElected
+from holdfast.core.raft_partition.consensus_replication import (
+    NOT_LEADING,
+    ConsensusReplication,
+    ZonePartition,
+    ZoneReplicas,
+)
+from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
+from holdfast.core.routing.backup_reads import Neighbours
+from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
+from holdfast.core.routing.request_refusals import RequestRefusals
+from holdfast.core.routing.router import Router
+from holdfast.core.store.replica import MapReplica
+
+UNANSWERED_NS = SECOND
+"""After this time a leader that does not answer is looked for by the replica here, which may sleep."""
+SERVED = frozenset({Op.CALL, Op.ASK})
+"""What is about a service, whatever its name."""
+
+
+class ReplicaWatcher(Protocol):
+    """Who has to know what happens to the groups of zones."""
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group that has a replica here."""
+
+
+class _NoOffers:
+    """There is no table that could be on its way."""
+
+    def stored_assignment(self, partition: int) -> Assignment | None:
+        return None
+
+
+LedMaps = list[Mapping[str, MapReplica]]
+"""Of each partition that is led here: its maps, by name."""
+
+
+class ZoneEntries:
+    """What sessions see of a zone: the replicas here whose entries they may read and write (`Driver.zone_batch`)."""
+
+    def __init__(self, zone: int, partitions: int) -> None:
+        self.zone = zone
+        self.serving: list[ZonePartition | None] = [None] * partitions
+        """By partition; None: not here, or not now, and then a request takes the general way."""
+
+
+class _BatchUnderWay:
+    """A batch of a session, until all that it wants is done or given up."""
+
+    __slots__ = ("_done", "_out", "_token", "_waiting")
+
+    def __init__(self, out: Outbox, token: Token, batch: ZoneBatch) -> None:
+        self._out = out
+        self._token = token
+        self._done = ZoneBatchDone()
+        self._waiting = len(batch.writes) + bool(batch.reads)
+        assert self._waiting, "a session asks for something"
+
+    def wrote(self, partition: int, outcome: Outcome) -> None:
+        """What has come of the writes in a partition."""
+        if outcome.status is Status.OK:
+            self._done.former.append((partition, cast("list[bytes | None]", outcome.value)))
+        else:
+            self._done.failed.append((partition, outcome))
+        self._one_less()
+
+    def lead_confirmed(self, *, confirmed: bool) -> None:
+        """Whether the reads count: see `LeadWaiter`."""
+        if not confirmed:
+            self._done.unconfirmed = NOT_LEADING
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        assert self._waiting >= 0, "of each partition it is told once"
+        if not self._waiting:
+            self._out.complete(self._token, self._done)
+
+
+@dataclass(slots=True)
+class _Zone:
+    """What this member needs to know of a zone to route requests on its maps."""
+
+    name: str
+    partitions: int
+    rows: list[Assignment]
+    """Of each partition: its leader, and since which term."""
+    replication: ConsensusReplication
+    router: Router
+    entries: ZoneEntries
+
+
+class LeaderRouting:
+    """The zones that this member knows, and the replicas of their partitions that live here."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        groups: GroupHost,
+        neighbours: Neighbours,
+        ears: EventSink,
+        waiting: Waiting,
+        refusals: RequestRefusals,
+        watcher: ReplicaWatcher,
+    ) -> None:
+        """`waiting`: the other router's, so that there is one bound for both; `refusals`: what that one refuses."""
+        self._me = me
+        self._settings = settings
+        self._out = out
+        self._neighbours = neighbours
+        self._ears = ears
+        self._waiting = waiting
+        self._refusals = refusals
+        self._watcher = watcher
+        self.listening = ears.listening
+        self._some = any(chosen.zone for chosen in settings.maps.values())
+        self._groups = groups
+        self._replicas = ZoneReplicas(settings, out, groups, self)
+        self._zones: dict[int, _Zone] = {}
+        self._by_name: dict[str, int] = {}
+        self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}
+        self._led: dict[GroupNumber, int] = {}
+        """Groups that this member leads, with the term."""
+        self._known: dict[GroupNumber, tuple[int, MemberId]] = {}
+        """The highest term that was heard of, and who leads in it: also of zones that are not known here yet."""
+        self._news: list[tuple[GroupNumber, int]] = []
+        self._elected: set[GroupNumber] = set()
+        """Groups that this member leads now, and whose state may not have everything yet."""
+
+    # -- which zones there are
+
+    @property
+    def known(self) -> list[int]:
+        """The numbers of all zones that there are."""
+        return sorted(self._zones)
+
+    @property
+    def names(self) -> dict[str, int]:
+        """Their numbers, by what they are called."""
+        return dict(sorted(self._by_name.items()))
+
+    @property
+    def led(self) -> list[GroupNumber]:
+        """Groups of zones that this member leads."""
+        return sorted(self._led)
+
+    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
+        """What came before then for the maps of zones, and waits for a majority, or for who leads."""
+        for number, (zone, replica) in self._clients.items():
+            found = replica.oldest_proposed()
+            if found is not None and found[1] <= before_ns and zone in self._zones:
+                places = {f"zone {self._zones[zone].name}": (place_of(number)[1],)}
+                yield OpenOperation(
+                    ("zone", number), "writes", found[0], places, found[1], "a majority of the group"
+                )
+        for each in self._zones.values():
+            yield from each.router.open_since(before_ns)
+
+    def know(self, zone: int, name: str, partitions: int) -> None:
+        """There is a zone with this number, this name, and so many partitions."""
+        found = self._zones.get(zone)
+        if found is not None:
+            del self._by_name[found.name]
+            found.name = name
+        else:
+            rows = [Assignment()] * self._settings.partitions.count
+            replication = ConsensusReplication(self._replicas)
+            router = Router(
+                self._me,
+                self._settings,
+                self._out,
+                rows,
+                replication,
+                held={},
+                neighbours=self._neighbours,
+                offers=_NoOffers(),
+                waiting=self._waiting,
+                of_terms=True,
+            )
+            entries = ZoneEntries(zone, len(rows))
+            self._zones[zone] = _Zone(name, partitions, rows, replication, router, entries)
+            router.refusals.follow(self._refusals)
+        self._by_name[name] = zone
+        for number, (term, member) in sorted(self._known.items()):
+            self._lead(number, term, member)
+
+    def forget(self, zone: int) -> None:
+        """The zone was dropped: what waits for it is answered."""
+        found = self._zones.pop(zone, None)
+        if found is None:
+            return
+        del self._by_name[found.name]
+        for number in [number for number in self._known if place_of(number)[0] == zone]:
+            del self._known[number]
+        found.entries.serving[:] = [None] * len(found.rows)
+        for partition in sorted(found.replication.partitions):
+            found.replication.partitions[partition].stop()
+        found.router.end(f"zone {found.name!r} was dropped")
+
+    def partition(self, number: GroupNumber) -> ZonePartition:
+        """The client of a group of a zone that is known, to start a replica with; made on first use."""
+        known = self._clients.get(number)
+        if known is None:
+            zone, partition = place_of(number)
+            client = ZonePartition(number, partition, self._replicas)
+            self._zones[zone].replication.partitions[partition] = client
+            known = self._clients[number] = (zone, client)
+        return known[1]
+
+    def end(self, number: GroupNumber) -> None:
+        """The replica of this group here ends."""
+        known = self._clients.pop(number, None)
+        if known is None:
+            return
+        zone, client = known
+        client.stop()
+        self._led.pop(number, None)
+        found = self._zones.get(zone)
+        if found is not None:
+            found.entries.serving[client.partition] = None
+            found.replication.partitions.pop(client.partition, None)
+
+    def holds(self, request: Request) -> bool:
+        """Whether this is about a map that lives in a zone."""
+        return self._some and request.op not in SERVED and bool(self._settings.map(request.map).zone)
+
+    def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
+        """The highest term of this group that was heard of, and who leads in it, for looking."""
+        return self._known.get(number)
+
+    # -- comparing replicas
+
+    def mark(self, order: MarkPartitions) -> list[PartitionMark]:
+        """Marks in the logs of these partitions, where this member leads."""
+        found = self._zones.get(order.zone)
+        marks: list[PartitionMark] = []
+        for partition in sorted(set(order.partitions)):
+            replica = found.replication.partitions.get(partition) if found is not None else None
+            placed = replica.mark() if replica is not None else None
+            if placed is not None:
+                marks.append(PartitionMark(partition, *placed))
+        return marks
+
+    def replica_at(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        """How far this member's replica is, and what it has kept of that index; None: it has none that runs."""
+        found = self._zones.get(zone)
+        replica = found.replication.partitions.get(partition) if found is not None else None
+        hosted = self._groups.hosted.get(replica.number) if replica is not None else None
+        if replica is None or hosted is None or hosted.halted:
+            return None
+        log = hosted.group.log
+        return ReplicaAtMark(log.applied, log.last, replica.marks.find(index))
+
+    @property
+    def maps(self) -> frozenset[str]:
+        """Maps of which a replica here has an entry."""
+        return frozenset(
+            name
+            for _, client in self._clients.values()
+            for name, held in client.state.maps.items()
+            if held.state.entries
+        )
+
+    def led_here(self) -> LedMaps:
+        """Of each partition of a zone that is served here: its maps, by name."""
+        return [MappingProxyType(client.state.maps) for _, client in self._clients.values() if client.leads]
+
+    # -- what sessions do with entries
+
+    def entries(self, name: str) -> ZoneEntries | None:
+        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
+        if not self._some:
+            return None
+        zone = self._by_name.get(self._settings.map(name).zone)
+        return self._zones[zone].entries if zone is not None else None
+
+    def take(self, token: Token, batch: ZoneBatch) -> None:
+        """A session wants this: it is answered by a `ZoneBatchDone`."""
+        under_way = _BatchUnderWay(self._out, token, batch)
+        zone = self._zones.get(batch.zone)
+        served = zone.entries.serving if zone is not None else []
+        for partition, writes in batch.writes:
+            replica = served[partition] if served else None
+            if zone is None or replica is None:
+                under_way.wrote(partition, NOT_LEADING)
+            else:
+                zone.replication.write(partition, writes, partial(under_way.wrote, partition))
+        if not batch.reads:
+            return
+        if served and all(served[partition] is not None for partition in batch.reads):
+            numbers = [group_of(batch.zone, partition) for partition in batch.reads]
+            self._replicas.groups.rounds.wait(numbers, under_way)
+        else:
+            under_way.lead_confirmed(confirmed=False)
+
+    def _show(self, number: GroupNumber) -> None:
+        """Let sessions use the replica of a group, if they may."""
+        zone, partition = place_of(number)
+        found = self._zones.get(zone)
+        if found is None or partition >= len(found.rows):
+            return
+        replica = found.replication.partitions.get(partition)
+        open_ = (
+            replica is not None
+            and replica.leads
+            and found.partitions == len(found.rows)
+            and not found.router.refusals.any
+            and self._replicas.groups.current(number)
+        )
+        found.entries.serving[partition] = replica if open_ else None
+
+    # -- requests
+
+    def execute(self, request: Request, asker: Asker) -> None:
+        """Carry out a request on a map in a zone, wherever its partition's leader is."""
+        found = self._find(request)
+        if isinstance(found, Outcome):
+            answer(self._out, asker, found)
+        else:
+            found.router.execute(request, asker)
+
+    def _find(self, request: Request) -> _Zone | Outcome:
+        name = self._settings.map(request.map).zone
+        zone = self._by_name.get(name)
+        if zone is None:
+            detail = (
+                f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
+            )
+            return Outcome(Status.NOT_READY, None, detail)
+        here = len(self._zones[zone].rows)
+        if self._zones[zone].partitions != here:
+            count = self._zones[zone].partitions
+            detail = f"zone {name!r} has {count} partitions: a map needs as many as the cluster has, {here}"
+            return Outcome(Status.FAILED, None, detail)
+        if request.max_idle_ms > 0:
+            return Outcome(Status.FAILED, None, "an entry of a map in a zone has no maximum idle time")
+        return self._zones[zone]
+
+    def on_forward(self, sender: MemberId, forward: Forward) -> None:
+        """Another member passes a request on."""
+        found = self._find(forward.request)
+        if isinstance(found, Outcome):
+            # Who asks knows the zone, or it does not any more: it looks again.
+            answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
+        else:
+            found.router.on_forward(sender, forward)
+
+    def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
+        """Another member passes a request on to who leads in a term (raft_partition/R-2)."""
+        found = self._find(forward.request)
+        if not isinstance(found, Outcome):
+            [partition] = forward.request.partitions
+            led = found.replication.partitions.get(partition)
+            if not of_this_term(led.term if led is not None else 0, forward.term):
+                found = NOT_LEADING
+        if isinstance(found, Outcome):
+            answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
+        else:
+            found.router.on_forward(sender, Forward(forward.ticket, forward.request))
+
+    def on_answer(self, sender: MemberId, message: Answer) -> bool:
+        """Another member answers; whether it was asked for here."""
+        for zone in self._zones.values():
+            if zone.router.awaits(message.ticket):
+                zone.router.on_answer(sender, message)
+                return True
+        return False
+
+    # -- who leads
+
+    def hear(self, event: EntryEvent) -> None:
+        """An entry has changed here: listeners are told by the leader."""
+        self._ears.hear(msgspec.structs.replace(event, member=self._me))
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group that has a replica here."""
+        if isinstance(notice, LeaderElected):
+            self._led[number] = notice.term
+            self._elected.add(number)
+            self._news.append((number, notice.term))
+            self._hear_of(number, notice.term, self._me)
+        elif isinstance(notice, LeadChanged):
+            if self._led.get(number, notice.term) != notice.term:
+                del self._led[number]
+            self._show(number)
+        self._watcher.on_replica(number, notice)
+
+    def on_leaders(self, sender: MemberId, message: ZoneLeaders) -> None:
+        """Another member leads these."""
+        for number, term in message.groups:
+            self._hear_of(number, term, sender)
+
+    def _hear_of(self, number: GroupNumber, term: int, member: MemberId) -> None:
+        known = self._known.get(number)
+        if known is None or known[0] < term or not self._neighbours.is_member(known[1]):
+            self._known[number] = (term, member)
+            self._lead(number, term, member)
+
+    def _lead(self, number: GroupNumber, term: int, member: MemberId) -> None:
+        """raft_partition/R-1."""
+        zone, partition = place_of(number)
+        found = self._zones.get(zone)
+        if found is None or partition >= len(found.rows):
+            return
+        row = found.rows[partition]
+        if row.version >= term and (row.owner is None or self._neighbours.is_member(row.owner)):
+            return
+        found.rows[partition] = Assignment(term, (member,))
+        found.router.superseded(partition)
+        found.router.served(partition)
+
+    # -- occasions
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Who has come is told who leads; what was asked of those who have gone is asked elsewhere."""
+        gone = set(notice.gone)
+        for zone in self._zones.values():
+            zone.router.askers_gone(gone)
+            zone.router.members_gone(gone)
+        if self._led:
+            led = ZoneLeaders(sorted(self._led.items()))
+            for member in sorted(notice.came):
+                self._out.send(member, led)
+
+    def restrict(self) -> None:
+        """Look again at what must not be taken: as the other router refuses it, where the leader has no room."""
+        for zone in self._zones.values():
+            refusals = zone.router.refusals
+            refusals.follow(self._refusals)
+            if refusals.any:
+                zone.router.restrict()
+        for number in self.led:
+            self._show(number)
+
+    def unread(self, member: MemberId, *, too_many: bool) -> None:
+        """Whether a member does not take in what it was answered."""
+        for zone in self._zones.values():
+            zone.router.unread(member, too_many=too_many)
+
+    def on_timer(self) -> None:
+        """Try again what could not be sent, and refuse what has waited too long."""
+        for number, zone in self._zones.items():
+            zone.router.on_timer()
+            for partition in sorted(zone.router.unanswered(UNANSWERED_NS)):
+                self._replicas.groups.rouse(group_of(number, partition))
+
+    def take_turns(self) -> None:
+        """The next slices of operations on whole partitions."""
+        for zone in self._zones.values():
+            zone.router.gatherings.take_turns()
+
+    def sweep(self) -> None:
+        """Once in a while."""
+        for zone in self._zones.values():
+            zone.replication.sweep()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something of this step has not gone to the groups, or to other members."""
+        if self._news or self._replicas.again:
+            return True
+        return any(zone.replication.dirty for zone in self._zones.values())
+
+    def flush(self, members: Sequence[MemberId]) -> None:
+        """The step ends: what came goes to the groups, and who was elected is told to these members."""
+        for number in sorted(self._elected):
+            if number not in self._led or self._replicas.groups.current(number):
+                self._elected.discard(number)
+                self._show(number)
+        for zone in self._zones.values():
+            zone.replication.flush()
+        again, self._replicas.again = self._replicas.again, set()
+        for client in sorted(again, key=lambda one: one.number):
+            client.flush()
+        if self._news:
+            news, self._news = self._news, []
+            for member in members:
+                if member != self._me:
+                    self._out.send(member, ZoneLeaders(news))
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        found: dict[str, int] = {}
+        for zone in self._zones.values():
+            counts = {**zone.router.leftovers, "requests at groups": zone.replication.waiting}
+            for what, count in counts.items():
+                found[f"zones: {what}"] = found.get(f"zones: {what}", 0) + count
+        return found
+
+
+def of_this_term(led: int, meant: int) -> bool:
+    """Whether who leads in a term, or in none (0), may take what was meant for the leader of another
+    (raft_partition/R-2).
+    """
+    return 0 < led == meant

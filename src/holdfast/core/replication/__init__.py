@@ -1,1 +1,0 @@
-"""How does a write reach its replicas?"""

@@ -1,0 +1,413 @@
+"""Operations on whole partitions: who has a share, and what is it all together?
+
+The owners of the partitions are asked for their shares, which they work off in slices. routing/R-8 is told in `router`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Answer, Forward
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.levels import FORGETS
+from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.operations import (
+    CLEARING,
+    READS,
+    WHOLE,
+    EntryEvent,
+    EventKind,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+    bytes_of,
+    too_long,
+)
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.operations.map_operations import answers, merge
+from holdfast.core.primary_backup.primary_copy import SLICE_ENTRIES
+from holdfast.core.replication_engine import ReplicationEngine
+from holdfast.core.routing.backup_reads import Neighbours
+from holdfast.core.routing.pending import FULL, Asker, OwnShare, Peer, Waiting, answer
+from holdfast.core.routing.request_refusals import RequestRefusals, changes
+
+RETRY_NS = 50 * MILLISECOND
+LOOKED_AT = 300
+"""Shares that are looked at to find those that have waited for long: the oldest."""
+LATE_NS = SECOND
+"""How often it is looked whether what was sent has waited too long for its answer."""
+LISTED_SHARE = 2
+"""So many times `limits.answer_bytes` may be gathered at a time."""
+PAUSE_NS = 1 * MILLISECOND
+"""Between two slices the members do something else."""
+
+LISTED = Outcome(
+    Status.NOT_READY, None, "other requests list more than this member can gather at a time; ask again"
+)
+PARTLY = "it was done in some partitions; others had no serving primary in time"
+
+
+class Gathering:
+    """An operation on whole partitions, and what has been answered so far."""
+
+    __slots__ = (
+        "asker",
+        "deadline_ns",
+        "finished",
+        "missing",
+        "queued",
+        "request",
+        "size",
+        "started",
+        "value",
+    )
+
+    def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
+        self.request = request
+        self.asker = asker
+        self.deadline_ns = deadline_ns
+        self.missing = set(request.partitions)
+        self.value: Value = None
+        self.size = 0
+        """Bytes of the entries that it lists."""
+        self.started = False
+        """Whether some share of it was sent or done."""
+        self.finished = False
+        self.queued = False
+        """Whether its next slice waits for its turn."""
+
+
+Slice = Gathering | tuple[MemberId, Forward]
+"""The next slice of what a session wants, or of the share that another member gathers."""
+
+
+class Gatherings:
+    """Operations on whole partitions: those of this member's sessions, and shares of those of other members."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        rows: list[Assignment],
+        replication: ReplicationEngine,
+        *,
+        neighbours: Neighbours,
+        refusals: RequestRefusals,
+        waiting: Waiting,
+    ) -> None:
+        self._me = me
+        self._settings = settings
+        self._out = out
+        self._rows = rows
+        self._replication = replication
+        self._neighbours = neighbours
+        self._refusals = refusals
+        self._waiting = waiting
+        self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._answer_bytes = settings.limits.answer_bytes
+
+        self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
+        """By ticket: who was asked, and for which partitions."""
+        self._again: list[Gathering] = []
+        """Of which some partition has no primary that could be asked."""
+        self._works: deque[Slice] = deque()
+        """Slices that wait for their turn."""
+        self._spent = 0
+        """Entries that such slices have looked at in this turn, at about."""
+        self._listed = 0
+        """Bytes of keys and values that were gathered for answers that are not whole yet."""
+
+    def begin(self, request: Request, asker: Asker) -> None:
+        """A session of this member wants it."""
+        assert request.op in WHOLE, "an operation on whole partitions"
+        if not self._waiting.enter(0):
+            answer(self._out, asker, FULL)
+            return
+        if request.op is Op.DESTROY and not self._out.does(FORGETS):
+            # Members of an earlier build do not know it.
+            request = replace(request, op=Op.CLEAR)
+        self._take_turn(Gathering(request, asker, self._out.now_ns + self._timeout_ns))
+
+    def share_wanted(self, sender: MemberId, forward: Forward) -> None:
+        """Another member gathers, and wants the share of this one."""
+        self._take_turn((sender, forward))
+
+    # -- slices
+
+    def _take_turn(self, work: Slice) -> None:
+        """Make a slice: now, or after others when these have taken long enough."""
+        if self._works or self._spent >= SLICE_ENTRIES:
+            self._works.append(work)
+        else:
+            if not self._spent:
+                self._out.timer(TimerName.GATHER, PAUSE_NS)
+            self._spent += 1
+            self._work(work)
+
+    def take_turns(self) -> None:
+        """A new turn: make slices that wait, until they have taken long enough."""
+        self._spent = 0
+        works = self._works
+        while works and self._spent < SLICE_ENTRIES:
+            self._spent += 1
+            self._work(works.popleft())
+        if self._spent:
+            self._out.timer(TimerName.GATHER, PAUSE_NS)
+
+    def _work(self, work: Slice) -> None:
+        if isinstance(work, Gathering):
+            self._go_on(work)
+        else:
+            sender, forward = work
+            self._perform(forward.request, Peer(sender, forward.ticket))
+
+    def _go_on(self, gathering: Gathering) -> None:
+        """Make the next slice, unless it is too late."""
+        assert self._listed >= 0, "no more is given back than was gathered"
+        gathering.queued = False
+        if gathering.deadline_ns <= self._out.now_ns:
+            self._finish(gathering, self._too_late(gathering))
+        elif not gathering.finished:
+            self._gather(gathering)
+
+    # -- gathering
+
+    def _gather(self, gathering: Gathering) -> None:
+        """Ask every owner for its share of what is missing."""
+        refused = self._refusals.why_refused(gathering.request)
+        if refused is not None:
+            partly = gathering.started and gathering.request.op not in READS
+            self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if partly else refused)
+            return
+        crowded = self._replication.refusing and changes(gathering.request)
+        shares: dict[MemberId, list[int]] = {}
+        mine: list[int] = []
+        late = False
+        for partition in sorted(gathering.missing):
+            owner = self._rows[partition].owner
+            if self._replication.leads(partition) and not crowded:
+                mine.append(partition)
+            elif owner is None or owner == self._me or not self._neighbours.is_member(owner):
+                late = True
+            else:
+                shares.setdefault(owner, []).append(partition)
+        gathering.started = gathering.started or bool(shares) or bool(mine)
+        for owner, partitions in shares.items():
+            ticket = self._waiting.ticket()
+            assert owner != self._me, "the own share is done here"
+            self._asked[ticket] = (owner, gathering, partitions)
+            gathering.missing.difference_update(partitions)
+            self._waiting.look_in(LATE_NS)
+            self._out.send(owner, Forward(ticket, _share(gathering.request, partitions)))
+        if mine:
+            gathering.missing.difference_update(mine)
+            assert gathering.missing.isdisjoint(mine), "what is asked for is not missing"
+            ticket = self._waiting.ticket()
+            self._asked[ticket] = (self._me, gathering, mine)
+            self._perform(_share(gathering.request, mine), OwnShare(ticket))
+        elif not gathering.request.partitions:
+            self._collect(gathering, [], Outcome(Status.OK, None), [])
+        if late:
+            self._again.append(gathering)
+            self._waiting.look_in(RETRY_NS)
+
+    def _perform(self, request: Request, asker: Peer | OwnShare) -> None:
+        """A slice of this member's share; also of what it gathers itself."""
+
+        def done(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
+            self.performed(asker, outcome, left, missed)
+
+        effort = self._replication.submit_whole(request, done)
+        self._spent += effort
+
+    def performed(
+        self, asker: Peer | OwnShare, outcome: Outcome, left: Sequence[int], missed: Sequence[int]
+    ) -> None:
+        """A share, or a slice of it, is done. `left`: partitions in which it is not done yet; `missed`: those that were
+        not served here when it was asked for.
+        """
+        if isinstance(asker, OwnShare):
+            # Perhaps long after the others have answered: this share waits for its backups.
+            _, gathering, mine = self._asked.pop(asker.ticket)
+            self._collect(gathering, mine, outcome, list(left))
+        else:
+            self._out.send(asker.member, Answer(asker.ticket, outcome, sorted({*missed, *left})))
+
+    def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
+        """Those of this member's sessions that came before then, and whom they wait for."""
+        asked: dict[Gathering, list[MemberId]] = {gathering: [] for gathering in self._again}
+        for owner, gathering, _ in islice(self._asked.values(), LOOKED_AT):
+            asked.setdefault(gathering, []).append(owner)
+        for gathering, members in asked.items():
+            since_ns = gathering.deadline_ns - self._timeout_ns
+            if since_ns > before_ns or gathering.finished:
+                continue
+            request = gathering.request
+            yield OpenOperation(
+                ("gathering", id(gathering)),
+                request.op.name.lower(),
+                1,
+                {request.map: tuple(request.partitions)},
+                since_ns,
+                "the shares of members" if members else "a primary for some partition",
+                tuple(sorted(set(members))),
+            )
+
+    def awaits(self, ticket: int) -> bool:
+        """Whether an answer under this ticket is for one of these."""
+        return ticket in self._asked
+
+    def on_answer(self, sender: MemberId, message: Answer) -> None:
+        """Another member has done its share, or a slice of it."""
+        asked = self._asked.pop(message.ticket, None)
+        if asked is not None:
+            _, gathering, share = asked
+            outcome = message.outcome
+            if outcome.status is Status.OK and not answers(gathering.request.op, outcome.value):
+                # Whoever it was, it is asked again.
+                outcome = Outcome(Status.MOVED, None, f"member {sender} has answered what is no answer")
+            self._collect(gathering, share, outcome, message.missed)
+
+    def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
+        if gathering.finished:
+            return
+        if outcome.status in (Status.FAILED, Status.TOO_LARGE):
+            self._finish(gathering, outcome)
+            return
+        if outcome.status is Status.OK:
+            size = bytes_of(outcome.value)
+            gathering.size += size
+            self._listed += size
+            if self._listed > LISTED_SHARE * self._answer_bytes and self._listed > gathering.size:
+                gathering.value = None
+                self._finish(gathering, LISTED)
+                return
+            if gathering.size > self._answer_bytes:
+                gathering.value = None
+                self._finish(gathering, Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
+                return
+            gathering.value = merge(gathering.request.op, gathering.value, outcome.value)
+        else:
+            missed = asked
+        if missed:
+            gathering.missing.update(missed)
+            if len(missed) < len(asked):
+                # A slice of it was done: the next one soon, but not before others have had their turn.
+                if not gathering.queued:
+                    gathering.queued = True
+                    self._works.append(gathering)
+                    self._out.timer(TimerName.GATHER, PAUSE_NS)
+            else:
+                if gathering not in self._again:
+                    self._again.append(gathering)
+                self._waiting.look_in(RETRY_NS)
+        elif not gathering.missing and not self._under_way(gathering):
+            if gathering.request.op in CLEARING:
+                self._tell_cleared(gathering)
+            self._finish(gathering, Outcome(Status.OK, gathering.value))
+
+    def _finish(self, gathering: Gathering, outcome: Outcome) -> None:
+        """Answer the caller, once; what comes later of the shares is of no use any more."""
+        if not gathering.finished:
+            gathering.finished = True
+            self._waiting.leave(0)
+            self._listed -= gathering.size
+            assert self._listed >= 0, "no more is given back than was gathered"
+            answer(self._out, gathering.asker, outcome)
+
+    def _tell_cleared(self, gathering: Gathering) -> None:
+        request = gathering.request
+        if isinstance(gathering.value, int):
+            kind = EventKind.EVICT_ALL if request.op is Op.EVICT_ALL else EventKind.CLEAR_ALL
+            self._replication.tell(EntryEvent(kind, request.map, self._me, count=gathering.value))
+
+    def _under_way(self, gathering: Gathering) -> bool:
+        return any(entry[1] is gathering for entry in self._asked.values())
+
+    # -- occasions
+
+    def askers_gone(self, gone: set[MemberId]) -> None:
+        """routing/R-10: what these members have asked for is forgotten."""
+        stay = [work for work in self._works if isinstance(work, Gathering) or work[0] not in gone]
+        self._works.clear()
+        self._works.extend(stay)
+
+    def members_gone(self, gone: set[MemberId]) -> None:
+        """Whose shares are still missing, of these members, is to be asked for elsewhere."""
+        for ticket, (owner, gathering, asked) in list(self._asked.items()):
+            if owner in gone:
+                del self._asked[ticket]
+                self._collect(gathering, asked, Outcome(Status.MOVED), [])
+
+    def superseded(self, partition: int) -> None:
+        """Another leads this partition: a read that its former leader has not answered is asked for elsewhere."""
+        for ticket, (owner, gathering, asked) in list(self._asked.items()):
+            if owner != self._me and partition in asked and gathering.request.op in READS:
+                del self._asked[ticket]
+                self._collect(gathering, asked, Outcome(Status.MOVED), [])
+
+    def try_again(self) -> None:
+        """Ask once more for what nobody could be asked for."""
+        again, self._again = self._again, []
+        for gathering in again:
+            self._take_turn(gathering)
+
+    def give_up(self, now_ns: int) -> None:
+        """What was sent and has waited too long for its answer (routing/R-3)."""
+        for ticket, (owner, gathering, _) in list(self._asked.items()):
+            if owner != self._me and gathering.deadline_ns <= now_ns:
+                del self._asked[ticket]
+                self._finish(gathering, self._too_late(gathering))
+
+    def end(self, why: str) -> None:
+        """There is nobody to ask any more: what is not answered is."""
+        waiting = [*self._again, *(one for one in self._works if isinstance(one, Gathering))]
+        waiting += [gathering for _, gathering, _ in self._asked.values()]
+        self._again, self._asked = [], {}
+        self._works.clear()
+        for gathering in waiting:
+            reads = gathering.request.op in READS or not gathering.started
+            self._finish(gathering, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
+
+    def _too_late(self, gathering: Gathering) -> Outcome:
+        if gathering.request.op in READS or not gathering.started:
+            return timed_out(gathering.request, self._timeout_ns)
+        return Outcome(Status.UNKNOWN, None, PARTLY)
+
+    @property
+    def waits_for_owners(self) -> bool:
+        """Whether there is something to ask for once more."""
+        return bool(self._again)
+
+    @property
+    def asked(self) -> int:
+        """How many shares are not answered yet."""
+        return len(self._asked)
+
+    @property
+    def parked(self) -> int:
+        """How many requests wait for an owner, and slices for their turn."""
+        return len(self._again) + len(self._works)
+
+
+def timed_out(request: Request, timeout_ns: int, why: str = "") -> Outcome:
+    """What has found no primary in time: `why` it was not taken, if that is known."""
+    where = f"partition {request.partitions[0]}" if len(request.partitions) == 1 else "some partition"
+    why = why or "nothing was changed there"
+    return Outcome(
+        Status.NOT_READY, None, f"{where} had no serving primary for {timeout_ns // SECOND} s; {why}"
+    )
+
+
+def _share(request: Request, partitions: list[int]) -> Request:
+    return Request(request.op, request.map, partitions, value=request.value)

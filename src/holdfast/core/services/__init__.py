@@ -1,1 +1,0 @@
-"""What else has a share in every partition?"""

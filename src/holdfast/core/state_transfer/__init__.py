@@ -1,0 +1,1 @@
+"""How does a replica get what it lacks? One session for migrations, repair and returning members."""

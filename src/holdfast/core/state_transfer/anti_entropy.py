@@ -1,0 +1,349 @@
+"""Do replicas hold what they should? Primaries tell their backups, these compare, and what differs is mended (H8).
+
+- state_transfer/R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of
+  every map the update counter, its term, and the digest of its content. A backup compares when it stands at the same
+  counter: what a summary counts may be on its way. If it does not stand there when the next summary comes, what was
+  missing is lost. If it stood further, and the primary has not come there by the next summary, it counts updates that
+  there never were: it would take the next ones for known, and acknowledge them.
+- state_transfer/R-2: A backup that differs asks for repair, and says why. The primary fills it the common way
+  (`migration.source`): the present copy goes on following, and acknowledging, until the new one is whole. Only what
+  differs is sent.
+- state_transfer/R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none
+  while the partition moves, or while the cluster's state forbids migrations. A permit comes back however the repair
+  ends.
+- state_transfer/R-4: A map that the primary does not hold is forgotten by its backups.
+- state_transfer/R-5: From time to time a member counts one of its copies anew. One whose content is not what its
+  updates have made of it was damaged: a backup asks for repair, and of a primary's it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from holdfast.config import Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Outbox
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import RepairWanted, Summary, Summed
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import Dropped
+from holdfast.core.model.notices import AssignmentChanged, MapForgotten, RecordsTaken, ViewInstalled
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.primary_backup.primary_activation import PrimaryActivation
+from holdfast.core.state_transfer.forgetting import Forgetting
+from holdfast.core.state_transfer.source import Source
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import AnyReplica
+
+TICKS = 32
+"""In so many steps a primary goes round its partitions."""
+CHECK_EVERY = 4
+"""Every so many steps one copy is counted anew."""
+RepairKey = tuple[int, MemberId]
+
+
+class AntiEntropy:
+    """Both sides on one member: as primary it tells and mends, as backup it compares and asks."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        rows: list[Assignment],
+        copies: LocalReplicas,
+        source: Source,
+        log: Log,
+        *,
+        membership: MembershipStatus,
+        activation: PrimaryActivation,
+        lane: Lane,
+    ) -> None:
+        self._me = me
+        self._out = out
+        self._rows = rows
+        self._copies = copies
+        self._source = source
+        self._log = log
+        self._membership = membership
+        self._activation = activation
+        self.forgetting = Forgetting(me, out, rows, copies, lane, log, source)
+        """Forgets empty maps; each round looks for them."""
+        self._parallel = settings.replication.parallel_repairs
+        self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
+        self._tick = 0
+        self._checked = -1
+        """The partition whose copy was counted anew last."""
+        self._wanted: dict[RepairKey, RepairWanted] = {}
+        """What waits for a permit."""
+        self._running: set[RepairKey] = set()
+        self._summaries: dict[int, list[Summed]] = {}
+        """As backup: what was said of maps and services that do not stand there yet."""
+        self._further: dict[int, dict[str, int]] = {}
+        """As backup: where maps and services stood that were further than the last summary said."""
+        self.summaries_sent = 0
+        self.asked = 0
+        """As backup: how often this member has asked for repair."""
+        self.repaired = 0
+        """As primary: how many replicas were mended."""
+
+    # -- from time to time
+
+    def start(self) -> None:
+        """Begin, if replicas are to be compared at all."""
+        if self._step_ns:
+            self._out.timer(TimerName.REPAIR, self._step_ns)
+
+    def on_timer(self) -> None:
+        """The next step of the round."""
+        self._out.timer(TimerName.REPAIR, self._step_ns)
+        count, at = len(self._rows), self._tick % TICKS
+        self._tick += 1
+        if self._may_repair():
+            for partition in range(at * count // TICKS, (at + 1) * count // TICKS):
+                self.summarise(partition)
+        if self._tick % CHECK_EVERY == 0:
+            self._check_next()
+
+    def summarise(self, partition: int) -> None:
+        """Tell the backups of a partition what they should hold; nothing, if it is not served here, or moves."""
+        row = self._rows[partition]
+        copy = self._copies.held.get(partition)
+        if row.owner != self._me or not self._is_active(partition) or copy is None:
+            return
+        if self._source.moves(partition):
+            return
+        self.forgetting.look_for_empty(copy)
+        for index, member in enumerate(row.holding):
+            if index and member is not None:
+                maps = [summed(held) for held in copy.maps.values() if self._copies.wanted(held.name, index)]
+                services = [
+                    summed(held) for held in copy.services.values() if self._copies.wanted(held.name, index)
+                ]
+                self._out.send(member, Summary(partition, row.version, maps, services))
+                self.summaries_sent += 1
+
+    def _check_next(self) -> None:
+        """Count the next copy anew (state_transfer/R-5)."""
+        later = [partition for partition in self._copies.held if partition > self._checked]
+        partition = min(later or self._copies.held, default=-1)
+        self._checked = partition
+        if partition >= 0:
+            self.check(partition)
+
+    def check(self, partition: int) -> None:
+        """Count this copy anew, and look whether its content is what its updates have made of it."""
+        mine = self._rows[partition].owner == self._me
+        found = [
+            f"{len(ranges)} key ranges of {held.name}"
+            for held in self._copies.held[partition]
+            if (ranges := held.state.damaged(adopt=not mine))
+        ]
+        if found:
+            what = ", ".join(found)
+            self._out.note("content is damaged", level="error", partition=partition, what=what, primary=mine)
+            if not mine and partition not in self._copies.staging:
+                self._ask(partition, f"its content was damaged: {what}")
+
+    # -- the backup
+
+    def on_summary(self, sender: MemberId, message: Summary) -> None:
+        """Compare, as soon as this copy stands where the summary does (state_transfer/R-1)."""
+        partition = message.partition
+        row = self._rows[partition] if 0 <= partition < len(self._rows) else Assignment()
+        copy = self._copies.held.get(partition)
+        known = row.version == message.version and row.owner == sender and self._me in row.holding[1:]
+        if not known or copy is None or partition in self._copies.staging:
+            return
+        overdue = [said for said in self._summaries.get(partition, []) if said.counter > _reached(copy, said)]
+        self._forget_maps(copy, {said.name for said in message.maps})
+        said_now = [*message.maps, *message.services]
+        never = self._counted_too_much(copy, said_now)
+        self._watch(partition, said_now)
+        if never:
+            self._ask(partition, never, content=False)
+        elif overdue:
+            said = overdue[0]
+            stands = f"{said.name} stands at {_reached(copy, said)}, and {said.counter} was said before"
+            self._ask(partition, stands, content=False)
+        else:
+            self._compare(partition)
+
+    def _counted_too_much(self, copy: PartitionCopy, said_now: list[Summed]) -> str:
+        """In words, that this copy was further when the last summary came than its primary is now, and still is."""
+        before = self._further.pop(copy.partition, {})
+        further = {
+            said.name: reached for said in said_now if (reached := _reached(copy, said)) > said.counter
+        }
+        if further:
+            self._further[copy.partition] = further
+        return next(
+            (
+                f"{said.name} stood at {before[said.name]}, and its primary is at {said.counter} only now"
+                for said in said_now
+                if said.name in further and before.get(said.name, 0) > said.counter
+            ),
+            "",
+        )
+
+    def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
+        """Maps that the primary does not hold (state_transfer/R-4)."""
+        for name in [name for name in copy.maps if name not in there]:
+            copy.forget(name)
+            self._out.tell(MapForgotten(copy.partition, name))
+            self._log.note(Dropped(copy.partition, name))
+            self._out.note("map forgotten", partition=copy.partition, map=name, why="its primary has none")
+
+    def _watch(self, partition: int, said: list[Summed]) -> None:
+        if said:
+            self._summaries[partition] = said
+            self._copies.watched.add(partition)
+        else:
+            self._summaries.pop(partition, None)
+            self._copies.watched.discard(partition)
+        assert len(self._summaries) == len(self._copies.watched), "records are told of where a summary waits"
+
+    def on_records(self, notice: RecordsTaken) -> None:
+        """Records came for a copy that stood behind its summary."""
+        self._compare(notice.partition)
+
+    def _compare(self, partition: int) -> None:
+        """Compare what stands where its primary did; what is still behind waits, what has gone on is not compared."""
+        copy = self._copies.held.get(partition)
+        if copy is None or partition in self._copies.staging:
+            self._watch(partition, [])
+            return
+        behind: list[Summed] = []
+        for said in self._summaries.get(partition, []):
+            held = copy.called(said.name)
+            if said.counter > _reached(copy, said):
+                behind.append(said)
+            elif held is not None and said.counter == held.counter:
+                why = self._difference(summed(held), said)
+                if why:
+                    self._ask(partition, why)
+                    return
+        self._watch(partition, behind)
+
+    def _difference(self, mine: Summed, said: Summed) -> str:
+        """How this copy differs from its primary at the same counter, in words; empty when it does not."""
+        if mine.term != said.term:
+            return f"{said.name} stands at {said.counter}, of term {mine.term} and not {said.term}"
+        if mine.digest != said.digest:
+            return f"the content of {said.name} at {said.counter} differs"
+        return ""
+
+    def _ask(self, partition: int, why: str, *, content: bool = True) -> None:
+        self._watch(partition, [])
+        row = self._rows[partition]
+        if row.owner is None or row.owner == self._me or self._me not in row.holding[1:]:
+            return
+        self.asked += 1
+        self._out.send(row.owner, RepairWanted(partition, row.version, why, content))
+
+    # -- the primary
+
+    def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
+        """A backup differs: mend it when there is a permit (state_transfer/R-2, state_transfer/R-3)."""
+        key = (message.partition, sender)
+        why = self._why_not(sender, message)
+        if why or key in self._running or key in self._wanted:
+            return
+        self._out.note("replica differs", partition=message.partition, at=sender, why=message.why)
+        assert key not in self._running, "one repair of a replica at a time"
+        self._wanted[key] = message
+        self._go_on()
+
+    def _why_not(self, sender: MemberId, message: RepairWanted) -> str:
+        """Why a request for repair has no effect, in words; empty when it has."""
+        if not 0 <= message.partition < len(self._rows):
+            return f"there is no partition {message.partition}"
+        row = self._rows[message.partition]
+        if row.version != message.version or row.owner != self._me:
+            return f"the row is {row}"
+        if sender not in row.holding[1:]:
+            return f"{sender} is no backup"
+        return "" if self._may_repair() else "the cluster's state forbids it"
+
+    def _go_on(self) -> None:
+        while self._wanted and len(self._running) < self._parallel:
+            key = next(iter(self._wanted))
+            message = self._wanted.pop(key)
+            if self._rows[key[0]].version == message.version and self._may_repair():
+                self._running.add(key)
+                assert len(self._running) <= self._parallel, (
+                    "no more than there are permits (state_transfer/R-3)"
+                )
+                self._source.refill(*key, partial(self._ended, key), compare=message.content)
+
+    def _ended(self, key: RepairKey, why: str) -> None:
+        assert key in self._running, "a repair ends once"
+        assert key not in self._wanted, "it waits for a permit, or runs"
+        self._running.discard(key)
+        if why:
+            self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)
+        else:
+            self.repaired += 1
+
+    def look(self) -> None:
+        """At the end of a step: permits may have come back."""
+        if self._wanted and len(self._running) < self._parallel:
+            self._go_on()
+
+    # -- rows and members change
+
+    def _is_active(self, partition: int) -> bool:
+        return partition in self._activation.active
+
+    def _may_repair(self) -> bool:
+        """Whether the cluster's state allows it."""
+        return self._membership.cluster_state.migrates
+
+    def on_assignment(self, notice: AssignmentChanged) -> None:
+        """What was said, or wanted, at an older version is void."""
+        partition = notice.partition
+        self._watch(partition, [])
+        self._further.pop(partition, None)
+        self._drop(key for key in self._wanted if key[0] == partition)
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """What members that have gone, or have a new life, have asked for is void."""
+        if not notice.admitted:
+            self._reset()
+            return
+        members = notice.gone | notice.came
+        self._drop(key for key in self._wanted if key[1] in members)
+
+    def _drop(self, keys: Iterable[RepairKey]) -> None:
+        for key in list(keys):
+            del self._wanted[key]
+
+    def _reset(self) -> None:
+        """This member was removed: nothing is compared or mended any more."""
+        self._wanted.clear()
+        self._further.clear()
+        for partition in list(self._summaries):
+            self._watch(partition, [])
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "repairs": len(self._running) + len(self._wanted),
+            "summaries that wait": len(self._summaries) + len(self._copies.watched),
+            **self.forgetting.leftovers,
+        }
+
+
+def summed(held: AnyReplica) -> Summed:
+    """What a copy holds of a map or a service, in short."""
+    return Summed(held.name, held.counter, held.term, held.state.compared())
+
+
+def _reached(copy: PartitionCopy, said: Summed) -> int:
+    held = copy.called(said.name)
+    return held.counter if held is not None else 0

@@ -1,0 +1,400 @@
+"""The side that is filled: the destination of a migration, and a replica that is brought up to date (H3, H5).
+
+- state_transfer/D-1: A copy that is being filled is kept apart (the *staging replica*): it never serves, and takes
+  the place of
+the copy
+  only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
+- state_transfer/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds,
+  or one that it kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.staging replica`).
+- state_transfer/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does
+  not fit waits, or is refused by name (`CHUNKS`); what is held already is answered again, without effect. A chunk
+  that is refused is the last of its supply: what came of that goes, unless it counts already (state_transfer/D-4). So
+  it does when the primary calls the supply off, and when the primary is gone.
+- state_transfer/D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its
+  journalled maps are durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
+- state_transfer/D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those
+  before it are in nobody's journal any more when all who made them have let the copy go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from holdfast.core.hosted_services import Endpoint, MigrationEvent
+from holdfast.core.journal.log import Log
+from holdfast.core.journal.snapshot import snapshot_of
+from holdfast.core.machine import Outbox
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
+from holdfast.core.model.lifecycle import Case, Cases, Handling
+from holdfast.core.model.notices import AssignmentChanged, CheckpointEnded, ReplicaWhole, ViewInstalled
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.model.views import Room
+from holdfast.core.partition_table.table_replication import TableReplication
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.primary_backup.staging_replica import StagingPhase, StagingReplica, StagingStep
+from holdfast.core.store.partition_copy import PartitionCopy
+
+DISK_FULL = "its disk is full"
+MEMORY_FULL = "its memory is full"
+"""Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
+CHANGES_BYTES = 32 << 20
+"""At most so much of what is remembered of a map is written down at once (state_transfer/D-5)."""
+REFILL_NS = SECOND
+"""How often it is tried again to write down a copy for which there was no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFound:
+    """What a chunk of a partition's content finds at the member that is to be filled."""
+
+    sender: MemberId
+    fill: Fill
+    row: Assignment
+    outstanding: int
+    """The version of a row that is stored and not committed; 0: none that is newer."""
+    no_room: str
+    """Why this member can take no other partition; empty: it can."""
+    ticket: int
+    """Of the supply of this sender that is taken in; 0: none is."""
+
+
+CHUNKS: Final[Cases[ChunkFound]] = Cases(
+    "a chunk of content",
+    (
+        Case("an older row", lambda it: it.row.version < it.fill.version, Handling.WAITS),
+        Case(
+            "a newer row",
+            lambda it: it.row.version > it.fill.version,
+            Handling.REFUSED,
+            lambda it: f"the row is at version {it.row.version} here",
+        ),
+        Case(
+            "another primary than who sent it",
+            lambda it: it.row.owner != it.sender,
+            Handling.REFUSED,
+            lambda it: f"the primary is {it.row.owner}",
+        ),
+        Case(
+            "no room for a partition that moves here",
+            lambda it: it.fill.joining and bool(it.no_room),
+            Handling.REFUSED,
+            lambda it: it.no_room,
+        ),
+        Case(
+            "a newer row that is stored and not committed, when it is of a migration",
+            lambda it: it.fill.joining and bool(it.outstanding),
+            Handling.REFUSED,
+            lambda it: f"the decision on version {it.outstanding} is outstanding",
+        ),
+        Case(
+            "a later supply of the same primary",
+            lambda it: it.ticket > it.fill.ticket,
+            Handling.REFUSED,
+            lambda it: f"supply {it.ticket} has begun since",
+        ),
+        Case(
+            "nothing of what came before it",
+            lambda it: bool(it.fill.sequence) and it.ticket != it.fill.ticket,
+            Handling.REFUSED,
+            lambda it: "what came before is not held here",
+        ),
+    ),
+)
+
+
+class Destination:
+    """Everything that is being filled on this member."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        rows: list[Assignment],
+        copies: LocalReplicas,
+        log: Log,
+        *,
+        membership: MembershipStatus,
+        table_replication: TableReplication,
+        tail_bytes: int = 0,
+    ) -> None:
+        self._tail_bytes = tail_bytes
+        self._me = me
+        self._out = out
+        self._log = log
+        self._rows = rows
+        self._copies = copies
+        self._services = copies.services
+        self._membership = membership
+        self._table_replication = table_replication
+        self.staging = copies.staging
+        self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
+        self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
+        """Checkpoints under way, by ticket: of which partition, and of which copy of it."""
+
+    # -- chunks
+
+    def on_fill(self, sender: MemberId, fill: Fill) -> None:
+        """Take a chunk of a partition's content into the staging replica, or refuse it by name (state_transfer/D-3)."""
+        partition = fill.partition
+        handling, why = CHUNKS.judge(self._found(sender, fill))
+        if handling is Handling.WAITS:
+            self._early.setdefault(partition, []).append((sender, fill))
+            return
+        if handling is Handling.REFUSED:
+            self._give_up(partition, sender, fill.ticket)
+            self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
+            return
+        staged = self.staging.get(partition)
+        if staged is None or staged.ticket != fill.ticket or staged.source != sender:
+            staged = self._begin(sender, fill)
+        if fill.sequence == staged.sequence + 1:
+            staged.sequence = fill.sequence
+            staged.pour(fill, self._out.now_ns)
+            if staged.complete:
+                self._completed(partition)
+                return
+        if not fill.last or staged.durable:
+            self._answer(sender, fill, staged)
+        self._copies.retry(partition)
+
+    def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
+        """The primary has called a supply off: what came of it goes, and what waits for its row is not taken then."""
+        early = self._early.pop(ended.partition, [])
+        rest = [one for one in early if (one[0], one[1].ticket) != (sender, ended.ticket)]
+        if rest:
+            self._early[ended.partition] = rest
+        self._give_up(ended.partition, sender, ended.ticket)
+
+    def on_whole(self, notice: ReplicaWhole) -> None:
+        """A record has made a staging replica whole."""
+        self._completed(notice.partition)
+
+    def _completed(self, partition: int) -> None:
+        """A staging replica is whole, since a chunk or since a record."""
+        staged = self.staging[partition]
+        taken = snapshot_of(staged.copy, self._out) if self._log.on else None
+        if taken is None:
+            self._log.note(Began(partition, staged.copy.epoch))
+            self._held(partition, staged)
+        else:
+            self._write_down(partition, staged, taken)
+
+    def _write_down(self, partition: int, staged: StagingReplica, taken: Snapshot) -> None:
+        """state_transfer/D-4: a copy with journalled maps counts when it is durable."""
+        assert staged.phase is StagingPhase.WRITING, "what is whole is written down (state_transfer/D-4)"
+        self._checkpoints[self._log.checkpoint(taken)] = partition, staged
+        self._write_changes(staged.copy)
+
+    def _write_changes(self, copy: PartitionCopy) -> None:
+        """state_transfer/D-5: write down what is remembered of maps with change streams."""
+        for held in copy:
+            tail = held.tail
+            if tail is None or not held.changes or held.journal == "off":
+                continue
+            start = tail.start
+            if tail.size > CHANGES_BYTES:
+                start = tail.end - (tail.end - start) * CHANGES_BYTES // tail.size
+            for term, run in groupby(tail.since(start), itemgetter(0)):
+                self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
+
+    def on_checkpoint(self, notice: CheckpointEnded) -> None:
+        """A checkpoint is durable, or there was no room: perhaps that of a staging replica."""
+        written = self._checkpoints.pop(notice.ticket, None)
+        if written is not None:
+            self._written(*written, well=notice.well)
+
+    def _written(self, partition: int, staged: StagingReplica, *, well: bool) -> None:
+        """state_transfer/D-4: the whole copy is durable, or there is no room for it."""
+        if self.staging.get(partition) is not staged:
+            return
+        if well:
+            self._held(partition, staged)
+        elif staged.joining:
+            self._give_up(partition, staged.source, staged.ticket)
+            self._out.send(staged.source, FillRefused(partition, staged.version, staged.ticket, DISK_FULL))
+        else:
+            # Its primary waits for it, to take office: there may be room in a moment.
+            staged.step(StagingStep.FULL)
+            self._out.timer(TimerName.REFILL, REFILL_NS)
+
+    def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
+        """A supply has ended while the row stays: what came of it goes. A copy that counts already stays."""
+        staged = self.staging.get(partition)
+        if staged is None or staged.source != source or staged.ticket != ticket or staged.durable:
+            return
+        del self.staging[partition]
+        self._services.give_up(partition)
+        assert partition not in self._services.pending, "services have heard that it has come to nothing"
+        if staged.complete:
+            self._forget_on_disk(partition)
+        staged.step(StagingStep.DROPPED)
+        self._copies.retry(partition)
+
+    def _held(self, partition: int, staged: StagingReplica) -> None:
+        """The copy counts, from now on."""
+        assert self.staging.get(partition) is staged
+        assert staged.source == self._rows[partition].owner, (
+            "a copy counts for the primary that its row names"
+        )
+        staged.step(StagingStep.WRITTEN)
+        last = Filled(partition, staged.version, staged.ticket, staged.sequence)
+        if not staged.joining:
+            # A replica of the row that is brought up to date: from now on this is its copy (state_transfer/D-1).
+            self._copies.replace(partition, staged.copy)
+            del self.staging[partition]
+            staged.step(StagingStep.TAKEN)
+        self._out.send(staged.source, last)
+        self._copies.retry(partition)
+
+    def on_timer(self) -> None:
+        """Try again to write down the copies for which there was no room."""
+        for partition, staged in list(self.staging.items()):
+            if staged.phase is StagingPhase.NO_ROOM:
+                staged.step(StagingStep.AGAIN)
+                self._completed(partition)
+
+    def _answer(self, sender: MemberId, fill: Fill, staged: StagingReplica) -> None:
+        """Say that the chunk is held, with the empty one what there is to begin with."""
+        demand = staged.demand(compare=fill.compare) if fill.sequence == 0 else None
+        self._out.send(sender, Filled(fill.partition, fill.version, fill.ticket, fill.sequence, demand))
+
+    def _begin(self, sender: MemberId, fill: Fill) -> StagingReplica:
+        """Begin a new copy, in the place of one that is not wanted any more."""
+        partition = fill.partition
+        self._services.give_up(partition)
+        if partition in self.staging:
+            self.staging.pop(partition).step(StagingStep.DROPPED)
+        if fill.joining:
+            current = self._rows[partition].index_of(self._me)
+            self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
+        assert partition not in self.staging, "one copy of a partition is filled at a time"
+        copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids, self._copies.entries)
+        self._copies.furnish(copy, fill.index)
+        staged = self.staging[partition] = StagingReplica(
+            sender,
+            fill,
+            copy,
+            self._copies.open,
+            self._copies.base(partition),
+            self._tail_bytes,
+        )
+        return staged
+
+    def _found(self, sender: MemberId, fill: Fill) -> ChunkFound:
+        partition = fill.partition
+        row, staged = self._rows[partition], self.staging.get(partition)
+        stored = self._table_replication.stored_assignment(partition)
+        return ChunkFound(
+            sender,
+            fill,
+            row,
+            stored.version if stored is not None and stored.version > row.version else 0,
+            self._why_no_room() if fill.joining else "",
+            staged.ticket if staged is not None and staged.source == sender else 0,
+        )
+
+    def _why_no_room(self) -> str:
+        """Why this member cannot take another partition; empty when it can."""
+        intents = self._membership.intents
+        if self._me in intents.full:
+            return DISK_FULL
+        return MEMORY_FULL if intents.short.get(self._me) is Room.NONE else ""
+
+    # -- rows
+
+    def on_assignment(self, notice: AssignmentChanged) -> None:
+        """A committed row: what has come whole is this member's copy now, if the row says so."""
+        partition = notice.partition
+        arrived = self._arrived(partition, notice.old)
+        copy = self._copies.assignment_changed(partition, notice.old, notice.new, arrived)
+        assert partition not in self.staging, "a row ends whatever was filled for the one before"
+        if arrived is not None and copy is not arrived:
+            self._forget_on_disk(partition)
+
+    def _arrived(self, partition: int, old: Assignment) -> PartitionCopy | None:
+        """A committed row ends whatever was under way; answers the content that has come whole."""
+        staged = self.staging.pop(partition, None)
+        if staged is None:
+            return None
+        if staged.durable and staged.version >= old.version:
+            staged.step(StagingStep.TAKEN)
+            return staged.copy
+        if staged.complete:
+            self._forget_on_disk(partition)
+        staged.step(StagingStep.DROPPED)
+        return None
+
+    def _forget_on_disk(self, partition: int) -> None:
+        """What was complete and is not wanted any more was written down, in the place of nothing or of the copy."""
+        if not self._log.on:
+            return
+        held = self._copies.held.get(partition)
+        if held is not None:
+            self._write_out(held)
+        else:
+            self._log.note(Dropped(partition))
+
+    def write_out(self, partitions: tuple[int, ...]) -> None:
+        """Write these partitions out, so that older parts of the journal are not needed any more."""
+        for partition in partitions:
+            staged = self.staging.get(partition)
+            # What is on the disk is the newer copy, once it is whole.
+            whole = staged is not None and staged.complete
+            copy = staged.copy if staged is not None and whole else self._copies.held.get(partition)
+            if copy is not None:
+                self._write_out(copy)
+
+    def _write_out(self, copy: PartitionCopy) -> None:
+        """Write down what a restart is to begin this partition with."""
+        taken = snapshot_of(copy, self._out)
+        if taken is not None:
+            self._log.checkpoint(taken)
+        else:
+            self._log.note(Began(copy.partition, copy.epoch))
+
+    def retry(self, partition: int) -> None:
+        """Look again at the chunks that came before their row."""
+        for sender, fill in self._early.pop(partition, []):
+            self.on_fill(sender, fill)
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Of what members have begun to supply that have gone, or have a new life, nothing more comes.
+
+        Mostly a row ends it, too. But a frozen table keeps its rows, and so does a partition that waits for its copies.
+        What they know to be here stays, for a row may say so; and a replica of the row that is whole becomes its copy.
+        """
+        if not notice.admitted:
+            self._removed()
+            return
+        members = notice.gone | notice.came
+        for partition, early in list(self._early.items()):
+            rest = [one for one in early if one[0] not in members]
+            if rest:
+                self._early[partition] = rest
+            else:
+                del self._early[partition]
+        for partition, staged in list(self.staging.items()):
+            if staged.source in members and (staged.joining or not staged.complete):
+                self._give_up(partition, staged.source, staged.ticket)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"early chunks": len(self._early)}
+
+    def _removed(self) -> None:
+        """This member was removed from the cluster, though alive: what was half filled is worth nothing.
+
+        A complete staging replica stays: the row that makes it this member's copy may have been stored by a majority
+        already.
+        """
+        for partition in [p for p, staged in self.staging.items() if not staged.complete]:
+            self.staging.pop(partition).step(StagingStep.DROPPED)
+        self._early.clear()

@@ -1,0 +1,181 @@
+"""How a destroyed map stops costing anything: its replicas are forgotten, on the primary first.
+
+An empty map still has a counter, terms, a tail and a table in each partition: about 1 MB for 271 partitions and a
+backup. So a primary forgets the replica of a map that was destroyed, and of one that has been empty for a round of
+anti-entropy. Nobody can tell the difference, because the map begins again as soon as someone stores in it (store/R-1).
+
+- state_transfer/M-1: A replica is forgotten only when it is empty, no update of it waits for anyone, and nothing of its
+  partition is being supplied. So no update of a forgotten map is ever sent again. For example, a primary that forgot a
+  map at update 50 while a backup had not acknowledged it would send 50 again to the next member that joins, which would
+  hold one that nobody else knows.
+- state_transfer/M-2: Backups forget what their primary has forgotten: when it says so, and otherwise when its next
+  summary does not name the map (state_transfer/R-4). A backup that has something else than what the primary has
+  forgotten keeps it.
+- state_transfer/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: a reader
+  goes on from its last update.
+"""
+
+from __future__ import annotations
+
+from holdfast.config import INTERNAL
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import ForgetMaps, ForgottenMap
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import Dropped
+from holdfast.core.model.levels import FORGETS
+from holdfast.core.model.notices import MapEmptied, MapForgotten
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.state_transfer.source import Source
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import MapReplica
+
+SOON_NS = 20 * MILLISECOND
+LATER_NS = 500 * MILLISECOND
+"""When what could not be forgotten is looked at again."""
+LOOKED_AT = 1000
+"""Replicas that are looked at in one step: some milliseconds of work."""
+
+
+class Forgetting:
+    """Forgets maps in the partitions of this member, as primary and as backup."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        rows: list[Assignment],
+        copies: LocalReplicas,
+        lane: Lane,
+        log: Log,
+        source: Source,
+    ) -> None:
+        self._me = me
+        self._out = out
+        self._rows = rows
+        self._copies = copies
+        self._lane = lane
+        self._log = log
+        self._source = source
+        self._wanted: dict[tuple[int, str], int] = {}
+        """Replicas that are to be forgotten, by partition and map, if they still are at this counter then."""
+        self._timer = False
+        self._empty: dict[int, dict[str, int]] = {}
+        """By partition: the maps that were empty in the last round of anti-entropy, and at which counter."""
+        self.forgotten = 0
+        """How many replicas this member has forgotten as primary."""
+
+    # -- the primary
+
+    def on_emptied(self, notice: MapEmptied) -> None:
+        """A client has destroyed the map, and every backup of this partition has removed its entries."""
+        copy = self._lane.leading[notice.partition]
+        held = copy.maps.get(notice.name) if copy is not None else None
+        if held is not None:
+            self._want(notice.partition, held, SOON_NS)
+
+    def look_for_empty(self, copy: PartitionCopy) -> None:
+        """Once in a round of anti-entropy: forget the maps that were as empty in the round before
+        (state_transfer/M-3).
+        """
+        partition = copy.partition
+        before = self._empty.pop(partition, {})
+        empty = {
+            name: held.counter
+            for name, held in copy.maps.items()
+            if not held.state.entries and not held.changes and not name.startswith(INTERNAL)
+        }
+        if empty:
+            self._empty[partition] = empty
+        for name, counter in empty.items():
+            if before.get(name) == counter:
+                self._want(partition, copy.maps[name], SOON_NS)
+
+    def _want(self, partition: int, held: MapReplica, after_ns: int) -> None:
+        if self._out.does(FORGETS):
+            self._wanted[partition, held.name] = held.counter
+            if not self._timer:
+                self._timer = True
+                self._out.timer(TimerName.FORGET, after_ns)
+
+    def on_timer(self) -> None:
+        """Forget what can be forgotten; the rest is looked at again later."""
+        self._timer = False
+        told: dict[MemberId, list[ForgottenMap]] = {}
+        later: dict[tuple[int, str], int] = {}
+        busy = {of for _, of, _ in self._lane.unsent}
+        for place in list(self._wanted)[:LOOKED_AT]:
+            counter = self._wanted.pop(place)
+            partition, name = place
+            copy = self._lane.leading[partition]
+            held = copy.maps.get(name) if copy is not None else None
+            if copy is None or held is None or held.counter != counter or held.state.entries:
+                continue
+            if held in busy or self._is_busy(partition, held):
+                later[place] = counter
+                continue
+            self._tell(partition, held, told)
+            self._forget(copy, held)
+            self.forgotten += 1
+        for member, maps in told.items():
+            self._out.send(member, ForgetMaps(maps))
+        more = bool(self._wanted)
+        self._wanted.update(later)
+        if self._wanted:
+            self._timer = True
+            self._out.timer(TimerName.FORGET, SOON_NS if more else LATER_NS)
+
+    def _is_busy(self, partition: int, held: MapReplica) -> bool:
+        """Whether anyone may still be sent updates of the replica (state_transfer/M-1)."""
+        if self._source.supplies(partition) or partition in self._lane.joining:
+            return True
+        if not held.updates.sequential or held.updates.hwm != held.counter:
+            return True
+        if held.unsent is not None and (held.unsent.sizes or held.unsent.opened):
+            return True
+        batches = self._lane.batches_of(partition)
+        return any(of is held for batch in batches for of, _ in batch.records.get(partition, ()))
+
+    def _tell(self, partition: int, held: MapReplica, told: dict[MemberId, list[ForgottenMap]]) -> None:
+        row = self._rows[partition]
+        for index, member in enumerate(row.holding):
+            if index and member is not None and self._copies.wanted(held.name, index):
+                forgotten = ForgottenMap(partition, row.version, held.name, held.counter, held.term)
+                told.setdefault(member, []).append(forgotten)
+
+    def _forget(self, copy: PartitionCopy, held: MapReplica) -> None:
+        assert not held.state.entries, "only an empty map is forgotten (state_transfer/M-1)"
+        copy.forget(held.name)
+        if held.journal != "off":
+            self._log.note(Dropped(copy.partition, held.name))
+        self._out.tell(MapForgotten(copy.partition, held.name))
+
+    # -- the backup
+
+    def on_forget(self, sender: MemberId, message: ForgetMaps) -> None:
+        """The primary of these partitions holds these maps no more (state_transfer/M-2)."""
+        for said in message.maps:
+            row = self._rows[said.partition]
+            copy = self._copies.held.get(said.partition)
+            if row.version != said.version or row.owner != sender or copy is None:
+                continue
+            held = copy.maps.get(said.map)
+            if held is None or held.state.entries or (held.counter, held.term) != (said.counter, said.term):
+                continue
+            if held.updates.sequential:
+                self._forget(copy, held)
+
+    # -- from time to time
+
+    def sweep(self) -> None:
+        """Partitions that this member does not lead any more are no affair of it."""
+        for partition in [one for one in self._empty if self._lane.leading[one] is None]:
+            del self._empty[partition]
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"maps to be forgotten": len(self._wanted)}

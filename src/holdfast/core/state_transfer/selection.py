@@ -1,0 +1,154 @@
+"""What a receiver is sent of each map and service, by what it has (state_transfer/S-7): all of it, what it missed,
+what differs.
+
+What memory does not hold any more is asked of the journal first. When all is chosen the supply has its content.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.model.records import Record
+from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.state_transfer.content import Content, ContentPart, earlier_updates
+from holdfast.core.state_transfer.delta_or_full import Choice, Mine, choose
+from holdfast.core.state_transfer.supply import Supply, stretch
+from holdfast.core.store.replica import AnyReplica
+
+
+class Selection:
+    """Chooses for all supplies of this member, and remembers what it has asked its journal."""
+
+    def __init__(self, out: Outbox, copies: LocalReplicas, *, journal: bool) -> None:
+        """`journal`: whether this member has one to be asked for older updates."""
+        self._out = out
+        self._copies = copies
+        self._journal = journal
+        self._reads: dict[int, tuple[Supply, AnyReplica, int]] = {}
+        """What the journal was asked for: by ticket the supply, the map, and up to which number."""
+        self._tickets = 0
+        self.fills = dict.fromkeys(How, 0)
+        """How many maps and services of partitions were brought up to date, by what was sent."""
+
+    def begin(self, supply: Supply, demand: Demand | None) -> bool:
+        """Choose by what the receiver has; answers whether all is chosen, and nothing asked of the journal."""
+        assert not supply.choices, "it is chosen once what is sent"
+        supply.demand = demand
+        for held in self.replicas(supply):
+            base = self._base(supply, held.name)
+            choice = self._choose(supply, held, base, held.remembered_from)
+            if choice.short and self._journal and held.journal != "off" and base is not None:
+                self._read(supply, held, base)
+            else:
+                self._chosen(supply, held, choice)
+        if supply.reading:
+            return False
+        self._finish(supply)
+        return True
+
+    def _base(self, supply: Supply, name: str) -> Base | None:
+        maps = supply.demand.maps if supply.demand is not None else []
+        return next((base for base in maps if base.map == name), None)
+
+    def _choose(self, supply: Supply, held: AnyReplica, base: Base | None, starts: int) -> Choice:
+        demand = supply.demand
+        same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
+        compared = base is not None and base.digests and base.lwm == held.counter
+        if base is not None and compared and held.state.damaged(adopt=False):
+            # The receiver holds what the updates have made; it must not get what has become of that here.
+            self._out.note(
+                "what the primary holds is damaged: holdfast repair",
+                level="error",
+                partition=supply.partition,
+                map=held.name,
+            )
+            return Choice(How.SAME, "the primary's own content is damaged", base.lwm)
+        digests = held.state.range_digests() if base is not None and base.digests else ()
+        mine = Mine(held.proven_lineage(), held.counter, held.state.size(), starts, digests)
+        return choose(mine, base, same_epoch=same_epoch)
+
+    def _chosen(self, supply: Supply, held: AnyReplica, choice: Choice) -> None:
+        assert choice.how is How.FULL or choice.after <= held.counter, (
+            "nobody is ahead of the primary (state_transfer/C-1)"
+        )
+        supply.choices[held.name] = choice
+        if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
+            supply.missed[held.name] = held.tail.since(choice.after)
+
+    def _read(self, supply: Supply, held: AnyReplica, base: Base) -> None:
+        """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
+        assert base.lwm < held.counter, "something was missed"
+        self._tickets += 1
+        supply.reading += 1
+        self._reads[self._tickets] = (supply, held, held.counter)
+        self._out.effects.append(
+            ReadHistory(self._tickets, supply.partition, held.name, base.lwm, held.counter)
+        )
+
+    def on_history(self, event: HistoryRead) -> Supply | None:
+        """The journal has answered: what it has, or from where on it would have. Answers the supply of which all is
+        chosen now, if this was the last that it waited for.
+        """
+        asked = self._reads.pop(event.ticket, None)
+        if asked is None:
+            return None
+        supply, held, upto = asked
+        supply.reading -= 1
+        base = self._base(supply, held.name)
+        records = stretch(event.records, base.lwm if base is not None else 0, upto)
+        if records is not None and base is not None:
+            choice = self._choose(supply, held, base, base.lwm)
+            if choice.how is not How.FULL:
+                supply.missed[held.name] = records
+        else:
+            starts = event.since if event.since >= 0 else held.remembered_from
+            choice = self._choose(supply, held, base, max(starts, base.lwm + 1 if base is not None else 0))
+        supply.choices[held.name] = choice
+        assert supply.reading >= 0, "each question is answered once"
+        if supply.reading:
+            return None
+        self._finish(supply)
+        return supply
+
+    def _finish(self, supply: Supply) -> None:
+        """Everything is chosen: this is the content."""
+        parts: list[ContentPart] = []
+        for held in self.replicas(supply):
+            choice = supply.choices.get(held.name)
+            earlier = earlier_updates(held, choice, self._base(supply, held.name))
+            if choice is None:
+                # It has come into being since.
+                parts.append(ContentPart(held, earlier=earlier))
+            else:
+                self.fills[choice.how] += 1
+                parts.append(
+                    ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
+                )
+        assert supply.content is None and not supply.reading, "all is chosen, and it was not before"
+        supply.content = Content(parts)
+        assert not supply.missed, "what was missed is in the content"
+
+    def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
+        """The updates that were missed; of times to live what is left of them."""
+        missed = supply.missed.pop(held.name, None)
+        return missed and [(term, held.state.as_told(record, self._out.now_ns)) for term, record in missed]
+
+    def replicas(self, supply: Supply) -> list[AnyReplica]:
+        """The maps and services that the receiver will hold."""
+        copy = self._copies.held[supply.partition]
+        return [held for held in copy if self._copies.wanted(held.name, supply.index)]
+
+    def forget(self, supply: Supply) -> None:
+        """It has ended: what the journal still answers for it is nobody's."""
+        for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
+            del self._reads[ticket]
+        assert all(asked[0] is not supply for asked in self._reads.values()), "nobody waits for it any more"
+
+    def reset(self) -> None:
+        """This member was removed: nothing is on its way any more."""
+        self._reads.clear()
+
+    @property
+    def outstanding(self) -> int:
+        """How many questions the journal has not answered yet."""
+        return len(self._reads)

@@ -1,0 +1,101 @@
+"""How much is on its way: chunks that may go, first come, first served, and those that wait for room
+(state_transfer/S-5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.sync_request import How
+from holdfast.core.state_transfer.supply import Supply
+from holdfast.core.store.chunk import Chunk
+
+TO_ONE_BYTES = 524_288
+"""On its way to one member, beside one chunk that may always be: enough that neither side waits for the other. What
+clients wait for takes the same road, and comes behind: records of partitions that move, requests that are forwarded.
+"""
+
+
+class SupplyFlow:
+    """The bytes of all supplies of a member that were sent and are not yet acknowledged, and what waits for them."""
+
+    def __init__(self, rows: list[Assignment], most: int) -> None:
+        """`rows`: the member's table. `most`: bytes of all supplies together; one chunk goes in any case."""
+        self._rows = rows
+        self.most = most
+        self._held_up: deque[Supply] = deque()
+        """Supplies with a chunk that is ready."""
+        self.flight = 0
+        """Bytes that were sent and are not yet acknowledged."""
+        self._to: dict[MemberId, int] = {}
+        """Of these, by receiver."""
+        self.bytes_sent = 0
+        self.chunks_sent = 0
+        self.bytes_history = self.bytes_ranges = self.bytes_full = 0
+        """Of these: missed updates, key ranges that differed, and all else."""
+
+    def hold(self, supply: Supply, chunk: Chunk) -> None:
+        """This chunk is ready, and goes when there is room."""
+        assert supply.ready is None, "one chunk at a time (state_transfer/S-5)"
+        assert not supply.flight, (
+            "what is on its way is acknowledged before the next is ready (state_transfer/S-5)"
+        )
+        supply.ready = chunk
+        self._held_up.append(supply)
+
+    def next(self) -> tuple[Supply, Chunk] | None:
+        """The next chunk for which there is room, and which is wanted still; it waits no more."""
+        later: list[Supply] = []
+        found: tuple[Supply, Chunk] | None = None
+        while self._held_up and found is None:
+            supply = self._held_up[0]
+            chunk = supply.ready
+            if chunk is not None and supply.version == self._rows[supply.partition].version:
+                if self.flight and self.flight + chunk.size > self.most:
+                    break
+                before = self._to.get(supply.to, 0)
+                if before and before + chunk.size > TO_ONE_BYTES:
+                    later.append(supply)
+                else:
+                    supply.ready = None
+                    assert not self.flight or self.flight + chunk.size <= self.most, (
+                        "there is room (state_transfer/S-5)"
+                    )
+                    found = supply, chunk
+            self._held_up.popleft()
+        self._held_up.extendleft(reversed(later))
+        return found
+
+    def leaves(self, supply: Supply, chunk: Chunk) -> None:
+        """It is on its way."""
+        assert not supply.flight, "one chunk at a time (state_transfer/S-5)"
+        assert chunk.size == sum(chunk.sizes.values()), "each byte is of one kind"
+        supply.flight = chunk.size
+        supply.bytes += chunk.size
+        self.flight += chunk.size
+        self._to[supply.to] = self._to.get(supply.to, 0) + chunk.size
+        self.bytes_sent += chunk.size
+        self.bytes_history += chunk.sizes[How.HISTORY]
+        self.bytes_ranges += chunk.sizes[How.RANGES]
+        self.bytes_full += chunk.sizes[How.FULL]
+        self.chunks_sent += 1
+        assert self.flight <= self.bytes_sent, "what is on its way was sent"
+
+    def lands(self, supply: Supply) -> None:
+        """What it had in flight is not any more."""
+        self.flight -= supply.flight
+        if supply.flight:
+            left = self._to.pop(supply.to) - supply.flight
+            assert left >= 0, "no more lands than was sent there"
+            if left:
+                self._to[supply.to] = left
+        supply.flight = 0
+        assert self.flight >= 0, "no more lands than was sent"
+
+    def reset(self) -> None:
+        """This member was removed: nothing is on its way any more."""
+        self._held_up.clear()
+        self._to.clear()
+        self.flight = 0

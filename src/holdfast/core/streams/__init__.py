@@ -1,0 +1,1 @@
+"""How do clients see changes? Entry listeners and change streams."""

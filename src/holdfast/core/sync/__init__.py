@@ -1,1 +1,0 @@
-"""How does a replica get what it lacks?"""

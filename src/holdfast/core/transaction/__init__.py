@@ -1,1 +1,0 @@
-"""How do several entries change together?"""

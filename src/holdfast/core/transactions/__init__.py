@@ -1,0 +1,1 @@
+"""How do several entries change together? Locks and two-phase commit (I3)."""

@@ -1,0 +1,279 @@
+"""How does a transaction end that has begun to be prepared? The same way everywhere, whoever sees to it.
+
+It commits if any branch has committed or all are prepared, and is rolled back otherwise (notes on recovery; 004 "Crash
+recovery"). Both its coordinator and, when that has gone, the primaries of its branches go by that; since a branch that
+was asked for and is not prepared never will be (operations/T-3), they all come to the same.
+
+- transactions/F-1: Nobody rolls back what is prepared, unless some branch certainly is not.
+- transactions/F-2: A branch is told the outcome again and again until it has answered.
+- transactions/F-3: Branches forget the outcome when all have it. If a step may still be on its way (a prepare without
+  an answer) they keep it for a while longer, so that what comes late is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import Outcome
+from holdfast.core.model.transactions import (
+    AskBranch,
+    CommitBranch,
+    ForgetBranches,
+    RollBackBranch,
+    StepFate,
+    TransactionId,
+    TransactionStep,
+)
+from holdfast.core.transactions.steps import Steps, result_of
+
+AGAIN_NS = 100 * MILLISECOND
+"""What could not be asked is asked again after so long."""
+FORGET_NS = 50 * MILLISECOND
+"""What is to be forgotten is gathered for so long."""
+
+
+class Ending(Enum):
+    """How far somebody is who ends a transaction."""
+
+    ASKING = "asking"
+    COMMITTING = "committing"
+    ROLLING_BACK = "rolling back"
+
+
+@dataclass(slots=True)
+class Finish:
+    """One transaction that is being ended."""
+
+    transaction: TransactionId
+    owner: MemberId
+    participants: list[int]
+    """Where it is, or should be, prepared."""
+    ending: Ending
+    left: set[int]
+    """Partitions that have not answered; those that are being asked are among them."""
+    fenced: frozenset[int] = frozenset()
+    """Where a step may still be on its way."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """What is under way: ticket -> partition."""
+    begun: bool = False
+    """Whether any branch has been asked or told."""
+
+
+class FinishHearer(Protocol):
+    """Who wants to know how transactions have ended."""
+
+    def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
+        """Every branch has the outcome."""
+
+
+class Finishing:
+    """The transactions that this member ends: its own, and those of members that have gone."""
+
+    def __init__(self, out: Outbox, steps: Steps, keep_ns: int) -> None:
+        """`keep_ns`: for how long a step may be on its way whose outcome is not known."""
+        self._out = out
+        self._steps = steps
+        self._keep_ns = keep_ns
+        self.hearer: FinishHearer | None = None
+        self._running: dict[TransactionId, Finish] = {}
+        self._of_ticket: dict[int, Finish] = {}
+        self._holds: dict[bytes, int] = {}
+        """Who wants that nothing goes on to commit, and until when."""
+        self._remembered: dict[TransactionId, tuple[int, list[int]]] = {}
+        """Outcomes that branches keep until they are told to forget them: from when on, and where."""
+
+    def runs(self, transaction: TransactionId) -> bool:
+        """Whether it is being ended here."""
+        return transaction in self._running
+
+    def keeps(self, transaction: TransactionId) -> bool:
+        """Whether it is being ended here, or its outcome is kept for a while."""
+        return transaction in self._running or transaction in self._remembered
+
+    @property
+    def running(self) -> int:
+        """How many are being ended here."""
+        return len(self._running)
+
+    @property
+    def remembered(self) -> int:
+        """Outcomes that branches keep until they are told to forget them."""
+        return len(self._remembered)
+
+    def ask(self, transaction: TransactionId, owner: MemberId, participants: list[int]) -> None:
+        """Nobody here knows the outcome: the branches do."""
+        self._begin(
+            Finish(
+                transaction,
+                owner,
+                participants,
+                Ending.ASKING,
+                set(participants),
+                fenced=frozenset(participants),
+            )
+        )
+
+    def commit(
+        self, transaction: TransactionId, owner: MemberId, participants: list[int], doubted: frozenset[int]
+    ) -> None:
+        """All branches are prepared, or one has committed."""
+        self._begin(
+            Finish(transaction, owner, participants, Ending.COMMITTING, set(participants), fenced=doubted)
+        )
+
+    def roll_back(
+        self, transaction: TransactionId, owner: MemberId, partitions: list[int], fenced: frozenset[int]
+    ) -> None:
+        """Some branch is certainly not prepared (transactions/F-1). `fenced`: where a step may be on its way."""
+        self._begin(
+            Finish(transaction, owner, partitions, Ending.ROLLING_BACK, set(partitions), fenced=fenced)
+        )
+
+    def _begin(self, finish: Finish) -> None:
+        assert finish.transaction not in self._running, "a transaction ends once"
+        self._running[finish.transaction] = finish
+        self._go_on(finish)
+
+    def _go_on(self, finish: Finish) -> None:
+        """Ask every branch that has not answered, and is not being asked."""
+        if self._holds and not finish.begun and finish.ending is not Ending.ROLLING_BACK:
+            self._steps.wake(AGAIN_NS)
+            return
+        finish.begun = True
+        for partition in sorted(finish.left - set(finish.asked.values())):
+            ticket = self._steps.send(self._step(finish, partition), partition, self)
+            finish.asked[ticket] = partition
+            self._of_ticket[ticket] = finish
+        if not finish.left:
+            self._over(finish)
+
+    def _step(self, finish: Finish, partition: int) -> TransactionStep:
+        if finish.ending is Ending.ASKING:
+            return AskBranch(finish.transaction, finish.owner, finish.participants)
+        if finish.ending is Ending.COMMITTING:
+            return CommitBranch(finish.transaction)
+        return RollBackBranch(
+            finish.transaction, finish.owner, finish.participants, partition in finish.fenced
+        )
+
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
+        """A branch has answered, or could not be asked."""
+        finish = self._of_ticket.pop(ticket)
+        partition = finish.asked.pop(ticket)
+        result = result_of(outcome)
+        if result is None:
+            # Nobody knows, or nobody was asked: once more (transactions/F-2).
+            self._steps.wake(AGAIN_NS)
+            return
+        if finish.ending is Ending.ASKING:
+            self._answered(finish, partition, result.fate)
+            return
+        wrong = StepFate.ROLLED_BACK if finish.ending is Ending.COMMITTING else StepFate.COMMITTED
+        if result.fate in (wrong, StepFate.REFUSED):
+            self._out.note(
+                "a transaction has ended in two ways",
+                level="error",
+                transaction=finish.transaction.hex(),
+                partition=partition,
+                why=f"{finish.ending.value}: {result.fate.name} {result.why}",
+            )
+        finish.left.discard(partition)
+        if not finish.left:
+            self._over(finish)
+
+    def _answered(self, finish: Finish, partition: int, fate: StepFate) -> None:
+        """A branch says how it stands."""
+        finish.left.discard(partition)
+        if fate is StepFate.PREPARED:
+            if finish.left:
+                return
+            finish.ending = Ending.COMMITTING
+        else:
+            committed = fate is StepFate.COMMITTED
+            finish.ending = Ending.COMMITTING if committed else Ending.ROLLING_BACK
+        # Whoever is still being asked is told instead: its answer to the question does not matter any more.
+        for ticket in finish.asked:
+            self._steps.drop(ticket)
+            del self._of_ticket[ticket]
+        finish.asked.clear()
+        finish.left = set(finish.participants)
+        self._go_on(finish)
+
+    def _over(self, finish: Finish) -> None:
+        del self._running[finish.transaction]
+        committed = finish.ending is Ending.COMMITTING
+        kept = finish.participants if committed else sorted(finish.fenced)
+        if kept:
+            due_ns = self._out.now_ns + (self._keep_ns if finish.fenced else FORGET_NS)
+            self._remembered[finish.transaction] = (due_ns, kept)
+            self._steps.wake(FORGET_NS)
+        if self.hearer is not None:
+            self.hearer.on_finished(finish.transaction, committed=committed)
+
+    # -- cuts that show each transaction whole
+
+    def hold(self, name: bytes, for_ns: int) -> None:
+        """Begin to commit none for so long at most."""
+        self._holds[name] = self._out.now_ns + for_ns
+        self._steps.wake(for_ns)
+
+    def resume(self, name: bytes) -> bool:
+        """They may go on; answers whether none has, since `hold`."""
+        self._end_holds()
+        held = self._holds.pop(name, None) is not None
+        for finish in list(self._running.values()):
+            self._go_on(finish)
+        return held
+
+    def _end_holds(self) -> None:
+        now_ns = self._out.now_ns
+        self._holds = {name: until_ns for name, until_ns in self._holds.items() if until_ns > now_ns}
+
+    @property
+    def quiet(self) -> bool:
+        """Whether none is being committed, or may come to be."""
+        return not any(
+            finish.begun and finish.ending is not Ending.ROLLING_BACK for finish in self._running.values()
+        )
+
+    # -- from time to time
+
+    def on_timer(self) -> None:
+        """Ask again, and let be forgotten what nobody will ask about."""
+        self._end_holds()
+        for finish in list(self._running.values()):
+            self._go_on(finish)
+        self._forget()
+        if self._remembered:
+            soonest = min(due_ns for due_ns, _ in self._remembered.values())
+            self._steps.wake(max(FORGET_NS, soonest - self._out.now_ns))
+
+    def _forget(self) -> None:
+        now_ns = self._out.now_ns
+        by_partition: dict[int, list[TransactionId]] = {}
+        for transaction, (due_ns, partitions) in list(self._remembered.items()):
+            if due_ns <= now_ns:
+                del self._remembered[transaction]
+                for partition in partitions:
+                    by_partition.setdefault(partition, []).append(transaction)
+        for partition, transactions in by_partition.items():
+            self._steps.send(ForgetBranches(transactions), partition, _Unheard())
+
+    def forget_all(self) -> None:
+        """This member is in no cluster any more: others see to what it has begun."""
+        for ticket in self._of_ticket:
+            self._steps.drop(ticket)
+        self._of_ticket.clear()
+        self._running.clear()
+        self._remembered.clear()
+
+
+class _Unheard:
+    """Whoever has forgotten, or has not: the outcome stays there a little longer, until a sweep finds it."""
+
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
+        """It does not matter."""

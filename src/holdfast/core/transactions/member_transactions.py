@@ -1,0 +1,216 @@
+"""The transactions of a member: those that it runs, those that it recovers, and how all these hear of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.config import TRANSACTIONS_MAP, Settings
+from holdfast.core.machine import Outbox, Reply
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Table
+from holdfast.core.model.transaction_orders import (
+    HOLD_MS_MAX,
+    BeginTransaction,
+    CommitTransaction,
+    HoldCommits,
+    ListTransactions,
+    OperateIn,
+    ResumeCommits,
+    RollBackTransaction,
+    StoreTogether,
+    TransactionAnswer,
+    TransactionFate,
+    TransactionOrder,
+)
+from holdfast.core.routing.router import Router
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.transactions.coordinator import Coordinator
+from holdfast.core.transactions.deadlocks import Deadlocks
+from holdfast.core.transactions.finishing import Finishing
+from holdfast.core.transactions.mapping import Mapping
+from holdfast.core.transactions.orphans import LOOK_NS, Orphans
+from holdfast.core.transactions.steps import Steps
+
+LOOK_AGAIN_NS = 10 * MILLISECOND
+"""Partitions that begin to be served together are looked at together, many transactions one part after the other."""
+KEPT_TIMES = 2
+"""A step whose outcome nobody knows may be on its way for so many call timeouts."""
+
+
+class MemberTransactions:
+    """All of it, as one machine of the member."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        standing: MembershipStatus,
+        router: Router,
+        leading: Sequence[PartitionCopy | None],
+        table: Table,
+    ) -> None:
+        self.on = settings.transactional
+        """Whether there is any map that takes part."""
+        self._standing = standing
+        self.steps = Steps(out, router)
+        keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
+        self.finishing = Finishing(out, self.steps, keep_ns)
+        self.mapping = Mapping(standing, table)
+        self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
+        self.orphans = Orphans(me, out, standing, leading, self.coordinator, self.finishing)
+        self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator)
+        self._out = out
+        self._holding: list[tuple[int, Reply]] = []
+        """Who waits until none is being committed, and until when."""
+        self._looked_ns = 0
+        self._leading = leading
+        self._looks_soon = False
+        """Whether partitions have come here in which transactions keep something, or there is more to do."""
+
+    def take(self, order: TransactionOrder, reply: Reply) -> None:
+        """What a session or an operator wants; answered by a `TransactionAnswer`, once."""
+        if not self._standing.admitted and not isinstance(order, ListTransactions):
+            why = "this member is in no cluster"
+            reply(TransactionAnswer(TransactionFate.NOT_ACTIVE, why=why))
+            return
+        match order:
+            case BeginTransaction():
+                self.coordinator.begin(order, reply)
+            case OperateIn():
+                self.coordinator.operate(order, reply)
+            case CommitTransaction():
+                self.coordinator.commit(order.transaction, reply)
+            case StoreTogether():
+                self.coordinator.store_together(order, reply)
+            case RollBackTransaction():
+                self.coordinator.roll_back(order.transaction, order.why, reply)
+            case HoldCommits():
+                self._hold(order, reply)
+            case ResumeCommits():
+                held = self.finishing.resume(order.hold)
+                fate = TransactionFate.DONE if held else TransactionFate.NOT_DONE
+                reply(TransactionAnswer(fate, self._view()))
+            case ListTransactions():
+                reply(
+                    TransactionAnswer(
+                        TransactionFate.DONE,
+                        running=self.coordinator.told(),
+                        waits=self.deadlocks.waits(),
+                        orphans=self.orphans.count,
+                    )
+                )
+
+    def _hold(self, order: HoldCommits, reply: Reply) -> None:
+        if not self.on:
+            reply(TransactionAnswer(TransactionFate.NOT_ACTIVE, why="no map takes part in transactions"))
+            return
+        for_ns = max(1, min(order.ms, HOLD_MS_MAX)) * MILLISECOND
+        self.finishing.hold(order.hold, for_ns)
+        self._holding.append((self._out.now_ns + for_ns, reply))
+
+    def _look_at_holds(self) -> None:
+        """Answer those who hold commits up, when the commits that had begun are done."""
+        now_ns, waiting = self._out.now_ns, self._holding
+        self._holding = []
+        for until_ns, reply in waiting:
+            if self.finishing.quiet:
+                reply(TransactionAnswer(TransactionFate.DONE, self._view()))
+            elif until_ns <= now_ns:
+                why = "a transaction that is being committed does not come to its end"
+                reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
+            else:
+                self._holding.append((until_ns, reply))
+
+    def _view(self) -> list[None | int | bytes]:
+        view = self._standing.view
+        return [view.number if view is not None else 0, len(self._standing.members())]
+
+    # -- occasions
+
+    def hear(self) -> None:
+        """At the end of a step: what partitions have answered in it, and whether commits are at rest."""
+        self.steps.hear()
+        if self._holding:
+            self._look_at_holds()
+
+    def rest(self) -> None:
+        """At the very end of a step."""
+        self.steps.rest()
+
+    def on_timer(self) -> None:
+        """Whatever is due."""
+        self.steps.woken()
+        self.steps.hear()
+        self.coordinator.on_timer()
+        self.finishing.on_timer()
+        self.deadlocks.look()
+        if self._looks_soon:
+            self._look_at_orphans()
+
+    def sweep(self) -> None:
+        """From time to time: whose locks are here, and who waits?"""
+        if not self.on:
+            return
+        self.deadlocks.look()
+        if self._out.now_ns - self._looked_ns >= LOOK_NS and self._standing.admitted:
+            self._looked_ns = self._out.now_ns
+            self._look_at_orphans()
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Members have gone: what they had begun is ended by those who hold it."""
+        if not notice.admitted:
+            self.coordinator.removed()
+            self.finishing.forget_all()
+        elif notice.gone and self.on:
+            self._look_at_orphans()
+
+    def _look_at_orphans(self) -> None:
+        self._looks_soon = self.orphans.look()
+        if self._looks_soon:
+            self.steps.wake(LOOK_AGAIN_NS)
+
+    def on_served(self, partition: int) -> None:
+        """This member has become primary, perhaps in the place of one that ran transactions, too."""
+        copy = self._leading[partition]
+        if copy is not None and TRANSACTIONS_MAP in copy.maps:
+            self._looks_soon = True
+            self.steps.wake(LOOK_AGAIN_NS)
+
+    def on_owners_asked(self, sender: MemberId, message: OwnersAsked) -> None:
+        """Another member keeps something of transactions of this one."""
+        self.orphans.on_asked(sender, message)
+
+    def on_owners_gone(self, sender: MemberId, message: OwnersGone) -> None:
+        """The owner of transactions says that it does not run them."""
+        self.orphans.on_gone(sender, message)
+        self._look_at_orphans()
+
+    def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
+        """A member says who waits there: this one is the master."""
+        self.deadlocks.on_awaited(sender, message)
+
+    def on_deadlock(self, sender: MemberId, message: DeadlockFound) -> None:
+        """The master has found a circle."""
+        self.deadlocks.on_found(sender, message)
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """How many run here, for how long the oldest one has, and how many keep something here whose owner has gone."""
+        return {
+            "running": self.coordinator.running,
+            "oldest_ms": self.coordinator.oldest_ms,
+            "orphans": self.orphans.count,
+        }
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "transactions": self.coordinator.running,
+            "transactions that are being ended": self.finishing.running,
+            "steps of transactions": self.steps.waiting,
+        }

@@ -1,0 +1,162 @@
+"""What becomes of locks and branches whose owner has gone? (I3; 004 "Crash recovery")
+
+Each primary looks at what transactions keep in its partitions. Whoever began them may have left the cluster, or have
+been removed from it and come back without them. Then the branches decide (`finishing`), and locks without a branch are
+released. A primary whose member has come back from its files, with the locks of members that are no more, does the
+same.
+
+- transactions/R-1: Whether a transaction is run is a question for its owner alone, as long as that is a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.machine import Outbox
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import OwnersAsked, OwnersGone
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.transactions import BranchState, TransactionBranch, TransactionId
+from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.transactions.coordinator import Coordinator
+from holdfast.core.transactions.finishing import Finishing
+
+LOOK_NS = 1000 * MILLISECOND
+ASK_NS = 3000 * MILLISECOND
+"""A transaction that is seen for so long is asked about."""
+ASKED_MAX = 10_000
+BEGUN_MOST = 32
+"""Transactions that one look begins to end."""
+
+
+class SeenTransaction:
+    """A transaction that keeps something in partitions that are served here."""
+
+    __slots__ = ("branch", "holds", "owner", "partitions", "since_ns")
+
+    def __init__(self, owner: MemberId, since_ns: int) -> None:
+        self.owner = owner
+        self.since_ns = since_ns
+        self.branch: TransactionBranch | None = None
+        self.holds = False
+        """Whether it keeps others from an entry. A branch that is decided does not: it stays for a while to answer
+        those that ask how it ended.
+        """
+        self.partitions: set[int] = set()
+
+
+class Orphans:
+    """The transactions that this member sees to because nobody else does."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        standing: MembershipStatus,
+        leading: Sequence[PartitionCopy | None],
+        coordinator: Coordinator,
+        finishing: Finishing,
+    ) -> None:
+        """`leading`: the copies of which this member is the serving primary."""
+        self._me = me
+        self._out = out
+        self._standing = standing
+        self._leading = leading
+        self._coordinator = coordinator
+        self._finishing = finishing
+        self._seen: dict[TransactionId, SeenTransaction] = {}
+        self._gone: set[TransactionId] = set()
+        """Of which their owner has said that it does not run them."""
+
+    @property
+    def count(self) -> int:
+        """How many transactions keep something here whose owner has gone."""
+        return sum(seen.holds and not self._standing.is_member(seen.owner) for seen in self._seen.values())
+
+    def look(self) -> bool:
+        """From time to time, and when members have gone: what is there, and whose is it? Whether there is more to
+        do: of many that a member has left so many are begun with that requests in between do not wait for long.
+        """
+        seen = self._look_at_partitions()
+        self._seen = seen
+        self._gone &= seen.keys()
+        asked: dict[MemberId, list[TransactionId]] = {}
+        begun = 0
+        for transaction, one in seen.items():
+            if self._finishing.keeps(transaction) or self._coordinator.runs(transaction):
+                continue
+            old = self._out.now_ns - one.since_ns >= ASK_NS
+            gone = old if one.owner == self._me else not self._standing.is_member(one.owner)
+            if gone or transaction in self._gone:
+                begun += 1
+                if begun <= BEGUN_MOST:
+                    self._recover(transaction, one)
+            elif old and len(asked.get(one.owner, [])) < ASKED_MAX:
+                asked.setdefault(one.owner, []).append(transaction)
+        for owner, transactions in asked.items():
+            self._out.send(owner, OwnersAsked(transactions))
+        return begun > BEGUN_MOST
+
+    def _look_at_partitions(self) -> dict[TransactionId, SeenTransaction]:
+        seen: dict[TransactionId, SeenTransaction] = {}
+        now_ns = self._out.now_ns
+
+        def found(transaction: TransactionId, owner: MemberId, partition: int) -> SeenTransaction:
+            one = seen.get(transaction)
+            if one is None:
+                before = self._seen.get(transaction)
+                one = seen[transaction] = SeenTransaction(
+                    owner, before.since_ns if before is not None else now_ns
+                )
+            one.partitions.add(partition)
+            return one
+
+        for copy in self._leading:
+            if copy is None:
+                continue
+            branches = TransactionBranches(copy.maps, now_ns)
+            for _, lock in branches.all_locks():
+                found(lock.transaction, lock.owner, copy.partition).holds = True
+            for transaction, branch in branches.all_branches():
+                one = found(transaction, branch.owner, copy.partition)
+                one.holds |= branch.state is BranchState.PREPARED
+                if one.branch is None or branch.state is not BranchState.PREPARED:
+                    one.branch = branch
+        return seen
+
+    def _recover(self, transaction: TransactionId, seen: SeenTransaction) -> None:
+        branch = seen.branch
+        nobody: frozenset[int] = frozenset()
+        if branch is None:
+            # It never began to be prepared here, and who asks about it will be told so.
+            self._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), nobody)
+        elif branch.state is BranchState.PREPARED:
+            self._finishing.ask(transaction, seen.owner, branch.participants)
+        elif branch.state is BranchState.COMMITTED:
+            doubted = frozenset(branch.participants)
+            everywhere = sorted({*branch.participants, *seen.partitions})
+            self._finishing.commit(transaction, seen.owner, everywhere, doubted)
+        else:
+            # Who is prepared elsewhere asks. Here it is forgotten when nothing can be on its way any more.
+            here = sorted(seen.partitions)
+            self._finishing.roll_back(transaction, seen.owner, here, frozenset(here))
+
+    # -- what owners say
+
+    def on_asked(self, sender: MemberId, message: OwnersAsked) -> None:
+        """Another member keeps something of transactions that were begun here."""
+        gone = [
+            one
+            for one in message.transactions
+            if not self._coordinator.runs(one) and not self._finishing.keeps(one)
+        ]
+        if gone:
+            self._out.send(sender, OwnersGone(gone))
+
+    def on_gone(self, sender: MemberId, message: OwnersGone) -> None:
+        """Their owner does not run these (transactions/R-1)."""
+        for transaction in message.transactions:
+            seen = self._seen.get(transaction)
+            if seen is not None and seen.owner == sender:
+                self._gone.add(transaction)

@@ -1,0 +1,348 @@
+"""Operators' orders about zones: what the order says → one guarded invoke → again, if others were faster.
+
+- zones/Z-5: An order is decided by what the metastore's leader knew after it was given, and carried out only if all of
+  that is still so. It is carried out once, or refused in words.
+- zones/Z-6: Which members a zone may have is not decided before the metastore knows the members that are here: when a
+  cluster has just formed, or a member has just joined, it does not yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox, Reply
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import ZoneStates, ZoneStatesAsked
+from holdfast.core.metastore.invoke import Branch, If, Invoked, MetastoreEntry, PutKey
+from holdfast.core.metastore.metastore import Metastore, Ticket
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.zone_questions import (
+    NEVER,
+    AgreedOrder,
+    AlterZone,
+    CreateZone,
+    DropZone,
+    ListZones,
+    RenameZone,
+    ReplicaTold,
+    ResetZone,
+    SettingValue,
+    ShowZone,
+    ZoneAnswer,
+    ZonePartitionTold,
+)
+from holdfast.core.multiraft.group_host import node_of
+from holdfast.core.raft.configuration import NodeId
+from holdfast.core.zones import descriptors
+from holdfast.core.zones.data_nodes import data_nodes_changes, data_nodes_of, gone_given_up
+from holdfast.core.zones.descriptors import (
+    ClusterTopology,
+    ZoneDescriptor,
+    ZoneRefused,
+    ZoneSettings,
+    checked,
+    node_filter,
+)
+from holdfast.core.zones.transitions import Consistency
+from holdfast.core.zones.zone_commands import (
+    ZONE_FIELDS,
+    altered,
+    created,
+    creation_keys,
+    dropped,
+    found_zone,
+    renamed,
+)
+from holdfast.core.zones.zone_controller import RecoveryRequest
+from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, UnknownFormat, encoded, name_key, zone_key
+from holdfast.core.zones.zone_view import ZoneView
+from holdfast.errors import RequestError, TooLarge
+
+TRIES: Final = 8
+"""How often an order begins again because somebody else has written meanwhile."""
+STATES_NS: Final = 1500 * MILLISECOND
+"""So long members are waited for that are to say how their replicas are."""
+MEMBERS_NS: Final = 10_000 * MILLISECOND
+"""So long an order waits until the metastore knows who is here."""
+PARTITIONS_MOST: Final = 6000
+"""Of a zone: more could not be dropped by one invoke."""
+
+
+@dataclass(slots=True)
+class _Given:
+    order: AgreedOrder
+    reply: Reply
+    since_ns: int
+    tries: int = 0
+    answer: ZoneAnswer = field(default_factory=ZoneAnswer)
+    """What is answered when the invoke that is under way was carried out."""
+
+
+@dataclass(slots=True)
+class _Showing:
+    """A zone is shown when members have said how their replicas are."""
+
+    zone: int
+    reply: Reply
+    answer: ZoneAnswer
+    since_ns: int
+    waits: set[MemberId]
+    replicas: dict[int, list[ReplicaTold]] = field(default_factory=dict)
+
+
+class ZoneOrders:
+    """What operators have asked of zones through this member."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        standing: MembershipStatus,
+        metastore: Metastore,
+        view: ZoneView,
+    ) -> None:
+        self._count = settings.partitions.count
+        self._out = out
+        self._standing = standing
+        self._metastore = metastore
+        self._view = view
+        self._given: dict[Ticket, _Given] = {}
+        self._early: list[_Given] = []
+        """Orders that wait until the metastore knows who is here (zones/Z-6)."""
+        self._showing: list[_Showing] = []
+
+    def take(self, order: AgreedOrder, reply: Reply) -> None:
+        """Carry this out and answer with a `ZoneAnswer`, later."""
+        self._look(_Given(order, reply, self._out.now_ns))
+
+    def _look(self, given: _Given) -> None:
+        """When this is answered, what is here is as new as anything that was told to anybody before."""
+        self._given[self._metastore.read((), self)] = given
+
+    # -- told by the metastore
+
+    def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
+        """What is here now is new enough (zones/Z-5)."""
+        given = self._given.pop(ticket)
+        try:
+            match given.order:
+                case ListZones():
+                    zones = [self._view.told(zone) for zone in self._view.zones()]
+                    given.reply(ZoneAnswer(zones=zones, members=self._view.names()))
+                case ShowZone(name):
+                    self._show(found_zone(self._read(name), name), given.reply)
+                case CreateZone() | AlterZone() | ResetZone() if not self._knows_members():
+                    self._early.append(given)
+                case order:
+                    branch, given.answer = self._made(order)
+                    self._given[self._metastore.invoke(branch, self)] = given
+        except (ZoneRefused, UnknownFormat) as refused:
+            given.reply(ZoneAnswer(failed="Refused", why=str(refused)))
+        except TooLarge as error:
+            given.reply(ZoneAnswer(failed="TooLarge", why=str(error)))
+
+    def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
+        """It was carried out, or somebody else has changed something that it was decided by."""
+        given = self._given.pop(ticket)
+        if invoked.answer:
+            given.reply(given.answer)
+            return
+        given.tries += 1
+        if given.tries < TRIES:
+            self._look(given)
+        else:
+            why = f"others changed the same zones {TRIES} times meanwhile; nothing was done"
+            given.reply(ZoneAnswer(failed="NotReady", why=why))
+
+    def on_failed(self, ticket: Ticket, error: RequestError) -> None:
+        """The metastore does not answer."""
+        self._given.pop(ticket).reply(ZoneAnswer(failed=type(error).__name__, why=str(error)))
+
+    # -- orders
+
+    def _knows_members(self) -> bool:
+        """Whether the metastore has heard of the view that this member has (zones/Z-6)."""
+        known = self._read().value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        return self._standing.view is None or known.view >= self._standing.view.number
+
+    def _read(self, *names: str) -> KeysRead:
+        """What is here of the zones with these names, and of what every order may look at."""
+        keys = [*creation_keys(ZoneSettings("")), *(name_key(name) for name in names)]
+        for zone in self._view.zones():
+            if zone.settings.name in names:
+                keys += [zone_key(zone.id, field) for field in ZONE_FIELDS]
+        return KeysRead([self._metastore.get(key) for key in keys], self._metastore.keyspace.revision)
+
+    def _made(
+        self, order: CreateZone | AlterZone | RenameZone | DropZone | ResetZone
+    ) -> tuple[Branch, ZoneAnswer]:
+        """The invoke that carries an order out, and what is answered then. Raises ZoneRefused."""
+        read, now_ms = self._read(order.name), self._out.wall_ms()
+        match order:
+            case CreateZone(name, given):
+                settings = ZoneSettings(name, partitions=self._count)
+                settings = msgspec.structs.replace(settings, **_settings(name, given))
+                _must_be_droppable(settings)
+                zone, branch = created(read, settings, now_ms)
+                done = (
+                    f"zone {name} is created: {settings.partitions} partitions, {settings.replicas} replicas"
+                )
+            case AlterZone(name, given):
+                zone, branch = altered(read, name, _settings(name, given), now_ms)
+                done = f"zone {name} is altered"
+            case RenameZone(name, wanted):
+                zone, branch = renamed(self._read(name, wanted), name, wanted)
+                return branch, ZoneAnswer(done=f"zone {name} is called {wanted} now")
+            case DropZone(name):
+                zone, branch = dropped(read, name)
+                return branch, ZoneAnswer(done=f"zone {name} is dropped, with everything in it")
+            case ResetZone(name, partitions):
+                return _reset(read, name, partitions, now_ms)
+        return branch, ZoneAnswer(done=done, warnings=self._warnings(zone.settings, read))
+
+    def _warnings(self, settings: ZoneSettings, read: KeysRead) -> list[str]:
+        """What an operator should know of a zone that can be."""
+        warnings = checked(settings)
+        nodes = settings.taken(read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology())
+        if len(nodes) < settings.replicas:
+            warnings.append(
+                f"zone {settings.name}: {len(nodes)} members may hold its replicas: a partition has so many until "
+                f"there are {settings.replicas}"
+            )
+        if settings.partitions != self._count:
+            warnings.append(
+                f"zone {settings.name}: it has {settings.partitions} partitions, and no map can live in it: that "
+                f"takes as many as the cluster has, {self._count}"
+            )
+        return warnings
+
+    # -- showing
+
+    def _show(self, zone: ZoneDescriptor, reply: Reply) -> None:
+        members = [info.uuid for info in self._standing.members()]
+        answer = ZoneAnswer(
+            zones=[self._view.told(zone)],
+            partitions=self._view.partitions_told(zone),
+            members=self._view.names(),
+        )
+        self._showing.append(_Showing(zone.id, reply, answer, self._out.now_ns, set(members)))
+        for member in members:
+            self._out.send(member, ZoneStatesAsked(zone.id))
+
+    def on_states(self, sender: MemberId, message: ZoneStates) -> None:
+        """A member says how its replicas are."""
+        info = self._standing.member(sender)
+        for showing in list(self._showing):
+            if showing.zone != message.zone or sender not in showing.waits:
+                continue
+            showing.waits.discard(sender)
+            if info is not None:
+                _add(showing.replicas, node_of(info), message)
+            if not showing.waits:
+                self._shown(showing)
+
+    def _shown(self, showing: _Showing) -> None:
+        self._showing.remove(showing)
+        partitions = [
+            msgspec.structs.replace(one, replicas=_lagging(one, showing.replicas.get(one.partition, [])))
+            for one in showing.answer.partitions
+        ]
+        showing.reply(msgspec.structs.replace(showing.answer, partitions=partitions))
+
+    def sweep(self) -> None:
+        """Who has not answered by now is not waited for, and orders that were early are looked at again."""
+        for showing in list(self._showing):
+            if self._out.now_ns - showing.since_ns >= STATES_NS:
+                self._shown(showing)
+        early, self._early = self._early, []
+        for given in early:
+            if self._out.now_ns - given.since_ns < MEMBERS_NS:
+                self._look(given)
+            else:
+                why = "the metastore does not know yet who is in the cluster; nothing was done: ask again"
+                given.reply(ZoneAnswer(failed="NotReady", why=why))
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"orders about zones": len(self._given) + len(self._early) + len(self._showing)}
+
+
+def _add(replicas: dict[int, list[ReplicaTold]], node: NodeId, message: ZoneStates) -> None:
+    for partition, state, index, learner in message.replicas:
+        replicas.setdefault(partition, []).append(ReplicaTold(node, state, index, learner))
+
+
+def _lagging(one: ZonePartitionTold, replicas: list[ReplicaTold]) -> list[ReplicaTold]:
+    """How far each is behind the leader, if that has answered."""
+    led = next((replica.index for replica in replicas if replica.node == one.leader), 0)
+    return [msgspec.structs.replace(replica, lag=max(0, led - replica.index)) for replica in replicas]
+
+
+def _must_be_droppable(settings: ZoneSettings) -> None:
+    if settings.partitions > PARTITIONS_MOST:
+        raise ZoneRefused(
+            f"zone {settings.name}: partitions is {settings.partitions}, not 1 to {PARTITIONS_MOST}"
+        )
+
+
+def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tuple[If, ZoneAnswer]:
+    """Members that are not here are data nodes no more: else the next member that comes would make the zone move to
+    them, and wait for them for ever.
+    """
+    zone = found_zone(read, name)
+    count = zone.settings.partitions
+    if not all(0 <= partition < count for partition in partitions):
+        raise ZoneRefused(f"zone {name}: partitions are 0 to {count - 1}")
+    key = zone_key(zone.id, "recovery")
+    read.entry(key)
+    chosen = tuple(sorted(set(partitions)))
+    which = "all partitions" if not chosen else f"partitions {', '.join(map(str, chosen))}"
+    done = f"zone {name}: {which} without a majority go on with what is left (holdfast zone show {name})"
+    topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+    takes = zone.settings.taken(topology)
+    if not takes:
+        raise ZoneRefused(
+            f"zone {name}: none of the {len(topology.members)} members that are here passes its filter, so none could "
+            f'hold a partition: let others hold them first, such as all: holdfast zone alter {name} --filter ""'
+        )
+    before = data_nodes_of(read, zone.id)
+    after = gone_given_up(before, takes, now_ms)
+    changes = [
+        PutKey(key, encoded(RecoveryRequest(manual=True, partitions=chosen))),
+        *data_nodes_changes(zone.id, before, after),
+    ]
+    return read.guarded(changes), ZoneAnswer(done=done)
+
+
+def _settings(name: str, given: list[tuple[str, SettingValue]]) -> dict[str, object]:
+    """Settings of a zone, from what people say. Raises ZoneRefused."""
+    kinds: Mapping[str, object] = {one.name: one.type for one in msgspec.structs.fields(ZoneSettings)}
+    found: dict[str, object] = {}
+    for setting, value in given:
+        if setting == "name" or setting not in kinds:
+            raise ZoneRefused(f"zone {name}: there is no setting {setting!r}")
+        if setting in found:
+            raise ZoneRefused(f"zone {name}: {setting} is given twice")
+        found[setting] = _setting(name, setting, value, kinds[setting])
+    return found
+
+
+def _setting(name: str, setting: str, value: SettingValue, kind: object) -> object:
+    if setting == "filter":
+        if not isinstance(value, str):
+            raise ZoneRefused(f"zone {name}: filter is {value}, not attribute=value|value, ...")
+        return node_filter(value)
+    if value == NEVER and setting in ("scale_up_s", "scale_down_s", "reset_after_s"):
+        return descriptors.NEVER
+    if setting == "consistency" and value not in set(Consistency):
+        raise ZoneRefused(f"zone {name}: consistency is {value!r}, not {' or '.join(Consistency)}")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ZoneRefused(f"zone {name}: {setting} is {value!r}: {error}") from error

@@ -1,0 +1,255 @@
+"""How do the zones stand, as far as this member knows? For looking only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.metastore.keyspace import Keyspace
+from holdfast.core.metastore.metastore import Metastore
+from holdfast.core.model.ids import GroupNumber, group_of
+from holdfast.core.model.zone_questions import (
+    NEVER,
+    AssignmentsTold,
+    LeaderTold,
+    SettingValue,
+    ZonePartitionTold,
+    ZoneTold,
+)
+from holdfast.core.multiraft.group_host import GroupHost, node_of
+from holdfast.core.raft.configuration import NodeId
+from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.zones import descriptors
+from holdfast.core.zones.assignments import Assignments, PartitionKeys
+from holdfast.core.zones.descriptors import ClusterTopology, ZoneDescriptor, ZoneSettings
+from holdfast.core.zones.zone_keys import (
+    TOPOLOGY_KEY,
+    ZONE_PREFIX,
+    KeysRead,
+    part_of,
+    part_prefix,
+    partition_keys,
+    zone_of,
+)
+
+REPLACED_AFTER_S = 60
+"""What an operator is advised to set `scale_down_s` to, so that others take the place of a member that is gone."""
+
+
+class ZoneView:
+    """Zones, their partitions and leaders."""
+
+    def __init__(
+        self, standing: MembershipStatus, metastore: Metastore, groups: GroupHost, routing: LeaderRouting
+    ) -> None:
+        self._standing = standing
+        self._metastore = metastore
+        self._groups = groups
+        self._routing = routing
+        self._seen: tuple[Keyspace, int] | None = None
+        """The state, and its revision, of which these are."""
+        self._zones: list[ZoneDescriptor] = []
+        self._partitions: dict[int, list[PartitionKeys]] = {}
+
+    def zones(self) -> Sequence[ZoneDescriptor]:
+        """All zones, by number."""
+        state = self._metastore.keyspace
+        if self._seen is None or self._seen[0] is not state or self._seen[1] != state.revision:
+            self._seen = (state, state.revision)
+            self._partitions = {}
+            self._zones = []
+            for entry in state.scan(ZONE_PREFIX):
+                named = zone_of(entry.key)
+                if named is not None and named[1] == "descriptor":
+                    found = KeysRead([entry], 0).value(entry.key, ZoneDescriptor)
+                    self._zones += [found] if found is not None else []
+        return self._zones
+
+    def partitions(self, zone: ZoneDescriptor) -> Sequence[PartitionKeys]:
+        """The assignments of its partitions."""
+        self.zones()
+        known = self._partitions.get(zone.id)
+        if known is None:
+            entries = self._metastore.scan(part_prefix(zone.id))
+            named = {found[1] for entry in entries if (found := part_of(entry.key)) is not None}
+            read = KeysRead(entries, 0)
+            count = zone.settings.partitions
+            known = [
+                partition_keys(read, zone.id, partition) if partition in named else PartitionKeys()
+                for partition in range(count)
+            ]
+            self._partitions[zone.id] = known
+        return known
+
+    def leader(self, zone: int, partition: int) -> tuple[int, NodeId] | None:
+        """Who leads this partition, and in which term; None: nobody who is here, as far as is known."""
+        number = group_of(zone, partition)
+        known = self._routing.leader(number)
+        info = self._standing.member(known[1]) if known is not None else None
+        if known is None or info is None:
+            return None
+        hosted = self._groups.hosted.get(number)
+        if hosted is not None and not hosted.halted and self._groups.lead(number) is None:
+            return None  # Its replica here looks for another one.
+        return known[0], node_of(info)
+
+    def leaders(self) -> list[LeaderTold]:
+        """Who leads which partition, where that is known."""
+        found: list[LeaderTold] = []
+        for zone in self.zones():
+            for partition in range(zone.settings.partitions):
+                leader = self.leader(zone.id, partition)
+                if leader is not None:
+                    found.append(LeaderTold(zone.id, partition, leader[1], leader[0]))
+        return found
+
+    def told(self, zone: ZoneDescriptor) -> ZoneTold:
+        """The zone, and how many of its partitions are not as they should be."""
+        names = self.names()
+        parts = self.partitions(zone)
+        return ZoneTold(
+            zone.id,
+            zone.settings.name,
+            settings_told(zone.settings),
+            leaderless=self._leaderless(zone, len(parts)),
+            moving=_moving(parts),
+            lacking=_lacking(parts, names.keys()),
+            lag=max(
+                map(self._lag, (group_of(zone.id, partition) for partition in range(len(parts)))), default=0
+            ),
+            takes=sorted(names[node] for node in zone.settings.taken(self._topology()) & names.keys()),
+        )
+
+    def _topology(self) -> ClusterTopology:
+        read = KeysRead([self._metastore.keyspace.get(TOPOLOGY_KEY)], 0)
+        return read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+
+    def _lag(self, number: GroupNumber) -> int:
+        """How many entries the follower that is furthest behind lacks, where this member leads; else 0."""
+        hosted = self._groups.hosted.get(number)
+        leading = hosted.group.leading if hosted is not None and not hosted.halted else None
+        if hosted is None or leading is None:
+            return 0
+        return hosted.group.log.last - min(progress.match for progress in leading.progress.values())
+
+    def partitions_told(self, zone: ZoneDescriptor) -> list[ZonePartitionTold]:
+        """Each of its partitions."""
+        found: list[ZonePartitionTold] = []
+        for partition, keys in enumerate(self.partitions(zone)):
+            leader = self.leader(zone.id, partition)
+            found.append(
+                ZonePartitionTold(
+                    partition,
+                    leader[1] if leader is not None else None,
+                    leader[0] if leader is not None else 0,
+                    None if keys.stable is None else _assignments_told(keys.stable),
+                    [_assignments_told(one) for one in keys.pending],
+                    None if keys.planned is None else _assignments_told(keys.planned),
+                )
+            )
+        return found
+
+    def names(self) -> dict[str, str]:
+        """What the members that are here are called, by node."""
+        return {node_of(info): info.name for info in self._standing.members()}
+
+    def why_unsafe(self) -> str:
+        """Of which zone a crash could cost something now; empty: of none."""
+        here = self.names().keys()
+        for zone in self.zones():
+            parts = self.partitions(zone)
+            for count, what in (
+                (self._leaderless(zone, len(parts)), "no leader"),
+                (_moving(parts), "moving replicas"),
+                (_lacking(parts, here), "a replica on a member that is not here"),
+            ):
+                if count:
+                    name = zone.settings.name
+                    advice = self._advice(zone, parts, here)
+                    return (
+                        f"zone {name}: {count} of {zone.settings.partitions} partitions have {what}{advice}"
+                    )
+        return ""
+
+    def way_out(self) -> str:
+        """Which zone has lost a majority, and what an operator can do; empty: none, as far as is known here."""
+        for zone in self.zones():
+            lost = self._lost(zone, self.partitions(zone), self.names().keys())
+            if lost:
+                return f"zone {zone.settings.name}: {lost} partitions have no leader{_reset_advice(zone)}"
+        return ""
+
+    def _advice(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> str:
+        """What helps where replicas are on members that are not here; empty: nothing has to be done."""
+        if self._lost(zone, parts, here):
+            return _reset_advice(zone)
+        named = [one for keys in parts for one in (keys.stable, *keys.pending) if one is not None]
+        if all(one.nodes <= here for one in named):
+            return ""
+        wait_s = zone.settings.scale_down_s
+        if wait_s < descriptors.NEVER:
+            return f"; others take its place when it has been away for {wait_s} s (scale_down_s)"
+        return (
+            ". Start it again with its files, or let others take its place: "
+            f"holdfast zone alter {zone.settings.name} --scale-down-s {REPLACED_AFTER_S}"
+        )
+
+    def _lost(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> int:
+        """How many partitions have no leader because a majority is not here, or its files are damaged."""
+        return sum(
+            self.leader(zone.id, partition) is None and _lacks_majority(keys, here)
+            for partition, keys in enumerate(parts)
+        )
+
+    def _leaderless(self, zone: ZoneDescriptor, count: int) -> int:
+        return sum(self.leader(zone.id, partition) is None for partition in range(count))
+
+
+def _lacks_majority(keys: PartitionKeys, here: AbstractSet[NodeId]) -> bool:
+    """Whether the group cannot decide: of its voters, or of those that it is joining, too few are here and whole."""
+    whole = here - keys.switch_reduce.nodes if keys.switch_reduce is not None else here
+    decide = [keys.stable] if keys.stable is not None else []
+    if keys.pending and (keys.lock is not None or keys.pending[0].force):
+        decide.append(keys.pending[0])
+    return any(2 * len(whole & set(one.peers)) <= len(one.peers) for one in decide)
+
+
+def _reset_advice(zone: ZoneDescriptor) -> str:
+    name = zone.settings.name
+    return (
+        f", for most of their replicas are not here, or damaged (holdfast zone show {name}). Start their members again "
+        "with their files. If these are gone for good, go on with what is left, and lose what only they had: "
+        f"holdfast zone reset {name}"
+    )
+
+
+def _moving(parts: Sequence[PartitionKeys]) -> int:
+    return sum(bool(keys.pending) for keys in parts)
+
+
+def _lacking(parts: Sequence[PartitionKeys], here: Collection[NodeId]) -> int:
+    return sum(keys.stable is not None and not keys.stable.nodes.issubset(here) for keys in parts)
+
+
+def settings_told(settings: ZoneSettings) -> dict[str, SettingValue]:
+    """The settings of a zone as people write them; without its name."""
+    found: dict[str, SettingValue] = {
+        "partitions": settings.partitions,
+        "replicas": settings.replicas,
+        "quorum": settings.voters_needed,
+        "filter": ", ".join(
+            f"{name}={'|'.join(allowed)}" for name, allowed in sorted(settings.filter.items())
+        ),
+        "consistency": settings.consistency.value,
+        "adjustment": settings.adjustment.value,
+        "placement": settings.placement.value,
+    }
+    for field in ("scale_up_s", "scale_down_s", "reset_after_s"):
+        seconds: int = getattr(settings, field)
+        found[field] = NEVER if seconds == descriptors.NEVER else seconds
+    return found
+
+
+def _assignments_told(one: Assignments) -> AssignmentsTold:
+    return AssignmentsTold(list(one.peers), list(one.learners), one.force, one.from_reset)

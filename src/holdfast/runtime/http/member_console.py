@@ -1,0 +1,163 @@
+"""A member as its console sees it (`server.http.console_routes.ConsoleMember`).
+
+What has happened is written down from the start of the member on, whoever looks: a look at the table costs as much as
+its rows, and takes place when it has changed, at most every 20 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from holdfast.core.model.partition_events import News
+from holdfast.observe.happenings import Happenings
+from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
+from holdfast.observe.table_history import TableHistory
+from holdfast.runtime.http.member_http import HttpHost
+from holdfast.server.http.console_routes import ConsoleFile
+from holdfast.server.http.http_messages import HttpRequest
+from holdfast.server.logins import Login
+from holdfast.wire import own
+
+if TYPE_CHECKING:
+    from holdfast.runtime.http.cluster_survey import Said
+    from holdfast.runtime.http.console_errands import ConsoleErrands
+
+LOOK_S: Final = 1.0
+"""How often it is looked for what nobody tells: suspicions, full disks."""
+BEATS: Final = 15
+"""After so many looks pages are told that somebody is there."""
+
+
+class ConsoleHost(HttpHost, Protocol):
+    """The member in its process, as its console needs it."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+
+class MemberConsole:
+    """Of one member."""
+
+    def __init__(self, host: ConsoleHost, shown: Callable[[Login | None], Login | None]) -> None:
+        """`shown`: what the other members are shown of the credentials of who asks."""
+        self._host = host
+        self._shown = shown
+        self._loop = asyncio.get_running_loop()
+        self._table = TableHistory()
+        self.happenings = Happenings(lambda: self._tell("happened"))
+        self._heard: dict[object, Callable[[str], None]] = {}
+        self._errands: ConsoleErrands | None = None
+        """From when somebody asked first."""
+        self._files: Mapping[str, ConsoleFile] | None = None
+        self._ends: list[Callable[[], object]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks = 0
+        self._slow: int | None = None
+        """How many operations had been slow when it was looked last; None: nobody has looked."""
+
+    # -- what has happened
+
+    def begin(self) -> None:
+        """Write down what happens from now on."""
+        self._ends = [self._host.watch(self._changed), self._host.on_news(self._news)]
+        self._look()
+
+    def close(self) -> None:
+        """Write down nothing any more."""
+        for end in self._ends:
+            end()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._errands is not None:
+            self._errands.close()
+
+    def _news(self, news: News) -> None:
+        self.happenings.heard(self._host.wall_ms(), news)
+
+    def _changed(self) -> None:
+        picture = self._host.member.picture
+        now_ms = self._host.wall_ms()
+        self.happenings.look(now_ms, self._host.member)
+        if picture.assigned and self._table.look(now_ms, picture.assignments, picture.members()):
+            self._tell("table")
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self._host.driver.enter()
+        self._changed()
+        if self._heard:
+            self._look_at_slow()
+        self._looks += 1
+        if not self._looks % BEATS:
+            self._tell("beat")
+
+    def _look_at_slow(self) -> None:
+        """Tell of operations that were slow, where the status has them; those of before are in it, too."""
+        told: Any = self._host.status(EntriesHeld(0, 0)).get("slow_operations")
+        if not told:
+            return
+        known, self._slow = self._slow, told["count"]
+        new = 0 if known is None else told["count"] - known
+        if new > 0:
+            now_ms = self._host.wall_ms()
+            for one in told["last"][-new:]:
+                text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nobody')}"
+                self.happenings.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
+            self._tell("happened")
+
+    def _tell(self, what: str) -> None:
+        for heard in list(self._heard.values()):
+            heard(what)
+
+    def watch(self, heard: Callable[[str], None]) -> Callable[[], None]:
+        token = object()
+        self._heard[token] = heard
+        return lambda: self._heard.pop(token, None) and None
+
+    # -- what is asked
+
+    @property
+    def files(self) -> Mapping[str, ConsoleFile]:
+        """Those of the page."""
+        if self._files is None:
+            from holdfast.runtime.http.console_files import console_files
+
+            self._files = console_files()
+        return self._files
+
+    def history(self, since: int, done: Callable[[bytes], None]) -> None:
+        done(msgspec.json.encode(self._table.told(since)))
+
+    def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
+        self._asked_of_others().survey(request, done)
+
+    def order_of(
+        self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
+    ) -> None:
+        self._asked_of_others().order_of(request, uuid, order, done)
+
+    def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
+        self._asked_of_others().verify(request, done)
+
+    def _asked_of_others(self) -> ConsoleErrands:
+        if self._errands is None:
+            from holdfast.runtime.http.console_errands import ConsoleErrands
+
+            self._errands = ConsoleErrands(self._host, self._host.wall_ms, self._shown, self._own)
+        return self._errands
+
+    def _own(self, done: Callable[[Said], None]) -> None:
+        """What this member says of itself."""
+
+        def counted(count: MemberCount) -> None:
+            maps = {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()}
+            more = {"counted": maps, "reads": count.reads, "running": self._host.running_migrations()}
+            done({**self._host.status(EntriesHeld(count.primary, count.all)), **more})
+
+        self._host.count_maps(counted)

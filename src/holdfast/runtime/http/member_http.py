@@ -1,0 +1,217 @@
+"""A member as its sessions over HTTP see it (`server.http.routes.HttpMember`).
+
+What many may ask at a time is made once and told for a moment: status and metrics cost the member the same, however
+many dashboards and scrapers look at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.member import Member
+from holdfast.engine.driver import Driver
+from holdfast.observe.health import Health, why_not_ready
+from holdfast.observe.latency_histogram import LatencyHistogram
+from holdfast.observe.member_metrics import Beside
+from holdfast.observe.status import EntriesHeld, counting
+from holdfast.runtime.data_lane import DataLane
+from holdfast.runtime.doors.sockets import Sockets
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.http.metrics_page import MetricsPage
+from holdfast.runtime.loop_slices import in_slices
+from holdfast.runtime.memory import Gauge
+from holdfast.server.grid import Grid
+from holdfast.server.hazelcast.entries_cy import Tally
+from holdfast.server.http.http_messages import TOKEN_USER
+from holdfast.server.logins import Login, LoginDone, Logins
+from holdfast.server.operation_times import OperationTimes
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.runtime.http.cluster_statuses import ClusterStatuses
+
+THREADS = 2
+FRESH_S = 0.5
+"""So old a status may be that is told."""
+
+
+class HttpHost(Grid, Protocol):
+    """The member in its process, as this door needs it."""
+
+    settings: Settings
+    started: bool
+    ended: asyncio.Event
+    ended_because: str
+    broken: BaseException | None
+    driver: Driver
+    member: Member
+    http_logins: Logins
+    times: OperationTimes
+    tally: Tally
+    data_lane: DataLane
+    sockets: Sockets
+    gauge: Gauge
+    strangers: Strangers
+
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
+        """As sessions see it; `entries`: if they are counted already."""
+
+    def reads_by_map(self) -> Mapping[str, int]:
+        """How often entries of each map were asked for here."""
+
+    def files(self) -> dict[str, object] | None:
+        """What the journal says of itself; None: there is none."""
+
+    @property
+    def stall_s(self) -> float:
+        """The longest turn of the loop in the last minute."""
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """How many there are, by door."""
+
+    def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        """As `log_in`, by what these know."""
+
+
+class MemberHttp:
+    """This member, for sessions over HTTP."""
+
+    def __init__(self, host: HttpHost) -> None:
+        self._host = host
+        settings = host.settings
+        self._loop = asyncio.get_running_loop()
+        self.asks_credentials = settings.clients_authenticate or bool(settings.http.token)
+        self._token_user = TOKEN_USER not in settings.users and settings.security.username != TOKEN_USER
+        """Whether the password of somebody of this name is a token."""
+        self._status: tuple[float, bytes] = (-FRESH_S, b"")
+        """When it was made, and what it was."""
+        self.threads = ThreadPoolExecutor(THREADS, "holdfast-http")
+        """For what would keep the loop waiting. Those of the loop itself may all be waiting for this member."""
+        self._waiting: list[Callable[[bytes], None]] = []
+        """Who waits for the status."""
+        self._cluster: ClusterStatuses | None = None
+        self._page = MetricsPage(
+            self._loop,
+            self.threads,
+            lambda: host.member,
+            self._beside,
+            lambda error: host.faulty("the metrics", error),
+        )
+
+    def close(self) -> None:
+        """The member ends."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def grid(self) -> Grid:
+        """The member itself."""
+        return self._host
+
+    @property
+    def started(self) -> bool:
+        """Whether there is something to ask."""
+        return self._host.started and not self._host.ended.is_set()
+
+    def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
+        self._host.log_in_by(self._host.http_logins, self._as_token(login), needed, done)
+
+    def _as_token(self, login: Login) -> Login:
+        """The same, where a browser has given a token as a password."""
+        if self._token_user and login.username == TOKEN_USER and login.password is not None:
+            return Login(token=login.password.encode(), address=login.address)
+        return login
+
+    def shown_to_others(self, login: Login | None) -> Login | None:
+        """What the doors for clients want of it: they know nothing of `http.token`."""
+        if login is None or not self._host.settings.clients_authenticate:
+            return None
+        return self._as_token(login)
+
+    def health(self) -> Health:
+        host = self._host
+        if host.broken is not None or host.ended.is_set():
+            return Health(not_live=f"this member has ended: {host.ended_because or 'it was stopped'}")
+        if not host.started:
+            return Health(not_ready="it is starting")
+        host.driver.enter()
+        return Health(not_ready=why_not_ready(host.member))
+
+    def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
+        self._host.driver.enter()
+        self._page.ask(accept, done)
+
+    def _beside(self) -> Beside:
+        """What the process knows beside the member, for its metrics."""
+        host = self._host
+        latencies, failures = host.times.latencies(), host.times.failures()
+        for name, counts, sum_ns in host.tally.figures():
+            together = LatencyHistogram()
+            together.absorb(counts, sum_ns)
+            if (known := latencies.get(name)) is not None:
+                together.absorb(known.counts, known.sum_ns)
+            latencies[name] = together
+        if host.tally.unknown:
+            failures["write", "unknown"] = host.tally.unknown
+        return Beside(
+            version=__version__,
+            lane=host.data_lane.kind,
+            sockets=host.sockets.kind,
+            memory=host.gauge.figures(),
+            files=host.files(),
+            stall_s=host.stall_s,
+            connections=host.connections,
+            refusals=host.strangers.counts,
+            latencies=latencies,
+            failures=failures,
+            reads=host.reads_by_map(),
+        )
+
+    def status(self, done: Callable[[bytes], None]) -> None:
+        made_s, text = self._status
+        if time.monotonic() - made_s < FRESH_S:
+            done(text)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            in_slices(self._loop, counting(self._host.member), self._counted, self._failed)
+
+    def _counted(self, entries: EntriesHeld) -> None:
+        self._host.driver.enter()
+        self._tell_status(msgspec.json.encode(self._host.status(entries)))
+
+    def _failed(self, error: Exception) -> None:
+        self._host.faulty("the status", error)
+        self._tell_status(b"")
+
+    def _tell_status(self, text: bytes) -> None:
+        self._status = (time.monotonic(), text)
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(text)
+
+    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
+        if self._cluster is None:
+            from holdfast.runtime.http.cluster_statuses import (
+                ClusterStatuses,  # Most members are never asked.
+            )
+
+            self._cluster = ClusterStatuses(
+                self._loop,
+                self.threads,
+                self._host.settings,
+                self._host.status,
+                lambda error: self._host.faulty("the status of all members", error),
+            )
+        self._host.driver.enter()
+        self._cluster.ask(self.shown_to_others(login), done)
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        self._loop.call_soon(deed)

@@ -1,0 +1,165 @@
+"""What a member's log and status tell of how it fares: notes, alarms, stalls, a slow disk, slow operations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from holdfast.config import Settings
+from holdfast.core.machine import Note
+from holdfast.core.member_view import MemberView
+from holdfast.core.model.ids import MemberId
+from holdfast.observe.alarms import Alarms
+from holdfast.runtime.disk.real_disk import RealDisk
+from holdfast.runtime.disk.slow_disk import DiskWatch
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
+from holdfast.runtime.logs.process_log import FIELDS
+from holdfast.runtime.logs.slow_operations import SlowOperations
+from holdfast.runtime.logs.traces import Traces
+from holdfast.runtime.stalls import StallGauge
+from holdfast.server.audit_events import AuditEvent
+from holdfast.wire import own
+
+log = logging.getLogger("holdfast")
+
+NOTED_MAX = 2000
+"""Characters of one field of a note in the log: others have a say in many."""
+LISTED_MAX = 1000
+"""Of a field with many parts."""
+KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
+"""Notes that others can cause as often as they like."""
+LOOK_S = 0.2
+"""How often it is looked what alarms and disk say."""
+
+
+class MemberWatch:
+    """Over one member."""
+
+    def __init__(self, settings: Settings, strangers: Strangers) -> None:
+        self._settings = settings.log
+        self._all = settings
+        self._traces: Traces | None = None
+        self._stopped_ns = 0
+        self._strangers = strangers
+        self._lines = LimitedLines()
+        self._loop: asyncio.AbstractEventLoop
+        self._alarms: Alarms
+        self._disk: DiskWatch | None = None
+        self._stalls: StallGauge | None = None
+        self._slow: SlowOperations | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def open_traces(self, member: str) -> None:
+        """Make spans from now on, if they are wanted. Raises NotInstalled."""
+        if self._all.traces.endpoint:
+            self._traces = Traces(self._all, member, self._lines)
+
+    def audited(self, event: AuditEvent) -> None:
+        """What is told to the audit log."""
+        if self._traces is not None:
+            self._traces.audited(event)
+
+    def order(
+        self, order: own.Order, done: Callable[[own.Fate, str], None]
+    ) -> Callable[[own.Fate, str], None]:
+        """An order is taken: what to call instead of `done`."""
+        return self._traces.order(order, done) if self._traces is not None else done
+
+    def note(self, note: Note) -> None:
+        """Write down what the member has noted."""
+        if self._traces is not None:
+            self._traces.note(note)
+        said = {name: _said(value) for name, value in note.fields.items()}
+        fields = " ".join(f"{name}={quoted(value, NOTED_MAX)}" for name, value in note.fields.items())
+        level = logging.getLevelNamesMapping()[note.level.upper()]
+        if note.kind in KNOCKS:
+            self._strangers.tell(note.kind, f"{note.kind} %s", fields, level=level)
+        else:
+            log.log(level, "%s %s", note.kind, fields, extra={FIELDS: {"event": note.kind, **said}})
+
+    def begin(self, loop: asyncio.AbstractEventLoop, picture: MemberView, disk: RealDisk | None) -> None:
+        """Look from now on, until `stop`."""
+        self._loop = loop
+        self._alarms = Alarms(picture)
+        settings = self._settings
+        if disk is not None and settings.slow_disk_ms:
+            self._disk = DiskWatch(list(disk.clocks.values()), settings.slow_disk_ms / 1000)
+        if settings.slow_operation_ms:
+
+            def names() -> dict[MemberId, str]:
+                return {info.uuid: info.name for info in picture.members()}
+
+            self._slow = SlowOperations(
+                settings.slow_operation_ms,
+                picture.open_since,
+                names,
+                self._lines,
+                heard=self._traces.slow if self._traces is not None else lambda told: None,
+            )
+            self._look_at_operations(self._slow)
+        if self._traces is not None:
+            self._traces.started(picture)
+        self._stalls = StallGauge(loop, stalled=self._stalled)
+        self._look()
+
+    @property
+    def stall_s(self) -> float:
+        """The longest turn of the loop in the last minute."""
+        return self._stalls.recent_s if self._stalls is not None else 0.0
+
+    def _look(self) -> None:
+        self._timers["look"] = self._loop.call_later(LOOK_S, self._look)
+        for note in self._alarms.look():
+            self.note(note)
+        if self._traces is not None:
+            self._traces.look()
+        if self._disk is not None:
+            for line in self._disk.look():
+                self._lines.tell("slow disk", "%s", line, extra={FIELDS: {"event": "slow disk"}})
+
+    def _look_at_operations(self, slow: SlowOperations) -> None:
+        self._timers["operations"] = self._loop.call_later(slow.look_s, self._look_at_operations, slow)
+        slow.look()
+
+    def _stalled(self, late_s: float) -> None:
+        if self._slow is not None:
+            self._slow.stalled(late_s)
+        if self._settings.stall_ms and 1000 * late_s >= self._settings.stall_ms:
+            self._lines.tell(
+                "stalls",
+                "this member served nobody for %.0f ms: its processor was busy with one thing, or was not given to it",
+                1000 * late_s,
+                extra={FIELDS: {"event": "stall", "ms": round(1000 * late_s)}},
+            )
+
+    def figures(self) -> dict[str, object]:
+        """What is told of this in the status."""
+        return {
+            "stalls": self._stalls.figures() if self._stalls is not None else None,
+            "slow_operations": self._slow.figures() if self._slow is not None else None,
+        }
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped_ns = time.time_ns()
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._stalls is not None:
+            self._stalls.stop()
+
+    async def close_traces(self, why: str) -> None:
+        """Send the last spans, within a bounded time."""
+        if self._traces is not None:
+            await self._traces.stop(why, self._stopped_ns or time.time_ns())
+
+
+def _said(value: object) -> object:
+    """A field as JSON has it: numbers as they are, the rest as text that has an end."""
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_said(each) for each in value[:LISTED_MAX]]
+    return quoted(value, NOTED_MAX)

@@ -1,0 +1,376 @@
+"""What a request carries: its parameters are declared by name, and the name says the type.
+
+A layout lists the fixed-size parameters, a bar, and the variable-size ones, in wire order: `"thread ttl_ms |
+name key value"`. Parameters at the end of either part that nobody here needs are left out, which is also how
+fields of newer protocol versions are passed over. Every parameter lands in the attribute of `Call` of the
+same name.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from inspect import isgeneratorfunction
+from struct import Struct
+from typing import cast
+
+from holdfast.core.model.operations import DEFAULT_TTL
+from holdfast.errors import ProtocolError
+from holdfast.wire.hazelcast.hazelcast_frames import IS_NULL, REQUEST, UUID, FrameReader
+from holdfast.wire.hazelcast.packed_items import Items, PackedItems
+from holdfast.wire.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
+
+UUID_BYTES = UUID.size
+LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
+"""Clients say "for ever" also with huge numbers; what is longer than this (100 years) is for ever."""
+
+
+NAMES_MAX = 1000
+"""Maps of which one request may ask."""
+PROXIES_MAX = 50_000
+"""Structures that one request may open."""
+SCHEMAS_MAX = 10_000
+"""Schemas that one request may bring."""
+SCHEMA_MAX = 32 * 1024
+"""Characters of a schema: its id is made byte by byte."""
+FIELD_BYTES = 8
+"""What a field of a schema counts beside its name."""
+NAME_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How the fields of one compact-serialised class are laid out: its type name, field names and kinds."""
+
+    type_name: str
+    fields: list[tuple[str, int]]
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, decoded: the header and those parameters that its layout names."""
+
+    kind: int
+    correlation: int
+    partition: int
+    name: str = ""
+    key: bytes = b""
+    key_hash: int = 0
+    value: bytes = b""
+    expected: bytes = b""
+    keys: Items = field(default_factory=list)
+    hashes: array[int] = field(default_factory=lambda: array("i"))
+    """Partition-hash words of `keys`."""
+    values: Items = field(default_factory=list)
+    """Values of `keys`, in their order."""
+    size: int = 0
+    """Bytes of these keys and values."""
+    predicate: bytes = b""
+    ttl_ms: int = DEFAULT_TTL
+    max_idle_ms: int = DEFAULT_TTL
+    include_value: bool = False
+    flags: int = 0
+    local_only: bool = False
+    registration: bytes = b""
+    client: bytes = b""
+    """The UUID by which the client names itself, as the protocol writes it."""
+    serialization_version: int = 0
+    cluster_name: str = ""
+    username: str | None = None
+    password: str | None = None
+    credentials: bytes = b""
+    transaction: bytes = b""
+    """The UUID of a transaction, as the protocol writes it."""
+    timeout_ms: int = 0
+    service: str = ""
+    proxies: list[tuple[str, str]] = field(default_factory=list)
+    """Name and service of each."""
+    names: list[str] = field(default_factory=list)
+    pointers: list[tuple[int, int]] = field(default_factory=list)
+    """How far a walk through a map is."""
+    batch: int = 0
+    schema_id: int = 0
+    schemas: list[Schema] = field(default_factory=list)
+
+
+Reader = Callable[[FrameReader, Call], object]
+"""Reads one parameter; a reader that has two things to say puts the second into the call itself. A reader of a list,
+which may be long, is a generator that yields after each slice of some ms."""
+Sliced = Generator[None, None, object]
+
+FIXED: dict[str, str] = {
+    "thread": "8x",
+    "timeout": "8x",
+    "timeout_ms": "q",
+    "transaction": "17s",
+    "member": "17x",
+    "durability": "4x",
+    "transaction_type": "4x",
+    "client": "17s",
+    "serialization_version": "b",
+    "ttl_ms": "q",
+    "max_idle_ms": "q",
+    "include_value": "?",
+    "flags": "i",
+    "local_only": "?",
+    "registration": "17s",
+    "schema_id": "q",
+    "batch": "i",
+}
+"""Fixed-size parameters: name and the code of `struct`. Those coded `x` are stepped over: nothing here needs
+them.
+"""
+
+
+UNNAMED = "(unnamed)"
+"""The name of the map that clients call "". They may open it under either name; it is listed under this one."""
+
+
+def _text(frames: FrameReader, _: Call) -> str:
+    return _needed_text(frames)
+
+
+def _object_name(frames: FrameReader, _: Call) -> str:
+    return _needed_text(frames) or UNNAMED
+
+
+def _needed_text(frames: FrameReader) -> str:
+    found = _some_text(frames)
+    if found is None:
+        raise CallRefused(BAD_ARGUMENT, "a name or text that is needed is null")
+    return found
+
+
+def _nullable_text(frames: FrameReader, _: Call) -> str | None:
+    return _some_text(frames)
+
+
+def _some_text(frames: FrameReader) -> str | None:
+    flags, payload = frames.next()
+    if flags & IS_NULL:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as broken:
+        raise ProtocolError("a text is not valid UTF-8") from broken
+
+
+def _bytes(frames: FrameReader, _: Call) -> bytes:
+    return frames.next()[1]
+
+
+def read_data(frames: FrameReader) -> tuple[bytes, int]:
+    """Type id and payload of a `Data`, and its partition-hash word. Raises CallRefused when it is null or cut
+    short.
+    """
+    flags, payload = frames.next()
+    if flags & IS_NULL or len(payload) < 8 or payload[4:8] == b"\0\0\0\0":
+        raise CallRefused(BAD_ARGUMENT, "a key, value or other serialised object is null")
+    return payload[4:], int.from_bytes(payload[:4], "big", signed=True)
+
+
+def _data(frames: FrameReader, _: Call) -> bytes:
+    return read_data(frames)[0]
+
+
+def _key(frames: FrameReader, call: Call) -> bytes:
+    key, call.key_hash = read_data(frames)
+    return key
+
+
+def _keys(frames: FrameReader, call: Call) -> Sliced:
+    keys: Items = PackedItems() if frames.many else []
+    for _ in frames.elements():
+        if frames.due():
+            yield
+        key, key_hash = read_data(frames)
+        keys.append(key)
+        call.hashes.append(key_hash)
+    return keys
+
+
+def _entries(frames: FrameReader, call: Call) -> Sliced:
+    keys: Items = PackedItems() if frames.many else []
+    values: Items = PackedItems() if frames.many else []
+    for _ in frames.elements():
+        if frames.due():
+            yield
+        key, key_hash = read_data(frames)
+        value = read_data(frames)[0]
+        call.size += len(key) + len(value)
+        keys.append(key)
+        values.append(value)
+        call.hashes.append(key_hash)
+    call.keys = keys
+    return values
+
+
+def _names(frames: FrameReader, call: Call) -> Sliced:
+    found: list[str] = []
+    for _element in frames.elements():
+        if len(found) >= NAMES_MAX:
+            raise CallRefused(
+                UNSUPPORTED, f"more than {NAMES_MAX} maps in one request are not supported by Holdfast"
+            )
+        if frames.due():
+            yield
+        found.append(_object_name(frames, call))
+    return found
+
+
+def _proxies(frames: FrameReader, call: Call) -> Sliced:
+    found: list[tuple[str, str]] = []
+    for _ in frames.elements():
+        if len(found) >= PROXIES_MAX:
+            raise CallRefused(
+                BAD_ARGUMENT, f"one request opens at most {PROXIES_MAX} structures: send several"
+            )
+        if frames.due():
+            yield
+        found.append((_object_name(frames, call), _text(frames, call)))
+    return found
+
+
+_PAIR = Struct("<ii")
+_PAIRS_MAX = 1000
+
+
+def _pointers(frames: FrameReader, _: Call) -> list[tuple[int, int]]:
+    """Clients hand on one pair as a rule: those that a member has given them."""
+    _flags, payload = frames.next()
+    if len(payload) % _PAIR.size or len(payload) > _PAIRS_MAX * _PAIR.size:
+        raise ProtocolError("the pointers of a walk are pairs of numbers")
+    return list(_PAIR.iter_unpack(payload))
+
+
+def read_schema(frames: FrameReader) -> Schema:
+    """The schema in the next frames. Raises ProtocolError, CallRefused."""
+    work = reading_schema(frames)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return cast("Schema", done.value)
+
+
+def reading_schema(frames: FrameReader) -> Generator[None, None, Schema]:
+    """The same, slice by slice."""
+    fields = []
+    frames.begin()
+    type_name = _needed_text(frames)
+    size = len(type_name)
+    frames.begin()
+    while not frames.at_end():
+        if frames.due():
+            yield
+        frames.begin()
+        _, payload = frames.next()
+        if len(payload) < 4:
+            raise ProtocolError("a field of a schema has no kind")
+        kind = int.from_bytes(payload[:4], "little", signed=True)
+        name = _needed_text(frames)
+        fields.append((name, kind))
+        size += FIELD_BYTES + len(name)
+        if size > SCHEMA_MAX:
+            break
+        frames.skip_to_end()
+    if size > SCHEMA_MAX:
+        raise CallRefused(
+            BAD_ARGUMENT,
+            f"the schema of {type_name[:NAME_SHOWN]!r} is too large: its names, and {FIELD_BYTES} for each of its "
+            f"fields, are at most {SCHEMA_MAX} characters",
+        )
+    frames.skip_to_end()
+    return Schema(type_name, fields)
+
+
+def _one_schema(frames: FrameReader, _: Call) -> Sliced:
+    return [(yield from reading_schema(frames))]
+
+
+def _all_schemas(frames: FrameReader, _: Call) -> Sliced:
+    found: list[Schema] = []
+    for _element in frames.elements():
+        if len(found) >= SCHEMAS_MAX:
+            raise CallRefused(BAD_ARGUMENT, f"one request brings at most {SCHEMAS_MAX} schemas: send several")
+        if frames.due():
+            yield
+        found.append((yield from reading_schema(frames)))
+    return found
+
+
+VARIABLE: dict[str, tuple[str, Reader]] = {
+    "name": ("name", _object_name),
+    "key": ("key", _key),
+    "value": ("value", _data),
+    "expected": ("expected", _data),
+    "keys": ("keys", _keys),
+    "entries": ("values", _entries),
+    "predicate": ("predicate", _data),
+    "cluster_name": ("cluster_name", _text),
+    "username": ("username", _nullable_text),
+    "password": ("password", _nullable_text),
+    "credentials": ("credentials", _bytes),
+    "service": ("service", _text),
+    "proxies": ("proxies", _proxies),
+    "schema": ("schemas", _one_schema),
+    "schemas": ("schemas", _all_schemas),
+    "names": ("names", _names),
+    "pointers": ("pointers", _pointers),
+}
+"""Variable-size parameters: name, the attribute of `Call` it lands in, and its reader."""
+
+
+class RequestLayout:
+    """The parameters of one kind of request."""
+
+    __slots__ = ("_fixed", "_fixed_names", "_variable", "declaration")
+
+    def __init__(self, declaration: str) -> None:
+        self.declaration = declaration
+        fixed, _, variable = declaration.partition("|")
+        codes = [FIXED[name] for name in fixed.split()]
+        self._fixed = Struct("<" + "".join(codes))
+        self._fixed_names = [name for name in fixed.split() if not FIXED[name].endswith("x")]
+        self._variable = [
+            (attribute, reader, isgeneratorfunction(reader))
+            for attribute, reader in (VARIABLE[name] for name in variable.split())
+        ]
+
+    def decode(self, data: bytes, start: int, end: int) -> Call:
+        """The request in `data[start:end]`, which is one complete message.
+
+        Raises ProtocolError for bytes that are no such request, CallRefused for one that must be answered
+        with an error.
+        """
+        work = self.decoding(data, start, end)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                return cast("Call", done.value)
+
+    def decoding(self, data: bytes, start: int, end: int) -> Generator[None, None, Call]:
+        """The same, slice by slice."""
+        length, _, kind, correlation, partition = REQUEST.unpack_from(data, start)
+        call = Call(kind, correlation, partition)
+        if length < REQUEST.size + self._fixed.size:
+            raise ProtocolError("the message has fewer parameters than its type asks for")
+        for name, value in zip(
+            self._fixed_names, self._fixed.unpack_from(data, start + REQUEST.size), strict=True
+        ):
+            setattr(call, name, value)
+        frames = FrameReader(data, start + length, end)
+        for name, reader, sliced in self._variable:
+            found = reader(frames, call)
+            setattr(call, name, (yield from cast("Sliced", found)) if sliced else found)
+        call.ttl_ms = _duration_ms(call.ttl_ms)
+        call.max_idle_ms = _duration_ms(call.max_idle_ms)
+        return call
+
+
+def _duration_ms(value: int) -> int:
+    if value < 0:
+        return DEFAULT_TTL
+    return 0 if value > LONGEST_TTL_MS else value

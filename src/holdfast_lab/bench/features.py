@@ -1,0 +1,176 @@
+"""What a map costs as people run it: `python -m holdfast_lab.bench.features`, about five minutes. Writes into
+docs/performance.md.
+
+One member alone with a bare map; then the same with a change stream, an entry listener, a client's near cache, a
+journal; two members with a sync backup; and both, with a journal. Beside it Redis: alone, with an append-only file,
+with a replica and WAIT 1, and with both. All in one run, in turns.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holdfast_lab.bench import frames, report, systems
+from holdfast_lab.bench.journal import remarks
+from holdfast_lab.bench.run import FULL, QUICK, ROOT, Bench, Case, Effort, Results
+from holdfast_lab.bench.systems import System
+
+CASES = [Case("set, one in flight", "set", 1), Case("set, 32 in flight", "set", 32)]
+HEAD = [
+    "a map",
+    "set /s, one in flight",
+    "of bare",
+    "set /s, 32 in flight",
+    "of bare",
+    "CPU per op, one / 32",
+]
+CHANGES_BYTES = 1 << 16
+"""Kept for a change stream in each partition."""
+METHOD = """
+Keys of 16 and values of 100 characters over 50 connections, by the generator of `make bench`; medians of the rounds, in
+which all systems take turns. All servers of a system share one core; the generator has the other, and so has the client
+that listens or keeps a near cache. "CPU per op" is the processor time of all servers of the system. "of bare" is the
+rate beside that of the same system's first row. Journals are `lazy`: acknowledged writes of the last
+`persistence.sync_interval_ms` may be lost when power fails at all members, as with Redis's `appendfsync everysec`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A map and what is switched on for it."""
+
+    name: str
+    journal: str = "off"
+    backups: int = 0
+    changes: bool = False
+    client: str = ""
+    """What a client does beside the generator: `listens`, or `remembers` in a near cache."""
+
+    @contextmanager
+    def running(self) -> Iterator[System]:
+        """Members with such a map."""
+        more = f"[maps.{frames.MAP}]\nchanges_bytes = {CHANGES_BYTES}\n" if self.changes else ""
+        with ExitStack() as stack:
+            system = stack.enter_context(
+                systems.holdfast(1 + self.backups, self.backups, self.journal, self.name, more=more)
+            )
+            if self.client:
+                stack.enter_context(_client(self.client, system))
+            yield system
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A Redis that promises about as much as one of the maps."""
+
+    name: str
+    append: str = "no"
+    replicas: int = 0
+
+    @contextmanager
+    def running(self) -> Iterator[System]:
+        """It, started."""
+        with systems.redis(self.replicas, self.append, self.name) as system:
+            yield system
+
+
+USES = [
+    Use("bare, one member"),
+    Use("with a change stream", changes=True),
+    Use("with an entry listener, no values", client="listens"),
+    Use("with a client's near cache", client="remembers"),
+    Use("with a journal", journal="lazy"),
+    Use("with one sync backup", backups=1),
+    Use("with one sync backup and a journal", journal="lazy", backups=1),
+]
+BESIDE = [
+    Beside("Redis"),
+    Beside("Redis, append-only file every second", append="everysec"),
+    Beside("Redis, one replica and WAIT 1", replicas=1),
+    Beside("Redis, one replica, WAIT 1 and the file", append="everysec", replicas=1),
+]
+
+CLIENT = """
+import asyncio, sys
+from holdfast.aio import Client, NearCacheOptions
+
+async def main(kind, address, name):
+    near = {name: NearCacheOptions(max_size=10_000)} if kind == "remembers" else None
+    async with Client(address, near_caches=near) as client:
+        if kind == "listens":
+            await client.map(name).listen(lambda change: None, include_value=False)
+        print("ready", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@contextmanager
+def _client(kind: str, system: System) -> Iterator[None]:
+    """A client on the generator's core, until the block ends."""
+    host, port = system.addresses[0]
+    command = [sys.executable, "-c", CLIENT, kind, f"{host}:{port}", frames.MAP]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", "the client could not connect"
+        yield
+        process.communicate("")
+
+
+def rows(names: list[str], results: Results) -> list[list[str]]:
+    """A row for each system, under `HEAD`; the first of `names` is what the others are compared with."""
+    bare = {case.title: results[case.title, names[0]].per_second for case in CASES}
+    found: list[list[str]] = []
+    for name in names:
+        measured = [results[case.title, name] for case in CASES]
+        row = [name]
+        for case, one in zip(CASES, measured, strict=True):
+            row += [f"{one.per_second:,.0f}", f"{one.per_second / bare[case.title]:.2f}"]
+        found.append([*row, " / ".join(f"{one.cpu_us_per_operation:.1f}" for one in measured) + " us"])
+    return found
+
+
+def measure(effort: Effort, uses: list[Use], beside: list[Beside]) -> Results:
+    """All of them, side by side."""
+    with ExitStack() as stack:
+        bench = Bench(
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))), effort
+        )
+        return bench.measure(CASES, [stack.enter_context(one.running()) for one in [*uses, *beside]])
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
+@click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
+def main(quick: bool, out: Path | None) -> None:
+    """Measure what backups, journals, change streams, listeners and near caches cost a set."""
+    load, effort = os.getloadavg()[0], QUICK if quick else FULL
+    beside = BESIDE if systems.redis_program() else []
+    results = measure(effort, USES, beside)
+    parts = [
+        "## What the features of a map cost",
+        "Made by `python -m holdfast_lab.bench.features" + (" --quick`." if quick else "`."),
+        report.table(HEAD, rows([use.name for use in USES], results)),
+    ]
+    if beside:
+        parts.append(report.table(["beside it", *HEAD[1:]], rows([one.name for one in beside], results)))
+    told = [f"{report.machine(load)}; {effort.rounds} rounds of {effort.seconds:g} s.", *remarks(results)]
+    text = "\n\n".join([*parts, "\n".join(f"* {one}" for one in told)]) + "\n" + METHOD
+    click.echo(text)
+    target = out or ROOT / ("out" if quick else "docs") / "performance.md"
+    report.write_part(target, "bench features", text, "python -m holdfast_lab.bench.features")
+    click.echo(f"Written to {target}")
+
+
+if __name__ == "__main__":
+    main()

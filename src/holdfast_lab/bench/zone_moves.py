@@ -1,0 +1,264 @@
+"""How a zone grows under load: `python -m holdfast_lab.bench.zone_moves`.
+
+A zone of 25 partitions with three replicas on three members holds a gigabyte; then there are five members, and replicas
+move to the new ones, while a client reads and writes at a fixed rate. Told are the time from the first new member until
+nothing moves any more, what members sent meanwhile, and how long the client waited. Then the filter of the zone is
+altered three times while replicas move (scenario 56): only the last target is to be joined.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from hazelcast import HazelcastClient
+
+from holdfast.client.agreed_client import order_zone
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.zone_questions import AlterZone, CreateZone, SettingValue, ShowZone
+from holdfast_lab.bench import frames, report
+from holdfast_lab.bench.bulk import value_of
+from holdfast_lab.bench.run import ROOT
+from holdfast_lab.processes.latency import Log
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
+from holdfast_lab.processes.paced import PacedProcess
+
+ZONE = "z"
+FILLED = frames.MAP
+PACED = "paced"
+PARTITIONS = 25
+MEGABYTE = 1_000_000
+AT_ONCE = 256
+"""Entries that are stored in one call."""
+SAFE_S = 600.0
+APART_S = 1.0
+"""Between two changes of the filter."""
+
+
+CONFIG = f"""
+[partitions]
+count = {PARTITIONS}
+[metastore]
+voters = 3
+[maps.{FILLED}]
+zone = "{ZONE}"
+[maps.{PACED}]
+zone = "{ZONE}"
+"""
+METHOD = """
+Members and client share both cores. Sent is what all members write to sockets meanwhile, to each other and to the
+client; each of them has three replicas of the data. A new replica is sent the whole state of its partition. Waits are
+counted from when an operation was due.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that was done, and what it took."""
+
+    what: str
+    begun_s: float
+    end_s: float
+    sent_bytes: int
+    """What all members wrote to sockets meanwhile, also to clients."""
+
+
+class Placed(LocalCluster):
+    """Each member has an attribute of its own, for filters."""
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Its name, once more."""
+        return {"HOLDFAST_MEMBER_ATTRIBUTES": f"place={name}"}
+
+
+def written_bytes(member: ManagedMember) -> int:
+    """What a process has written so far, to sockets and files; it keeps no files here."""
+    for line in Path(f"/proc/{member.pid}/io").read_text().splitlines():
+        name, _, value = line.partition(": ")
+        if name == "wchar":
+            return int(value)
+    raise click.ClickException("the system does not say what a process has written")
+
+
+class Growing:
+    """One run."""
+
+    def __init__(self, cluster: LocalCluster, entries: int, value_bytes: int) -> None:
+        self.cluster = cluster
+        self.entries = entries
+        self.value_bytes = value_bytes
+        self.changes: list[Change] = []
+
+    def order(self, wanted: CreateZone | AlterZone) -> None:
+        """Carry out an order, by whoever is there."""
+        addresses = parse_addresses(",".join(member.client_address for member in self.cluster.alive))
+        order_zone(addresses, Credentials(), wanted)
+
+    def alter(self, **settings: SettingValue) -> None:
+        """Other settings for the zone."""
+        self.order(AlterZone(ZONE, sorted(settings.items())))
+
+    def fill(self) -> None:
+        """Store the entries."""
+        client = HazelcastClient(
+            cluster_members=self.cluster.client_addresses(), cluster_name=self.cluster.status()["cluster"]
+        )
+        try:
+            stored = client.get_map(FILLED)
+            waiting = []
+            for begin in range(0, self.entries, AT_ONCE):
+                numbers = range(begin, min(begin + AT_ONCE, self.entries))
+                waiting.append(
+                    stored.put_all(
+                        {
+                            f"key:{number:012d}": bytearray(value_of(number, self.value_bytes))
+                            for number in numbers
+                        }
+                    )
+                )
+                if len(waiting) > 8:
+                    waiting.pop(0).result()
+            for each in waiting:
+                each.result()
+            if stored.size().result() != self.entries:
+                raise click.ClickException(f"{stored.size().result()} entries are there, not {self.entries}")
+        finally:
+            client.shutdown()
+
+    def until_held_by(self, names: set[str], doing: str) -> None:
+        """Wait until just these hold all partitions, and nothing moves; two looks one after the other."""
+        deadline_s, looks = time.monotonic() + SAFE_S, 0
+        while looks < 2:
+            time.sleep(0.2)
+            why = self._why_not(names)
+            if time.monotonic() > deadline_s:
+                raise click.ClickException(f"{doing}: not done after {SAFE_S:.0f} s: {why}")
+            looks = 0 if why else looks + 1
+
+    def _why_not(self, names: set[str]) -> str:
+        address = self.cluster.alive[0].client_address
+        told = order_zone(parse_addresses(address), Credentials(), ShowZone(ZONE))
+        moving = sum(part.leader is None or bool(part.pending or part.planned) for part in told.partitions)
+        holders = {
+            told.members.get(node, node)
+            for part in told.partitions
+            for node in (part.stable.peers if part.stable else [])
+        }
+        if moving or holders != names:
+            return f"{moving} partitions move or have no leader, and {', '.join(sorted(holders))} hold them"
+        return ""
+
+    @contextmanager
+    def measured(self, doing: str) -> Iterator[None]:
+        """What is done in this block is noted as one change."""
+        before = {member.name: written_bytes(member) for member in self.cluster.alive}
+        begun_s = time.monotonic()
+        yield
+        end_s = time.monotonic()
+        sent = sum(written_bytes(member) - before.get(member.name, 0) for member in self.cluster.alive)
+        self.changes.append(Change(doing, begun_s, end_s, sent))
+        click.echo(f"{doing}: {end_s - begun_s:.1f} s, {sent / MEGABYTE:,.0f} MB sent", err=True)
+
+    def grow(self) -> None:
+        """Two more members."""
+        with self.measured("3 members become 5"):
+            self.cluster.start_members(2)
+            self.until_held_by({member.name for member in self.cluster.members}, "growing")
+
+    def moved(self, doing: str, targets: list[set[str]], *, waits: bool) -> None:
+        """The replicas are to be on these members, and then on the next ones: at once, or when that is so."""
+        with self.measured(doing):
+            for target in targets:
+                self.alter(filter=f"place={'|'.join(sorted(target))}")
+                if waits:
+                    self.until_held_by(target, doing)
+                else:
+                    time.sleep(APART_S)
+            self.until_held_by(targets[-1], doing)
+
+
+def table_of(changes: list[Change], log: Log) -> str:
+    """A row for each change, and one for the time between them."""
+    rows = []
+    for change in changes:
+        took = [one for one in log if change.begun_s <= one.due_s < change.end_s]
+        waits = sorted(one.took_s for one in took)
+        rows.append(
+            [
+                change.what,
+                f"{change.end_s - change.begun_s:.1f}",
+                f"{change.sent_bytes / MEGABYTE:,.0f}",
+                f"{change.sent_bytes / MEGABYTE / (change.end_s - change.begun_s):.0f}",
+                f"{1000 * waits[len(waits) // 2]:.1f} / {1000 * waits[int(0.99 * (len(waits) - 1))]:.0f}",
+                f"{1000 * waits[-1]:,.0f}",
+                f"{sum(not one.done for one in took)}",
+            ]
+        )
+    head = ["what", "seconds", "MB sent", "MB/s", "p50 / p99, ms", "longest wait, ms", "errors"]
+    return report.table(head, rows)
+
+
+@click.command()
+@click.option("--entries", default=250_000, show_default=True, help="Entries in the zone.")
+@click.option("--value-bytes", default=4_000, show_default=True, help="Size of each value.")
+@click.option("--rate", default=200.0, show_default=True, help="Operations a second of the client.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md", show_default=True
+)
+def main(entries: int, value_bytes: int, rate: float, out: Path) -> None:
+    """Measure how a zone moves under load."""
+    load = os.getloadavg()[0]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
+        cluster = stack.enter_context(Placed(3, CONFIG, log_dir=folder))
+        cluster.wait_safe(60)
+        growing = Growing(cluster, entries, value_bytes)
+        growing.order(CreateZone(ZONE, [("replicas", 3)]))
+        cluster.wait_safe(60)
+        growing.fill()
+        ledger = folder / "ledger.json"
+        client = stack.enter_context(
+            PacedProcess(cluster.client_addresses(), {PACED: ledger}, folder, folder / "client.log", rate, 1)
+        )
+        client.wait_started()
+        with growing.measured("nothing moves"):
+            time.sleep(10)
+        growing.grow()
+        one, two, three, four, five = [member.name for member in cluster.members]
+        here = {one, two, three}
+        targets = [{one, two, four}, {one, two, five}, {one, three, five}]
+        growing.moved("5 members become 3", [here], waits=True)
+        growing.moved("three targets, one after the other", targets, waits=True)
+        growing.moved("back to the first three", [here], waits=True)
+        growing.moved(f"three targets, {APART_S:g} s apart", targets, waits=False)
+        last = client.finish()
+        if last.wrong_reads:
+            raise click.ClickException(f"{last.wrong_reads} reads were wrong")
+        told = table_of(growing.changes, Log.load(client.operations))
+    size = entries * (value_bytes + len("key:") + 12) / MEGABYTE
+    effort = (
+        f"{PARTITIONS} partitions of three replicas with {size:,.0f} MB; {rate:g} operations a second; "
+        f"{last.acknowledged:,} writes acknowledged, {last.read:,} reads"
+    )
+    text = "\n\n".join(
+        [
+            "## How a zone moves",
+            "Made by `python -m holdfast_lab.bench.zone_moves`.",
+            told,
+            f"* {report.machine(load)}; {effort}, none wrong.",
+            METHOD,
+        ]
+    )
+    click.echo(text)
+    report.write_part(out, "bench zone moves", text, "python -m holdfast_lab.bench.zone_moves")
+
+
+if __name__ == "__main__":
+    main()

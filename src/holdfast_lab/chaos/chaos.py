@@ -1,0 +1,452 @@
+"""Rounds of faults on real processes under load; official clients' every answer is judged.
+
+    python -m holdfast_lab chaos --nemesis pause --minutes 10 --seed 7
+
+Official Hazelcast clients, of Python and of Java, call a few hot keys all the while, and a thousand more that are
+seldom called; some clients route to owners, some speak to one member each. The hot keys are others each minute; what is
+left of earlier ones stays. After each fault has healed, all of them that were ever called are read. The map has
+confirmed reads, so the judge of linearizability holds every answer against one register for each key, in three modes:
+calls that changed something; also those that changed nothing; also reads.
+
+With `--zones` there is a metastore, and hot keys are also called in a map that lives in a zone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import NoReturn, Self
+
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.client.verification import diverged
+from holdfast.errors import HoldfastError
+from holdfast_lab.chaos.nemeses import MAP, NEMESES, SETTLE_S, ZONED_MAP, Clock, Nemesis
+from holdfast_lab.chaos.recorded_calls import CHOSEN, Keys, call_of
+from holdfast_lab.check.linearizability import READS, Broken, Call, Outcome, changed_nothing, judge
+from holdfast_lab.processes.hazelcast_writer import DemoError
+
+HOT = Keys(8, "k", 60)
+COLD = Keys(1000, "c")
+ZONED = Keys(8, "z", 60)
+"""The hot keys of the map in a zone; their names tell the judge apart which map it was."""
+LOAD_S = 0.7
+"""How long clients call undisturbed before each fault, at least; a random part of it is added."""
+ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
+"""A client that calls owners. It mostly reads: what nobody reads may have been anything."""
+PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
+"""A client that speaks to one member, whoever owns the key. Its threads rest long: who has called before a pause sees
+only what was so before. A replaced primary must not answer calls that began when others had taken its place, and for
+those some threads have to be left.
+"""
+SPREAD = {"threads": 4, "pause-us": 40_000, "ops": ",".join([*CHOSEN, "put", "replace"])}
+"""A client that calls the many keys."""
+MODES = {
+    "what changed something": {"quiet": False, "reads": False},
+    "also what changed nothing": {"quiet": True, "reads": False},
+    "also reads": {"quiet": True, "reads": True},
+}
+"""Whom the judge believes, from few to all."""
+MOST = 1_000_000
+"""Configurations that the judge may look at for one key at a time: some gigabyte, and some minutes."""
+READY_S = 120.0
+READ_S = 200.0
+"""How long a client may take to read every key: longer than it goes on trying by itself."""
+FINISH_S = 240.0
+SHOWN = 10
+
+
+def kind_of(call: Call) -> str:
+    """What the call did, or what became of it."""
+    if call.outcome is not Outcome.DONE:
+        return str(call.outcome.value)
+    if call.operation in READS:
+        return "read"
+    return "changed nothing" if changed_nothing(call) else "changed something"
+
+
+@dataclass(slots=True)
+class Judged:
+    """What the judge says of all keys."""
+
+    counts: dict[str, int]
+    """Mode -> how many calls were held against the register."""
+    broken: dict[str, list[Broken]]
+    """Mode -> what breaks in it, and in none before."""
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Keys with too many calls under way at a time, and what the judge says of that."""
+
+
+def judge_modes(calls: list[Call]) -> Judged:
+    """Judge every key in all modes.
+
+    What holds with all calls holds with fewer: so the narrower modes are only asked about keys that do not.
+    """
+    kinds = Counter(
+        kind_of(call) for call in calls if not (call.operation in READS and call.outcome is not Outcome.DONE)
+    )
+    changing = kinds["changed something"] + kinds["unknown"]
+    quiet = changing + kinds["changed nothing"]
+    counts = dict(zip(MODES, (changing, quiet, quiet + kinds["read"]), strict=True))
+    judged = Judged(counts, {mode: [] for mode in MODES})
+    histories: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        histories[call.key].append(call)
+    for key, history in sorted(histories.items()):
+        try:
+            if not judge(history, most=MOST):
+                continue
+        except RuntimeError as failure:
+            judged.undecided[key] = str(failure)
+        for mode, believed in MODES.items():
+            try:
+                found = judge(history, most=MOST, **believed)
+            except RuntimeError:
+                continue
+            if found:
+                judged.broken[mode] += found
+                judged.undecided.pop(key, None)
+                break
+    return judged
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a run found."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    """By kind, or by outcome when not done."""
+    zoned: Counter[str] = field(default_factory=Counter)
+    """The same, of those calls that were of the map in a zone."""
+    judged: Judged = field(default_factory=lambda: judge_modes([]))
+    keys: int = 0
+    diverged: int = 0
+    failure: str = ""
+    """Why the rounds ended before their time."""
+    served_s: list[float] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether every answer holds, all copies are alike, and nothing got stuck."""
+        judged = self.judged
+        return not (any(judged.broken.values()) or judged.undecided or self.diverged or self.failure)
+
+
+class CallingProcess:
+    """A client's process, and its history."""
+
+    def __init__(self, command: list[str], folder: Path, name: str) -> None:
+        """What it prints is the history; `folder` keeps that and its log."""
+        self.calls: list[Call] = []
+        self._log = folder / f"{name}.log"
+        self._ready = False
+        self._unread: list[list[str]] = []
+        """For each time that it was to read keys: which it could not read."""
+        file, self._rest = folder / f"{name}.json", b""
+        with self._log.open("wb") as errors, file.open("wb") as out:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=errors, start_new_session=True
+            )
+        self._file = file.open("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._file.close()
+
+    def wait_ready(self) -> None:
+        """Until it is connected."""
+        deadline_s = time.monotonic() + READY_S
+        while not self._ready:
+            self._wait("does not connect", deadline_s)
+
+    def read_each(self, keys: list[str]) -> list[str]:
+        """Let it read each of these keys; answers those that it could not read."""
+        before = len(self._unread)
+        assert self._process.stdin is not None, "it is a pipe"
+        self._process.stdin.write(json.dumps(keys).encode() + b"\n")
+        self._process.stdin.flush()
+        deadline_s = time.monotonic() + READ_S
+        while len(self._unread) == before:
+            self._wait("does not read", deadline_s)
+        return self._unread[-1]
+
+    def finish(self) -> None:
+        """Let it end."""
+        try:
+            self._process.communicate(b"stop\n", timeout=FINISH_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        if self._process.returncode != 0:
+            self._fail("failed")
+        self.gather()
+
+    def gather(self) -> None:
+        """Take what it has printed since."""
+        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "op" in said:
+                self.calls.append(call_of(said))
+            elif "read" in said:
+                self._unread.append(said["unread"])
+            else:
+                self._ready = True
+
+    def _wait(self, what: str, deadline_s: float) -> None:
+        self.gather()
+        if self._process.poll() is not None or time.monotonic() > deadline_s:
+            self._fail(what)
+        time.sleep(0.05)
+
+    def _fail(self, what: str) -> NoReturn:
+        raise DemoError(f"a client {what}:\n{self._log.read_text(errors='replace')[-3000:]}")
+
+
+def python_client(
+    addresses: list[str], folder: Path, name: str, load: dict[str, object], keys: Keys, *, smart: bool
+) -> CallingProcess:
+    """The official Python client. Keys of `ZONED` are of the map in a zone."""
+    called = ZONED_MAP if keys is ZONED else MAP
+    command = [sys.executable, "-m", "holdfast_lab.chaos.recorded_calls", "--map", called, "--client", name]
+    options = {"keys": keys.count, "prefix": keys.prefix, "rotate-s": keys.rotate_s, **load}
+    for option, value in options.items():
+        command += [f"--{option}", str(value)]
+    command += ["--smart" if smart else "--no-smart"]
+    for address in addresses:
+        command += ["--address", address]
+    return CallingProcess(command, folder, name)
+
+
+def java_client(
+    addresses: list[str], folder: Path, name: str, load: dict[str, object], *, smart: bool, target: Path
+) -> CallingProcess:
+    """The official Java client, by `HotKeys`, which `make java-client` has built into `target`."""
+    newest = max((target / "clients").glob("hazelcast-*.jar"))
+    command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    command += ["-cp", f"{target / 'classes'}:{newest}", "holdfast.interop.HotKeys", "run"]
+    options: dict[str, object] = {
+        "addresses": ",".join(addresses),
+        "map": MAP,
+        "client": name,
+        "keys": HOT.count,
+        "rotate-s": HOT.rotate_s,
+        "seconds": 1_000_000,
+        "connect-ms": 600_000,
+        "smart": str(smart).lower(),
+        **load,
+    }
+    for option, value in options.items():
+        command += [f"--{option}", str(value)]
+    return CallingProcess(command, folder, name)
+
+
+class Chaos:
+    """One run, replayable in its choices (not in its timing) by its seed."""
+
+    def __init__(
+        self,
+        nemesis: Nemesis,
+        console: Console,
+        *,
+        seconds: float = 0.0,
+        rounds: int = 0,
+        java: Path | None = None,
+        keep: Path | None = None,
+        pinned: int = 3,
+    ) -> None:
+        """Rounds begin for so many `seconds`, or there are so many `rounds`. `java`: where the Java client's program
+        was built; without it the Python client calls alone. `keep`: the folder for logs, files and histories; without
+        it they are thrown away. `pinned`: how many Python clients speak to one member each.
+        """
+        self.nemesis = nemesis
+        self.console = console
+        self.seconds = seconds
+        self.rounds = rounds
+        self.java = java
+        self.keep = keep
+        self.pinned = pinned
+        self.verdict = Verdict(faults=nemesis.faults, served_s=nemesis.served_s)
+
+    def run(self) -> Verdict:
+        """All rounds, and the judge after them."""
+        with ExitStack() as stack:
+            folder = self.keep or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-chaos-"))
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            self.cluster = stack.enter_context(self.nemesis.prepare(stack, folder))
+            self.cluster.wait_settled(SETTLE_S)
+            if self.nemesis.zones:
+                self.nemesis.create_zone()
+                self.cluster.wait_settled(SETTLE_S)
+            self.clients = [stack.enter_context(client) for client in self._start_clients(folder)]
+            self.readers = self.clients[: 2 if self.nemesis.zones else 1]
+            for client in self.clients:
+                client.wait_ready()
+            self.nemesis.hot = lambda: HOT.names(HOT.turn(time.monotonic_ns()))
+            try:
+                self._rounds()
+            except HoldfastError as failure:
+                # What the clients were told is judged all the same.
+                self.verdict.failure = str(failure)
+            self._end()
+        return self.verdict
+
+    def _start_clients(self, folder: Path) -> list[CallingProcess]:
+        addresses = self.cluster.client_addresses()
+        ones = [[address] for address in addresses]
+        if not self.nemesis.keeps_doors:
+            ones = [addresses[number:] + addresses[:number] for number in range(len(addresses))]
+        clients = [python_client(addresses, folder, "python", ROUTING, HOT, smart=True)]
+        if self.nemesis.zones:
+            clients.append(python_client(addresses, folder, "zoned", ROUTING, ZONED, smart=True))
+        else:
+            clients.append(python_client(addresses, folder, "python-many", SPREAD, COLD, smart=True))
+        for number, one in enumerate(ones[: self.pinned]):
+            # With zones the clients of one member each are shared between the maps: two cores have enough with these.
+            keys = ZONED if self.nemesis.zones and number % 3 != 1 else HOT
+            clients.append(python_client(one, folder, f"python-{number}", PINNED, keys, smart=False))
+        if self.java is not None:
+            clients.append(java_client(addresses, folder, "java", ROUTING, smart=True, target=self.java))
+            clients.append(java_client(ones[0], folder, "java-1", PINNED, smart=False, target=self.java))
+        return clients
+
+    def _rounds(self) -> None:
+        verdict = self.verdict
+        begun_s = time.monotonic()
+        while verdict.rounds < self.rounds or (not self.rounds and time.monotonic() < begun_s + self.seconds):
+            time.sleep(LOAD_S * (1 + self.nemesis.dice.random()))
+            words = self.nemesis.strike()
+            self.cluster.wait_settled(SETTLE_S)
+            self._read_all()
+            verdict.rounds += 1
+            verdict.seconds = time.monotonic() - begun_s
+            self.console.print(f"round {verdict.rounds:3}: {words}", highlight=False, markup=False)
+
+    def _read_all(self) -> None:
+        """Read every key that was called so far."""
+        for client in self.clients:
+            client.gather()
+        called = sorted({call.key for client in self.clients for call in client.calls})
+        unread: list[str] = []
+        for number, reader in enumerate(self.readers):
+            unread += reader.read_each(
+                [key for key in called if key.startswith(ZONED.prefix) == bool(number)]
+            )
+        if unread:
+            raise DemoError(f"{len(unread)} keys cannot be read: {', '.join(unread[:SHOWN])}")
+
+    def _end(self) -> None:
+        """Let the clients end, the reader last, and judge."""
+        verdict = self.verdict
+        try:
+            for client in self.clients[len(self.readers) :]:
+                client.finish()
+            self._read_all()
+            for client in self.readers:
+                client.finish()
+            verdict.diverged = len(differences := diverged(self.cluster.client_addresses()[0]))
+            for difference in differences[:SHOWN]:
+                self._tell(difference)
+        except (HoldfastError, OSError) as failure:
+            verdict.failure = verdict.failure or str(failure)
+        for client in self.clients:
+            client.gather()
+        calls = [call for client in self.clients for call in client.calls]
+        verdict.calls.update(map(kind_of, calls))
+        verdict.zoned.update(kind_of(call) for call in calls if call.key.startswith(ZONED.prefix))
+        verdict.keys = len({call.key for call in calls})
+        verdict.judged = judge_modes(calls)
+        for mode, broken in verdict.judged.broken.items():
+            for one in broken[:SHOWN]:
+                self._tell(f"{mode}: {one}")
+        for key, why in verdict.judged.undecided.items():
+            self._tell(f"key {key} is not decided: {why}")
+        if verdict.failure:
+            self._tell(verdict.failure)
+
+    def _tell(self, problem: str) -> None:
+        self.console.print(problem, style="red", highlight=False, markup=False)
+
+
+def table(verdict: Verdict) -> Table:
+    """What was found, for the terminal."""
+    found = Table(show_header=False)
+    found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
+    for fault, count in sorted(verdict.faults.items()):
+        found.add_row(f"faults: {fault}", f"{count:,}")
+    if verdict.served_s:
+        found.add_row(
+            "seconds until served",
+            f"median {median(verdict.served_s):.1f}, longest {max(verdict.served_s):.1f}",
+        )
+    for kind in ("changed something", "changed nothing", "read", "unknown", "refused"):
+        found.add_row(f"calls: {kind}", f"{verdict.calls[kind]:,}")
+    if verdict.zoned:
+        told = ", ".join(f"{kind} {count:,}" for kind, count in sorted(verdict.zoned.items()))
+        found.add_row("of these in the zone", told)
+    found.add_row("keys", f"{verdict.keys:,}")
+    for mode, count in verdict.judged.counts.items():
+        found.add_row(f"judged: {mode}", f"{count:,}")
+    for name, count in (
+        *((f"keys that break: {mode}", len(broken)) for mode, broken in verdict.judged.broken.items()),
+        ("keys that are not decided", len(verdict.judged.undecided)),
+        ("partitions whose copies differ", verdict.diverged),
+        ("stuck", int(bool(verdict.failure))),
+    ):
+        found.add_row(name, f"{count:,}", style="bold red" if count else "bold green")
+    return found
+
+
+def main(
+    nemesis: str,
+    *,
+    minutes: float = 10.0,
+    rounds: int = 0,
+    seed: int | None = None,
+    java: Path | None = None,
+    faketime: Path | None = None,
+    keep: Path | None = None,
+    zones: bool = False,
+    console: Console | None = None,
+) -> int:
+    """Run the rounds and show what was found; answers 0 when every answer holds, else 1."""
+    console = console or Console()
+    seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - who is struck is no secret
+    dice = random.Random(seed)  # noqa: S311 - as above
+    try:
+        chosen = Clock(dice, faketime) if nemesis == Clock.name else NEMESES[nemesis](dice)
+        chosen.zones = zones
+        length = f"{rounds} rounds" if rounds else f"{minutes:g} minutes"
+        clients = (
+            "Python and Java clients" if java else "Python clients (make java-client builds the Java one)"
+        )
+        console.print(
+            f"{length} of {nemesis}: {chosen.members} members, {chosen.backups} sync backups, journal "
+            f"{chosen.journal}, {'a map in a zone, ' if zones else ''}{clients}, seed {seed}",
+            highlight=False,
+        )
+        run = Chaos(chosen, console, seconds=60 * minutes, rounds=rounds, java=java, keep=keep)
+        verdict = run.run()
+    except HoldfastError as failure:
+        console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
+        return 1
+    console.print(table(verdict))
+    return 0 if verdict.good else 1

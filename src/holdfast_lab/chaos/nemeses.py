@@ -1,0 +1,492 @@
+"""What is done to a cluster while clients call: kill, pause, cut, resize, clock, blackout. (The word is Jepsen's.)
+
+A nemesis knows which cluster it needs, and strikes once a round. What it does to a cluster stays within what the
+cluster survives by its guarantees; when it is over, the members are as many as before, or at least three.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from holdfast.client.agreed_client import order_zone
+from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.zone_questions import CreateZone, SettingValue, ShowZone
+from holdfast.errors import HoldfastError
+from holdfast.wire.values import to_stored
+from holdfast_lab.processes.hazelcast_writer import DemoError
+from holdfast_lab.processes.links import LinkedCluster, Links, between
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
+
+MAP = "chaos"
+ZONED_MAP, ZONE = "chaos-zoned", "chaos"
+"""The map in a zone, and that zone."""
+VOTERS = 3
+ZONE_PARTITIONS = 31
+"""Of the cluster and of the zone, where there is one: each is a group on three members or more."""
+SCALE_DOWN_S = 3
+"""How long a member is waited with that has gone, where others are to take its replicas."""
+HEARTBEAT_MS, SUSPECT_MS = 300, 1500
+FAULT_S = (1.0, 15.0)
+"""How long a member is paused, or a link cut."""
+SETTLE_S = 240.0
+READY_S = 120.0
+AGAIN_S = 2.0
+"""How long after its restart a member is killed once more, at most."""
+FAKETIME = ("/usr/lib", "faketime/libfaketimeMT.so.1")
+JUMP_S = 3600.0
+DRIFT = 0.2
+"""A drifting clock gains or loses up to so much of each second."""
+CLOCK_S = 1
+"""How often a member looks what time it is to be."""
+
+
+def choose_s(dice: random.Random) -> float:
+    """The length of a fault in seconds: as many below 4 as above."""
+    low, high = FAULT_S
+    return float(low * (high / low) ** dice.random())
+
+
+class Nemesis:
+    """What all have in common. One object is for one run."""
+
+    name: ClassVar[str]
+    members: ClassVar[int] = 3
+    backups: ClassVar[int] = 1
+    journal: ClassVar[str] = "off"
+    keeps_doors: ClassVar[bool] = True
+    """Whether whoever comes back has the doors it had: then a client may keep to one of them."""
+    replicas: ClassVar[int] = 3
+    """Of the zone, if there is one."""
+    replaces: ClassVar[bool] = False
+    """Whether the zone gives the replicas of those who have gone to others; else it waits for their return."""
+    zones = False
+    """Whether a map lives in a zone, beside the other one."""
+    local_reads = False
+    """Whether leaders answer for reads of the map in the zone alone: then they may show the past."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.faults: Counter[str] = Counter()
+        self.served_s: list[float] = []
+        """For each blackout, from the last start of the processes until every partition was served."""
+        self.hot: Callable[[], list[str]] = list
+        """The keys that clients call just now."""
+
+    @property
+    def config(self) -> str:
+        """The configuration of all members."""
+        zoned = (
+            f"[metastore]\nvoters = {VOTERS}\n[partitions]\ncount = {ZONE_PARTITIONS}\n"
+            f'[maps.{ZONED_MAP}]\nzone = "{ZONE}"\n' + ('reads = "local"\n' if self.local_reads else "")
+        )
+        return (
+            f"[cluster]\nheartbeat_ms = {HEARTBEAT_MS}\nsuspect_after_ms = {SUSPECT_MS}\n"
+            "[persistence]\nsegment_bytes = 262144\ncheckpoint_bytes = 524288\n"
+            f"[maps.default]\nbackups = {self.backups}\n"
+            f'[maps.{MAP}]\nbackups = {self.backups}\nreads = "confirmed"\njournal = "{self.journal}"\n'
+            f"{zoned if self.zones else ''}"
+        )
+
+    def create_zone(self) -> None:
+        """Create the zone, through any member, when the members have settled."""
+        settings: list[tuple[str, SettingValue]] = [("replicas", self.replicas)]
+        if self.replaces:
+            settings.append(("scale_down_s", SCALE_DOWN_S))
+        order_zone(
+            parse_addresses(self.cluster.client_addresses()), Credentials(), CreateZone(ZONE, settings)
+        )
+
+    def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
+        """The cluster for this nemesis, which begins later; `stack` ends what it needs besides."""
+        self.cluster = LocalCluster(self.members, self.config, **self._options(folder))
+        return self.cluster
+
+    def _options(self, folder: Path) -> dict[str, Any]:
+        data = {"data_dir": folder / "data"} if self.journal != "off" else {}
+        return {"log_dir": folder / "logs", "ready_timeout": READY_S, **data}
+
+    def strike(self) -> str:
+        """One fault, and its end; answers what it was."""
+        raise NotImplementedError
+
+    # -- whom
+
+    def master(self) -> ManagedMember:
+        """The member that leads now."""
+        uuid = self.cluster.status()["master"]
+        return next(member for member in self.cluster.alive if member.uuid == uuid)
+
+    def primary(self) -> ManagedMember:
+        """The primary of a hot key."""
+        with Client(self.cluster.client_addresses()) as client:
+            table = client.table()
+        uuid = table.owner(partition_of(to_stored(self.dice.choice(self.hot())), 0, len(table)))
+        return next(member for member in self.cluster.alive if member.uuid == uuid)
+
+    def zone_leader(self) -> ManagedMember:
+        """Who leads the group of some partition of the zone; the primary of a hot key while nobody says who does."""
+        addresses = parse_addresses(self.cluster.client_addresses())
+        try:
+            shown = order_zone(addresses, Credentials(), ShowZone(ZONE))
+        except HoldfastError:
+            return self.primary()
+        names = [shown.members[one.leader] for one in shown.partitions if one.leader in shown.members]
+        led = [member for member in self.cluster.alive if member.name in names]
+        if not led:
+            return self.primary()
+        self.faults["of a zone leader"] += 1
+        return self.dice.choice(led)
+
+    def victim(self) -> ManagedMember:
+        """The master, once in three times, or else the primary of a hot key; with zones as often who leads in it."""
+        if self.zones and self.dice.randrange(2) == 0:
+            return self.zone_leader()
+        return self.master() if self.dice.randrange(3) == 0 else self.primary()
+
+    def told(self, member: ManagedMember) -> str:
+        """Its name, for people; counts when it is the master."""
+        if member.uuid != self.cluster.status()["master"]:
+            return member.name
+        self.faults["of the master"] += 1
+        return f"{member.name} (the master)"
+
+    def removed(self, unheard: Sequence[ManagedMember] = ()) -> list[ManagedMember]:
+        """Those without whom others have gone on. `unheard`: those that cannot be asked."""
+        running = self.cluster.alive
+        views = []
+        for member in running:
+            if member not in unheard:
+                view = {row["uuid"] for row in self.cluster.status(member)["members"]}
+                if member.uuid in view:  # Else it has just heard that it was removed itself.
+                    views.append(view)
+        return [member for member in running if any(member.uuid not in view for view in views)]
+
+
+class Kill(Nemesis):
+    """A member is killed, and comes back with its files, or without."""
+
+    name = "kill"
+    members = 4
+    journal = "lazy"
+    replaces = True
+
+    def strike(self) -> str:
+        victim = self.victim()
+        words = [f"killed {self.told(victim)}"]
+        self._kill(victim)
+        if self.dice.random() < 0.5:
+            self.cluster.wait_safe(SETTLE_S)
+            words.append("copies restored")
+        if self.dice.random() < 0.5:
+            shutil.rmtree(self.cluster.directory(victim))
+            words.append("its files lost")
+            self.faults["files lost"] += 1
+        (back,) = self.cluster.restart([victim], wait=False)
+        if self.dice.random() < 0.25:
+            time.sleep(AGAIN_S * self.dice.random())
+            self._kill(back)
+            (back,) = self.cluster.restart([back], wait=False)
+            words.append("killed again while it came back")
+        self.cluster.wait_ready([back])
+        return ", ".join(words)
+
+    def _kill(self, member: ManagedMember) -> None:
+        self.cluster.kill(member)
+        self.faults["kill -9"] += 1
+
+
+class Pause(Nemesis):
+    """One member stands still (SIGSTOP), or two at once, and goes on.
+
+    What clients had sent to a primary meanwhile it answers before it has heard that it was replaced.
+    """
+
+    name = "pause"
+    members = 5
+    backups = 2
+    replicas = 5
+
+    def strike(self) -> str:
+        victims = [self.victim()]
+        if self.dice.random() < 0.3:
+            victims.append(self.dice.choice([one for one in self.cluster.alive if one not in victims]))
+        words = [f"paused {' and '.join(self.told(member) for member in victims)}"]
+        with ExitStack() as stack:
+            for member in victims:
+                stack.enter_context(paused(member))
+                self.faults["SIGSTOP"] += 1
+                pause_s = choose_s(self.dice)
+                time.sleep(pause_s)
+                words.append(f"{pause_s:.1f} s")
+            removed = [member.name for member in self.removed(victims)]
+        self.faults["removed meanwhile"] += len(removed)
+        return ", ".join([*words, f"removed: {' and '.join(removed) or 'none'}"])
+
+
+class Cut(Nemesis):
+    """Links between members are cut: halves, one member, one direction, all but a bridge; or they are slow."""
+
+    name = "cut"
+    members = 5
+    backups = 2
+    replicas = 5
+    SHAPES = ("halves", "isolate", "one-way", "bridge", "links", "slow")
+
+    def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
+        self.links = stack.enter_context(Links())
+        self.cluster = LinkedCluster(self.links, self.members, self.config, **self._options(folder))
+        return self.cluster
+
+    def strike(self) -> str:
+        shape = self.dice.choice(self.SHAPES)
+        late = self.dice.random() < 0.5
+        first = self.victim()
+        words = f"{shape}, {self.told(first)} first"
+        rest = [one.member_address for one in self.cluster.alive if one is not first]
+        self.dice.shuffle(rest)
+        one, everybody = first.member_address, [first.member_address, *rest]
+        if shape == "slow":
+            delay_s = 10 ** self.dice.uniform(-2, 0)
+            self.links.slow(between([one], rest) | between(rest, [one]), delay_s)
+            words += f", {1000 * delay_s:.0f} ms"
+        else:
+            self.links.cut(self._shape(shape, one, rest, everybody), late=late)
+            words += ", what is under way arrives late" if late else ", what is under way is lost"
+        self.faults[shape] += 1
+        fault_s = choose_s(self.dice)
+        time.sleep(fault_s)
+        missed = len(self.removed())
+        self.faults["removed meanwhile"] += missed
+        self.links.heal()
+        return f"{words}; {fault_s:.1f} s, {missed} removed meanwhile"
+
+    def _shape(self, shape: str, one: str, rest: list[str], everybody: list[str]) -> set[tuple[str, str]]:
+        if shape == "isolate":
+            return between([one], rest) | between(rest, [one])
+        if shape == "one-way":
+            return between([one], rest) if self.dice.random() < 0.5 else between(rest, [one])
+        if shape == "links":
+            return {link for link in sorted(between(everybody, everybody)) if self.dice.random() < 0.3}
+        few, many = [one, rest[0]], rest[1:]
+        if shape == "bridge":
+            many = many[1:]  # The one left out speaks with both sides.
+        return between(few, many) | between(many, few)
+
+
+class Resize(Nemesis):
+    """Members join, others drain, and one is killed, all at the same time."""
+
+    name = "resize"
+    members = 4
+    keeps_doors = False
+    replaces = True
+    SMALL, LARGE = 3, 6
+
+    def strike(self) -> str:
+        cluster, dice = self.cluster, self.dice
+        alive = cluster.alive
+        joins = dice.randint(0, self.LARGE - len(alive))
+        drains = dice.randint(0, max(0, len(alive) + joins - 1 - self.SMALL))
+        drains = min(drains, len(alive) - 2)
+        kills = dice.random() < 0.7
+        if self.zones:
+            # A group shrinks to as many replicas as there are members that stay: of two of these none may be lost.
+            drains = min(drains, max(0, len(alive) + joins - 1 - self.replicas))
+            kills = kills and len(alive) + joins - drains > self.replicas
+        leaving = dice.sample(alive, drains)
+        started: list[ManagedMember] = []
+        words = []
+        deeds: list[Callable[[], None]] = []
+
+        def join() -> None:
+            started.append(cluster.start_member(wait=False))
+            self.faults["join"] += 1
+
+        def drain(member: ManagedMember) -> None:
+            if member.alive:
+                words.append(f"drains {member.name}")
+                cluster.drain(member, wait=False)
+                self.faults["drain"] += 1
+
+        def kill() -> None:
+            victim = dice.choice(cluster.alive)
+            words.append(f"kills {victim.name}")
+            killed.append(victim)
+            cluster.kill(victim)
+            self.faults["kill -9"] += 1
+
+        killed: list[ManagedMember] = []
+        joining = [join] * joins
+        deeds += [partial(drain, one) for one in leaving] + [kill] * kills
+        if self.zones:
+            for each in joining:
+                each()
+            cluster.wait_ready(started)
+        else:
+            deeds += joining
+        dice.shuffle(deeds)
+        for deed in deeds:
+            deed()
+            time.sleep(dice.random())
+        cluster.wait_ready([member for member in started if member not in killed])
+        for member in leaving:
+            if member not in killed:
+                cluster.wait_drained(member, SETTLE_S)
+        if missing := max(0, self.SMALL - len(cluster.alive)):
+            cluster.start_members(missing)
+            self.faults["join"] += missing
+        names = ", ".join(member.name for member in started)
+        return "; ".join([*([f"joins {names}"] if names else []), *words, f"{len(cluster.alive)} members"])
+
+
+class Blackout(Nemesis):
+    """All members are killed at once, and come back with their files.
+
+    What a killed process has handed to the operating system stays. Whether it had also reached the disk, the simulator
+    shows: its disks lose what was not synced.
+    """
+
+    name = "blackout"
+    journal = "sync"
+
+    def strike(self) -> str:
+        again = self.dice.random() < 0.25
+        gone = self._kill_all()
+        if again:
+            self.cluster.restart(gone, wait=False)
+            time.sleep(AGAIN_S * self.dice.random())
+            gone = self._kill_all()
+        begun_s = time.monotonic()
+        started = self.cluster.restart(gone, wait=False)
+        self.cluster.wait_served(SETTLE_S)
+        self.served_s.append(self.cluster.seen_s - begun_s)
+        self.cluster.wait_ready(started)
+        return (
+            f"killed all {len(gone)}{', and again' if again else ''}, served after {self.served_s[-1]:.1f} s"
+        )
+
+    def _kill_all(self) -> list[ManagedMember]:
+        self.faults["all killed"] += 1
+        return self.cluster.kill_all()
+
+
+class Clock(Nemesis):
+    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds it restarts.
+
+    The clocks are those of the processes alone: libfaketime stands before the C library. The monotonic clock, which
+    never jumps on any system, is left as it is. There are no files, for these have threads, and under libfaketime a
+    thread that waits for another one does not rest.
+    """
+
+    name = "clock"
+    replaces = True  # Who comes back has no files.
+
+    def __init__(self, dice: random.Random, library: Path | None = None) -> None:
+        super().__init__(dice)
+        self.library = library or find_faketime()
+
+    def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
+        self.cluster = FakedCluster(self.library, self.members, self.config, **self._options(folder))
+        return self.cluster
+
+    def strike(self) -> str:
+        assert isinstance(self.cluster, FakedCluster), "made by prepare"
+        victims = self.dice.sample(self.cluster.alive, self.dice.randint(1, 2))
+        words = []
+        for member in victims:
+            offset_s = self.cluster.offset_s(member)
+            if self.dice.random() < 0.5:
+                offset_s = self.dice.choice([0.0, self.dice.uniform(-JUMP_S, JUMP_S)])
+                self.cluster.set_offset(member, offset_s)
+                self.faults["jump"] += 1
+                words.append(f"{self.told(member)} jumps to {offset_s:+.0f} s")
+            else:
+                rate = self.dice.uniform(-DRIFT, DRIFT)
+                self.faults["drift"] += 1
+                words.append(f"{self.told(member)} drifts by {rate:+.2f} s a second")
+                for _ in range(1 + round(choose_s(self.dice) / CLOCK_S)):
+                    offset_s += rate * CLOCK_S
+                    self.cluster.set_offset(member, offset_s)
+                    time.sleep(CLOCK_S)
+        if self.dice.random() < 0.3:
+            member = self.dice.choice(victims)
+            self.cluster.kill(member)
+            self.faults["kill -9"] += 1
+            self.cluster.restart([member])
+            words.append(f"{member.name} killed and back")
+        else:
+            time.sleep(choose_s(self.dice) / 4)
+        return ", ".join(words)
+
+
+class FakedCluster(LocalCluster):
+    """Members with calendars of their own."""
+
+    def __init__(self, library: Path, members: int, config: str, **options: Any) -> None:
+        super().__init__(members, config, **options)
+        self._library = library
+        self._offsets_s: dict[str, float] = {}
+
+    def _file(self, name: str) -> Path:
+        return self.log_dir / f"{name}.clock"
+
+    def environment(self, name: str) -> dict[str, str]:
+        if name not in self._offsets_s:
+            self._write(name, 0.0)
+        return {
+            "LD_PRELOAD": str(self._library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file(name)),
+            "FAKETIME_CACHE_DURATION": str(CLOCK_S),  # Else each look at a clock would open the file.
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def offset_s(self, member: ManagedMember) -> float:
+        """By how much its calendar is ahead."""
+        return self._offsets_s[member.name]
+
+    def set_offset(self, member: ManagedMember, offset_s: float) -> None:
+        """From now on its calendar is ahead by so much."""
+        self._write(member.name, offset_s)
+
+    def _write(self, name: str, offset_s: float) -> None:
+        self._offsets_s[name] = offset_s
+        new = self._file(name).with_suffix(".new")
+        new.write_text(f"{offset_s:+.3f}\n", encoding="ascii")
+        new.replace(self._file(name))  # At once: whoever reads half a number would see another time.
+
+
+def find_faketime() -> Path:
+    """The library that fakes time. Raises DemoError when it is not installed."""
+    folder, name = FAKETIME
+    found = sorted(Path(folder).glob(f"*/{name}"))
+    if not found:
+        raise DemoError(
+            "libfaketime is not installed, without which clocks cannot jump: apt-get install libfaketime, or name the "
+            "library with --faketime .../libfaketimeMT.so.1"
+        )
+    return found[0]
+
+
+@contextmanager
+def paused(member: ManagedMember) -> Iterator[None]:
+    """The member's process stands still while the block runs."""
+    member.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        member.process.send_signal(signal.SIGCONT)
+
+
+NEMESES: dict[str, type[Nemesis]] = {one.name: one for one in (Kill, Pause, Cut, Resize, Clock, Blackout)}

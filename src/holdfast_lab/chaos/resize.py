@@ -1,0 +1,472 @@
+"""A cluster grows and shrinks under load, again and again, with crashes in between: nothing is lost, and who waits?
+
+Each round: 3 members, four more join (all at once, or one after the other), one of the seven is killed and another one
+joins in its place, and all but three are drained (all at once, or one after the other). An official Hazelcast client
+reads and writes at a fixed rate all the while. At the end everything acknowledged is read back, what was there before
+is read whole, and every replica is compared with its owner.
+
+With `--zones` there is a metastore, and one more map of the client, and of ballast, lives in a zone whose replicas
+follow the members. Then "safe" and "settled" are also said of the zone, so that nobody is killed before it has all its
+replicas again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.client.blocking import Client
+from holdfast.client.verification import diverged
+from holdfast.errors import HoldfastError
+from holdfast.wire.values import to_stored
+from holdfast_lab.processes.hazelcast_writer import connect, read_back
+from holdfast_lab.processes.latency import (
+    CRASH,
+    MOVEMENT,
+    PHASES,
+    PROCESSES,
+    Judged,
+    Log,
+    Span,
+    Summary,
+    judge,
+)
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
+from holdfast_lab.processes.paced import PacedProcess
+
+SMALL, LARGE = 3, 7
+ZONE, ZONED_CLIENT, ZONED_BALLAST = "resize", "client-zoned", "ballast-zoned"
+"""The zone, and the maps that live in it."""
+VOTERS, REPLICAS = 3, 3
+SCALE_DOWN_S = 3
+"""How long a member that was killed is waited with before others take its replicas: it keeps no files."""
+SETTLE_S = 180.0
+ENTRY_BYTES = 1000
+BALLAST_STEP = 2000
+"""Entries of ballast that are written, or looked at, together."""
+ADMITTED, LEFT = " INFO view ", " INFO left the view "
+"""What a member's log says when it is admitted, and when the others go on without it."""
+TIME_DIGITS = len("2026-01-01 00:00:00,000")
+SHOWN = 5
+AIM_RATIO, AIM_PAUSE_MS = 3.0, 250.0
+"""What is aimed at: p99 during movement against p99 at rest, and the longest pause outside of crashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does."""
+
+    rounds: int = 10
+    backups: tuple[int, ...] = (1, 2)
+    """One map for the client, and one of ballast, with each of these numbers of sync backups."""
+    rate: float = 400.0
+    """Operations of the client, a second; half of them write."""
+    megabytes: int = 32
+    """Ballast in each map: what has to move besides the client's own entries."""
+    small: int = SMALL
+    large: int = LARGE
+    rest_s: float = 5.0
+    """How long the cluster is left at rest before it grows, and before it shrinks."""
+    kills: bool = True
+    """Whether a member is killed in each round."""
+    seed: int = 0
+    zones: bool = False
+    """Whether one more map of each kind lives in a zone, of as many partitions as the cluster has."""
+
+    @property
+    def config(self) -> str:
+        """The members' configuration: nothing but the maps, and a metastore where there is a zone."""
+        names = [(name, count) for count in self.backups for name in (client_map(count), ballast_map(count))]
+        led = "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
+        if not self.zones:
+            return led
+        zoned = "".join(f'[maps."{name}"]\nzone = "{ZONE}"\n' for name in (ZONED_CLIENT, ZONED_BALLAST))
+        return f"[metastore]\nvoters = {VOTERS}\n{led}{zoned}"
+
+    @property
+    def client_maps(self) -> list[str]:
+        """The maps that the client reads and writes."""
+        return [client_map(count) for count in self.backups] + [ZONED_CLIENT] * self.zones
+
+
+def client_map(backups: int) -> str:
+    """The client's map with so many backups."""
+    return f"client-{backups}"
+
+
+def ballast_map(backups: int) -> str:
+    """The map of entries that are written before the rounds begin and never again."""
+    return f"ballast-{backups}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a run found."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    kills: int = 0
+    joins: int = 0
+    drains: int = 0
+    migrations: int = 0
+    """As the masters counted them; what a master did after it was last asked and before it was killed is missing."""
+    moved_megabytes: float = 0.0
+    """What primaries have sent for migrations and repairs, counted likewise."""
+    acknowledged: int = 0
+    unknown: int = 0
+    read: int = 0
+    wrong_reads: int = 0
+    lost: int = 0
+    diverged: int = 0
+    measured: Judged | None = None
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether every acknowledged write was read back, and all copies are alike."""
+        return not (self.lost or self.diverged or self.wrong_reads)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for scripts."""
+        plain = asdict(self)
+        plain["measured"] = self.measured.as_dict() if self.measured is not None else None
+        plain["good"] = self.good
+        return plain
+
+
+class Resize:
+    """One run, replayable in its choices (not in its timing) by its seed."""
+
+    def __init__(self, plan: Plan, console: Console, log_dir: Path | None = None) -> None:
+        self.plan = plan
+        self.console = console
+        self.dice = random.Random(plan.seed)  # noqa: S311 - which member dies is no secret
+        self.cluster = LocalCluster(plan.small, plan.config, log_dir=log_dir)
+        self.verdict = Verdict()
+        self.spans = self.verdict.spans
+        self._counted: dict[str, tuple[int, int]] = {}
+        """Member -> migrations completed and bytes sent, when it was last asked."""
+
+    def run(self) -> Verdict:
+        """All rounds, and the comparisons after them."""
+        plan, verdict = self.plan, self.verdict
+        with ExitStack() as stack:
+            stack.enter_context(self.cluster)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-resize-")))
+            self.cluster.wait_settled(SETTLE_S)
+            for count in plan.backups:
+                self._write_ballast(ballast_map(count))
+            if plan.zones:
+                self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S)
+                self.cluster.wait_settled(SETTLE_S)
+                self._write_zoned_ballast()
+            ledgers = {name: folder / f"{name}.json" for name in plan.client_maps}
+            log = self.cluster.log_dir / "client.log"
+            addresses = self.cluster.client_addresses()
+            client = stack.enter_context(PacedProcess(addresses, ledgers, folder, log, plan.rate, plan.seed))
+            client.wait_started()
+            begun_s = time.monotonic()
+            for number in range(1, plan.rounds + 1):
+                self._round(number)
+                verdict.rounds = number
+                self.console.print(
+                    f"  {client.progress.acknowledged:,} writes acknowledged, longest wait so far "
+                    f"{client.progress.longest_pause_ms:.0f} ms",
+                    highlight=False,
+                )
+            time.sleep(plan.rest_s)
+            verdict.seconds = time.monotonic() - begun_s
+            self._count()
+            last = client.finish()
+            verdict.acknowledged, verdict.unknown = last.acknowledged, last.unknown
+            verdict.read, verdict.wrong_reads = last.read, last.wrong_reads
+            verdict.measured = judge([Log.load(client.operations)], list(ledgers), self.spans)
+            self._compare(ledgers)
+        verdict.migrations = sum(completed for completed, _ in self._counted.values())
+        verdict.moved_megabytes = sum(sent for _, sent in self._counted.values()) / 1e6
+        return verdict
+
+    # -- a round
+
+    def _round(self, number: int) -> None:
+        """Grow, lose one and replace it, shrink. When the kill comes, whom it meets, and who leaves, the dice say."""
+        plan = self.plan
+        at_once = number % 2 == 1
+        moment = self.dice.choice(["growing", "at rest", "shrinking"]) if plan.kills else "never"
+        self._say(f"round {number}: {plan.small} members")
+        time.sleep(plan.rest_s)
+        self._grow(at_once=at_once, kill=moment == "growing")
+        time.sleep(plan.rest_s)
+        if moment == "at rest":
+            self._kill("at rest")
+            self._replace(plan.large)
+        self._shrink(at_once=not at_once if number % 4 < 2 else at_once, kill=moment == "shrinking")
+        self._replace(plan.small)
+
+    def _grow(self, *, at_once: bool, kill: bool) -> None:
+        missing = self.plan.large - len(self.cluster.alive)
+        steps = [missing] if at_once else [1] * missing
+        deadly = self.dice.randrange(len(steps)) if kill else -1
+        for step, count in enumerate(steps):
+            self._join(count, kill=step == deadly)
+        self._replace(self.plan.large)
+
+    def _join(self, count: int, *, kill: bool = False) -> None:
+        """So many join, and partitions move to them; the movement begins with the first that is admitted."""
+        started = [self.cluster.start_member(wait=False) for _ in range(count)]
+        names = ", ".join(member.name for member in started)
+        self.verdict.joins += count
+        self.cluster.wait_ready(started)
+        admitted_s = {member.name: said_s(member, ADMITTED) for member in started}
+        for member in started:
+            begun_s, end_s = member.started_s, admitted_s[member.name]
+            self.spans.append(Span(PROCESSES, begun_s, end_s, f"start {member.name}"))
+        if kill:
+            time.sleep(self.dice.random())
+            self._kill(f"while {names} join")
+        self.cluster.wait_settled(SETTLE_S)
+        self._moved(f"join {names}", min(admitted_s.values()), self.cluster.seen_s)
+
+    def _shrink(self, *, at_once: bool, kill: bool) -> None:
+        """All but the small number leave; half of the times, the master is one of them."""
+        alive = self.cluster.alive
+        count = len(alive) - self.plan.small
+        leaving = self.dice.sample(alive, count)
+        steps = [leaving] if at_once else [[member] for member in leaving]
+        deadly = self.dice.randrange(len(steps)) if kill else -1
+        for step, wanted in enumerate(steps):
+            members = [member for member in wanted if member.alive]
+            if not members or len(self.cluster.alive) <= self.plan.small:
+                continue
+            self._count()
+            names = ", ".join(member.name for member in members)
+            self.verdict.drains += len(members)
+            begun_s = time.monotonic()
+            for member in members:
+                self.cluster.drain(member, wait=False)
+            killed = None
+            if step == deadly:
+                time.sleep(self.dice.random())
+                killed = self._kill(f"while {names} leave")
+            members = [member for member in members if member is not killed]
+            for member in members:
+                self.cluster.wait_drained(member, SETTLE_S)
+            self.cluster.wait_settled(SETTLE_S)
+            left_s = max((said_s(member, LEFT) for member in members), default=self.cluster.seen_s)
+            self._moved(f"drain {names}", begun_s, left_s)
+            self.spans.append(Span(PROCESSES, left_s, self.cluster.seen_s, f"end {names}"))
+
+    def _replace(self, wanted: int) -> None:
+        """Whoever is missing joins."""
+        if missing := wanted - len(self.cluster.alive):
+            self._join(missing)
+
+    def _kill(self, when: str) -> ManagedMember:
+        """SIGKILL one member, the master once in three times, and wait until the cluster is safe."""
+        alive = self.cluster.alive
+        master = self._count()
+        victim = self.dice.choice(alive)
+        if self.dice.random() < 1 / 3:
+            victim = next((member for member in alive if member.uuid == master), victim)
+        what = f"kill {victim.name}{', the master,' if victim.uuid == master else ''} {when}"
+        self._say(what)
+        self.verdict.kills += 1
+        begun_s = time.monotonic()
+        self.cluster.kill(victim)
+        self.cluster.wait_safe(SETTLE_S)
+        self.spans.append(Span(CRASH, begun_s, self.cluster.seen_s, what))
+        return victim
+
+    def _moved(self, what: str, begin_s: float, end_s: float) -> None:
+        self.spans.append(Span(MOVEMENT, begin_s, end_s, what))
+        self._say(f"{what}: {end_s - begin_s:.1f} s")
+
+    def _say(self, words: str) -> None:
+        self.console.print(words if words.startswith("round") else f"  {words}", highlight=False)
+
+    def _count(self) -> str:
+        """Ask every member what it has done so far: it may not be there to be asked later. Answers who leads."""
+        master = ""
+        for member in self.cluster.alive:
+            try:
+                status = self.cluster.status(member)
+            except (HoldfastError, OSError):
+                # It is just leaving.
+                continue
+            migrations = status["migrations"]
+            self._counted[member.uuid] = (migrations["completed"], migrations["sent_bytes"])
+            master = status["master"] or master
+        return master
+
+    # -- before and after the rounds
+
+    def _entries(self) -> Iterator[dict[int, str]]:
+        """The entries of ballast, a piece at a time."""
+        count = self.plan.megabytes * 1_000_000 // ENTRY_BYTES
+        for begin in range(0, count, BALLAST_STEP):
+            numbers = range(begin, min(begin + BALLAST_STEP, count))
+            yield {number: f"{number:08d}" * (ENTRY_BYTES // 8) for number in numbers}
+
+    def _ballast(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """The same as keys and values, as they are stored."""
+        for entries in self._entries():
+            yield list(map(to_stored, entries)), list(map(to_stored, entries.values()))
+
+    def _write_ballast(self, name: str) -> None:
+        with Client(self.cluster.client_addresses()) as client:
+            for keys, values in self._ballast():
+                client.put_columns(name, keys, values)
+
+    def _ballast_lost(self, name: str) -> int:
+        """Entries that are missing, wrong or invented."""
+        found: dict[bytes, bytes] = {}
+        with Client(self.cluster.client_addresses()) as client:
+            for partition in range(client.partition_count):
+                for batch in client.scan(name, partition):
+                    found.update(zip(*batch.split(), strict=True))
+        lost = 0
+        for keys, values in self._ballast():
+            lost += sum(found.pop(key, None) != value for key, value in zip(keys, values, strict=True))
+        return lost + len(found)
+
+    def _write_zoned_ballast(self) -> None:
+        """By a Hazelcast client: columns are not written to maps in zones, and such maps are not scanned."""
+        client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast")
+        try:
+            ballast = client.get_map(ZONED_BALLAST).blocking()
+            for entries in self._entries():
+                ballast.put_all(entries)
+        finally:
+            client.shutdown()
+
+    def _zoned_ballast_lost(self) -> int:
+        """Entries of the map in the zone that are missing, wrong or invented."""
+        lost = found = 0
+        client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast-check")
+        try:
+            ballast = client.get_map(ZONED_BALLAST).blocking()
+            for entries in self._entries():
+                there = ballast.get_all(list(entries))
+                found += len(there)
+                lost += sum(there.get(key) != value for key, value in entries.items())
+            return lost + abs(int(ballast.size()) - found)
+        finally:
+            client.shutdown()
+
+    def _compare(self, ledgers: dict[str, Path]) -> None:
+        verdict = self.verdict
+        addresses = self.cluster.client_addresses()
+        for name, ledger in ledgers.items():
+            answer = read_back(addresses, name, ledger, by_key=name == ZONED_CLIENT)
+            verdict.lost += int(answer["lost"])
+            for key in answer["examples"]:
+                self.console.print(f"lost: key {key} of map {name}", style="red")
+        ballast = {ballast_map(count): self._ballast_lost(ballast_map(count)) for count in self.plan.backups}
+        if self.plan.zones:
+            ballast[ZONED_BALLAST] = self._zoned_ballast_lost()
+        for name, lost in ballast.items():
+            if lost:
+                verdict.lost += lost
+                self.console.print(f"lost: {lost} entries of map {name}", style="red")
+        differences = diverged(addresses[0])
+        verdict.diverged = len(differences)
+        for difference in differences[:10]:
+            self.console.print(difference, style="red", highlight=False)
+
+
+def said_s(member: ManagedMember, words: str) -> float:
+    """When a member first said this in its log, by the monotonic clock of this machine; now, if it never did."""
+    offset_s = time.time() - time.monotonic()
+    with member.log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if words in line:
+                told = datetime.strptime(line[:TIME_DIGITS], "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 - local, as logs are
+                return told.timestamp() - offset_s
+    return time.monotonic()
+
+
+# -- what is shown
+
+
+def waits(title: str, phases: dict[str, Summary]) -> Table:
+    """How long the client waited, by phase."""
+    shown = Table(title, "operations", "errors", "p50", "p99", "p99.9", "longest")
+    for phase in PHASES:
+        one = phases[phase]
+        shown.add_row(
+            phase,
+            f"{one.operations:,}",
+            f"{one.errors:,}",
+            *(f"{point:.1f}" for point in (one.p50_ms, one.p99_ms, one.p999_ms, one.max_ms)),
+        )
+    return shown
+
+
+def show(verdict: Verdict, console: Console) -> None:
+    """Tables: what was found, and how long the client waited, of this also for the map in a zone if there is one."""
+    found = Table(show_header=False)
+    found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
+    found.add_row(
+        "members joined / drained / killed", f"{verdict.joins} / {verdict.drains} / {verdict.kills}"
+    )
+    found.add_row("migrations", f"{verdict.migrations:,} ({verdict.moved_megabytes:,.0f} MB copied)")
+    found.add_row("writes acknowledged", f"{verdict.acknowledged:,}")
+    found.add_row("writes not answered", f"{verdict.unknown:,}")
+    found.add_row("wrong reads", f"{verdict.wrong_reads:,}")
+    for name, count in (("lost", verdict.lost), ("diverged", verdict.diverged)):
+        found.add_row(name, f"{count:,}", style="bold red" if count else "bold green")
+    console.print(found)
+    measured = verdict.measured
+    if measured is None:
+        return
+    console.print(waits("the client waited, ms", measured.phases))
+    if ZONED_CLIENT in measured.maps:
+        console.print(waits("of this for the map in the zone", measured.maps[ZONED_CLIENT]))
+    console.print(
+        f"p99 during movement is {measured.ratio:.1f} times p99 at rest (aim: {AIM_RATIO:g}); the longest pause "
+        f"outside of crashes was {measured.longest_pause_ms:.0f} ms (aim: {AIM_PAUSE_MS:g})",
+        highlight=False,
+    )
+    for slow in measured.slowest[:SHOWN]:
+        console.print(
+            f"  {slow['ms']} ms: {slow['operation']} on {slow['map']} {slow['phase']}"
+            + (f", {slow['after_s']} s after {slow['what']} began" if slow["what"] else ""),
+            highlight=False,
+        )
+
+
+def main(
+    plan: Plan, *, as_json: bool = False, logs: Path | None = None, console: Console | None = None
+) -> int:
+    """Run, and show what was found; answers 0 when nothing was lost, else 1.
+
+    `as_json` writes one object to standard output, and all else to standard error. `logs` is a folder for the logs of
+    the members and of the client, which are else thrown away.
+    """
+    console = console or Console(stderr=as_json)
+    maps = " and ".join(str(count) for count in plan.backups) + ", and a zone" * plan.zones
+    console.print(
+        f"{plan.small} → {plan.large} → {plan.small} members, {plan.rounds} times; sync backups: {maps}; "
+        f"{plan.rate:g} operations a second; {plan.megabytes} MB in each map; seed {plan.seed}",
+        highlight=False,
+    )
+    try:
+        verdict = Resize(plan, console, logs).run()
+    except HoldfastError as failure:
+        console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
+        return 1
+    show(verdict, console)
+    if as_json:
+        click.echo(json.dumps({"plan": asdict(plan), **verdict.as_dict()}))
+    return 0 if verdict.good else 1

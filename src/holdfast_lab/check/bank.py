@@ -1,0 +1,201 @@
+"""Money is neither made nor lost: transfers between accounts of which the total is known.
+
+Every read of all accounts shows the total. In the end each account holds what it held at first, with each committed
+transfer and some of those whose client does not know, each whole or not at all. (The workload `bank` of Jepsen, which
+looks at the total only.)
+
+Whether some of the unknown transfers explain the balances is a question about sums of vectors, one number for each
+account. An account that only one unknown transfer touches decides about that one. The rest falls into groups that have
+no account in common; of each, all sums of one half are compared with all sums of the other. There may be too many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast_lab.check.serializability import TransactionOutcome
+
+MOST_SUMS = 1 << 16
+"""Sums of a half of the unknown transfers of a group: reached by 32 transfers, if no two sums are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One transaction that moves money, as its client saw it."""
+
+    id: str
+    outcome: TransactionOutcome
+    changes: Mapping[str, int]
+    """By account, what it adds to the balance; together 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalancesRead:
+    """One transaction that read all accounts, and is committed."""
+
+    id: str
+    balances: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class BankVerdict:
+    """What was found, in words."""
+
+    problems: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    """Balances for which there are too many unknown transfers to decide. Their total was judged."""
+
+
+def judge(
+    initial: Mapping[str, int],
+    transfers: Iterable[Transfer],
+    reads: Iterable[BalancesRead],
+    final: Mapping[str, int],
+    *,
+    may_be_negative: bool = False,
+    most_sums: int = MOST_SUMS,
+) -> BankVerdict:
+    """What is wrong with balances that were read, and with those in the end.
+
+    Raises ValueError when an id is used twice, or a transfer makes or destroys money, or names an account that is not
+    in `initial`.
+    """
+    verdict = BankVerdict()
+    for read in reads:
+        verdict.problems += _judge_balances(read.id, initial, read.balances, may_be_negative)
+    verdict.problems += _judge_balances("the end", initial, final, may_be_negative)
+    surplus = {account: final.get(account, 0) - balance for account, balance in initial.items()}
+    unknown: list[Transfer] = []
+    ids: set[str] = set()
+    for transfer in transfers:
+        _check(transfer, initial, ids)
+        if transfer.outcome is TransactionOutcome.UNKNOWN and _touched(transfer):
+            unknown.append(transfer)
+        elif transfer.outcome is TransactionOutcome.COMMITTED:
+            for account, change in transfer.changes.items():
+                surplus[account] -= change
+    if final.keys() != initial.keys():
+        return verdict
+    for accounts, some in _groups(surplus, unknown):
+        answer = _explained({account: surplus[account] for account in accounts}, some, most_sums)
+        if answer is True:
+            continue
+        told = ", ".join(f"{account} {surplus[account]:+}" for account in accounts)
+        names = ", ".join(transfer.id for transfer in some) or "there are none"
+        if answer is False:
+            verdict.problems.append(
+                f"the end: beside what committed transfers explain there is {told}; no choice of the unknown ones "
+                f"makes that ({names})"
+            )
+        else:
+            verdict.undecided.append(f"{told}: {len(some)} unknown transfers are too many to decide")
+    return verdict
+
+
+def _check(transfer: Transfer, initial: Mapping[str, int], ids: set[str]) -> None:
+    if transfer.id in ids:
+        raise ValueError(f"two transfers have the id {transfer.id}: each needs one of its own")
+    ids.add(transfer.id)
+    if sum(transfer.changes.values()):
+        raise ValueError(f"{transfer.id} changes the total by {sum(transfer.changes.values())}: it must be 0")
+    strange = [account for account in transfer.changes if account not in initial]
+    if strange:
+        raise ValueError(f"{transfer.id} names {', '.join(strange)}, which is no account")
+
+
+def _judge_balances(
+    where: str, initial: Mapping[str, int], balances: Mapping[str, int], may_be_negative: bool
+) -> list[str]:
+    """All accounts must be there, and no others; their total is known."""
+    problems = [f"{where}: account {account} is missing" for account in initial if account not in balances]
+    problems += [f"{where}: {account} is no account" for account in balances if account not in initial]
+    total, expected = sum(balances.values()), sum(initial.values())
+    if not problems and total != expected:
+        problems.append(f"{where}: the total is {total}, and must be {expected}")
+    if not may_be_negative:
+        problems += [
+            f"{where}: account {account} holds {balance}"
+            for account, balance in balances.items()
+            if balance < 0
+        ]
+    return problems
+
+
+def _groups(accounts: Iterable[str], transfers: Sequence[Transfer]) -> list[tuple[list[str], list[Transfer]]]:
+    """Accounts that transfers connect, with these."""
+    root = {account: account for account in accounts}
+
+    def find(account: str) -> str:
+        while root[account] != account:
+            root[account] = root[root[account]]
+            account = root[account]
+        return account
+
+    for transfer in transfers:
+        first, *others = _touched(transfer)
+        for other in others:
+            root[find(other)] = find(first)
+    members: dict[str, tuple[list[str], list[Transfer]]] = {}
+    for account in root:
+        members.setdefault(find(account), ([], []))[0].append(account)
+    for transfer in transfers:
+        members[find(_touched(transfer)[0])][1].append(transfer)
+    return list(members.values())
+
+
+def _touched(transfer: Transfer) -> list[str]:
+    return [account for account, change in transfer.changes.items() if change]
+
+
+def _explained(surplus: dict[str, int], transfers: list[Transfer], most_sums: int) -> bool | None:
+    """Whether some of the transfers together are the surplus; None: too many to decide."""
+    left = _decide_forced(surplus, transfers)
+    answers = [_sums_meet(accounts, surplus, some, most_sums) for accounts, some in _groups(surplus, left)]
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _decide_forced(surplus: dict[str, int], transfers: list[Transfer]) -> list[Transfer]:
+    """What is left when accounts that only one transfer touches have decided about that one; those that must have been
+    done are taken out of the surplus. Where the account fits neither, its surplus stays, which nothing explains.
+    """
+    open_transfers = {transfer.id: transfer for transfer in transfers}
+    count = Counter(account for transfer in transfers for account in _touched(transfer))
+    work = [account for account in surplus if count[account] == 1]
+    touching: dict[str, list[Transfer]] = {}
+    for transfer in transfers:
+        for account in _touched(transfer):
+            touching.setdefault(account, []).append(transfer)
+    while work:
+        account = work.pop()
+        only = next((one for one in touching[account] if one.id in open_transfers), None)
+        if only is None:
+            continue
+        done = surplus[account] == only.changes[account]
+        del open_transfers[only.id]
+        for other in _touched(only):
+            surplus[other] -= only.changes[other] if done else 0
+            count[other] -= 1
+            if count[other] == 1:
+                work.append(other)
+    return list(open_transfers.values())
+
+
+def _sums_meet(
+    accounts: list[str], surplus: Mapping[str, int], transfers: list[Transfer], most_sums: int
+) -> bool | None:
+    """Whether a sum of some of one half, taken from the surplus, is a sum of some of the other half."""
+    nothing = (0,) * len(accounts)
+    one, other = {nothing}, {tuple(surplus[account] for account in accounts)}
+    for transfer in transfers:
+        change = tuple(transfer.changes.get(account, 0) for account in accounts)
+        if len(one) <= len(other):
+            one |= {tuple(map(int.__add__, vector, change)) for vector in one}
+        else:
+            other |= {tuple(map(int.__sub__, vector, change)) for vector in other}
+        if max(len(one), len(other)) > most_sums:
+            return None
+    return not one.isdisjoint(other)

@@ -1,0 +1,82 @@
+"""The leak judge: in a cluster at rest no member keeps what is not its own, nor anything of what is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.member_view import MemberView
+from holdfast.core.model.ids import SECOND
+from holdfast.core.store.map_state import MapState
+
+OVER_NS = 10 * SECOND
+"""How long after its time an entry, and what is noted of it, may still be there: some are swept at a time."""
+
+
+def judge(members: Sequence[MemberView]) -> list[str]:
+    """What members keep that they should not, in words. `members` are all that live, at rest, of one view."""
+    problems: list[str] = []
+    for member in members:
+        name = member.info.name
+        left = [f"{count} left: {what}" for what, count in member.leftovers().items()]
+        found = left + _copies(member) + _subscriptions(member, members)
+        problems += [f"{name}: {problem}" for problem in found]
+    return problems
+
+
+def _copies(member: MemberView) -> list[str]:
+    """Copies, maps and offices that the table does not give to this member."""
+    problems: list[str] = []
+    for partition, row in enumerate(member.assignments):
+        index = row.index_of(member.me)
+        owner = row.owner == member.me
+        if (member.serves(partition) or partition in member.primary_of) and not owner:
+            problems.append(f"partition {partition}: in office, and not the owner")
+        copy = member.held.get(partition)
+        if copy is None:
+            continue
+        if index < 0:
+            problems.append(f"partition {partition}: keeps a copy that is not its own")
+            continue
+        for held in copy:
+            if not member.holds_at(held.name, index):
+                problems.append(
+                    f"partition {partition}: keeps map {held.name}, which index {index} does not hold"
+                )
+            if isinstance(held.state, MapState):
+                found = _entries(held.state, member.now_ns - OVER_NS, backup=not owner)
+                problems += [f"partition {partition}: map {held.name}: {what}" for what in found]
+    return problems
+
+
+def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
+    """What is noted of entries that are not there, or are to be gone since then. `backup`: of a copy whose primary says
+    when they are.
+    """
+    problems: list[str] = []
+    if not held.expiries.keys() <= held.entries.keys():
+        problems.append("expiries of entries that are gone")
+    if not held.hashes.keys() <= held.entries.keys():
+        problems.append("hashes of keys that are gone")
+    # A deadline that was noted is put off when it comes up: only one whose entry is gone, or really over, is left over.
+    # In a table it is not noted apart from its entry, which a backup has for as long as its primary wants.
+    waits = backup and held.packed is not None
+    first = held.endings.first_ns
+    if first is not None and first < since_ns:
+        of_it = [one for one in held.expiries.values() if one.noted_ns == first]
+        if not any(waits or one.deadline_ns() >= since_ns for one in of_it):
+            problems.append("deadlines that are over")
+    return problems
+
+
+def _subscriptions(member: MemberView, members: Sequence[MemberView]) -> list[str]:
+    """Who hears of changes here is who wants to."""
+    problems: list[str] = []
+    names = {name for other in members for name in other.heard_of}
+    for name in sorted(names):
+        wanting = {other.me for other in members if other is not member and name in other.heard_everywhere}
+        found = member.subscribers(name)
+        if found != wanting:
+            problems.append(f"{len(found ^ wanting)} subscriptions of map {name} are wrong")
+    if member.listening != member.heard_of:
+        problems.append(f"listens for {sorted(member.listening)}, wanted are {sorted(member.heard_of)}")
+    return problems

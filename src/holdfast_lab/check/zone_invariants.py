@@ -1,0 +1,250 @@
+"""The judge of zones: what must be so of a cluster with a metastore when nothing is under way, and what always.
+
+Always: a group has one leader in a term, at most one change of its configuration is in flight (I1), and each committed
+configuration follows from the one before by a joint step or a reset (I2); without a pending assignment none is planned
+(I4), triggers never go back (I7), nor do tokens (I9). At rest: every replica of a partition holds the same, nobody has
+one whom no assignment names (I5), nothing is pending, and what is stable is what the placement says (I8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.core.member_view import MemberView
+from holdfast.core.metastore.keyspace import Keyspace
+from holdfast.core.metastore.metastore import KeyChange, Metastore
+from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, group_of, place_of
+from holdfast.core.multiraft.group_host import HostedGroup
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.group import Group
+from holdfast.core.zones.adjusting import assignments_of
+from holdfast.core.zones.assignments import PartitionKeys
+from holdfast.core.zones.data_nodes import data_nodes_of
+from holdfast.core.zones.descriptors import ClusterTopology, ZoneDescriptor
+from holdfast.core.zones.rendezvous import EvenLayout, placed
+from holdfast.core.zones.zone_keys import (
+    TOPOLOGY_KEY,
+    ZONES,
+    KeysRead,
+    part_keys,
+    part_of,
+    partition_keys,
+    zone_key,
+)
+
+
+def judge(members: Sequence[MemberView], zone: int | None) -> list[str]:
+    """What is not as it should be of a cluster at rest, in words. `zone`: the number of the one that there is."""
+    leaders = [member for member in members if member.consensus.groups.term(METASTORE_GROUP) is not None]
+    if len(leaders) != 1:
+        return [f"the metastore has {len(leaders)} leaders"]
+    lead = leaders[0]
+    problems = [*_metastores(members), *_group(members, METASTORE_GROUP, None)]
+    if problems or zone is None:
+        return problems
+    keyspace = lead.consensus.metastore.keyspace
+    read = KeysRead([*keyspace.scan(ZONES), keyspace.get(TOPOLOGY_KEY)], keyspace.revision)
+    descriptor = read.value(zone_key(zone, "descriptor"), ZoneDescriptor)
+    topology = read.value(TOPOLOGY_KEY, ClusterTopology)
+    if descriptor is None or topology is None:
+        return ["there is no zone, or no topology"]
+    here = {member.consensus.groups.me for member in members if not member.info.lite}
+    if topology.nodes != here:
+        problems.append(f"the topology has {sorted(topology.nodes)}, and {sorted(here)} are there")
+    nodes = data_nodes_of(read, zone).latest
+    if nodes != descriptor.settings.taken(topology):
+        problems.append(f"data nodes are {sorted(nodes)}, members that the zone takes are {sorted(here)}")
+    layout = read.value(zone_key(zone, "layout"), EvenLayout)
+    for partition in range(descriptor.settings.partitions):
+        keys = partition_keys(read, zone, partition)
+        problems += [f"partition {partition} of the zone: {each}" for each in _keys(keys)]
+        wanted = placed(nodes, partition, descriptor.settings, layout)
+        if keys.stable is None or not keys.stable.same_nodes(wanted):
+            problems.append(f"partition {partition} of the zone: stable is {keys.stable}, placed is {wanted}")
+        problems += _group(members, group_of(zone, partition), keys)
+    return problems + _strays(members, zone, descriptor.settings.partitions)
+
+
+def _metastores(members: Sequence[MemberView]) -> list[str]:
+    """All members have the same at the same revision."""
+    states: dict[tuple[int, bytes], list[str]] = {}
+    for member in members:
+        keyspace: Keyspace = member.consensus.metastore.keyspace
+        states.setdefault((keyspace.revision, b"".join(keyspace.pieces())), []).append(member.info.name)
+    if len(states) > 1:
+        told = "; ".join(f"revision {revision} on {names}" for (revision, _), names in states.items())
+        return [f"metastores differ: {told}"]
+    return []
+
+
+def _keys(keys: PartitionKeys) -> list[str]:
+    """What is under way, by the keys."""
+    found = {"pending": keys.pending, "planned": keys.planned, "lock": keys.lock}
+    return [f"{name} is {value}" for name, value in found.items() if value]
+
+
+def _group(members: Sequence[MemberView], number: GroupNumber, keys: PartitionKeys | None) -> list[str]:
+    """One leader whom all follow, all that is in the log applied, and the same state everywhere."""
+    zone, partition = place_of(number)
+    name = "the metastore" if keys is None else f"partition {partition} of zone {zone}"
+    hosted: dict[str, HostedGroup] = {
+        member.consensus.groups.me: each
+        for member in members
+        if (each := member.consensus.groups.hosted.get(number)) is not None and not each.halted
+    }
+    leading = [node for node, each in hosted.items() if each.group.leading is not None]
+    if len(leading) != 1:
+        return [f"{name}: {len(leading)} leaders among {sorted(hosted)}"]
+    lead = hosted[leading[0]].group
+    problems = []
+    configuration = lead.configuration
+    if configuration.joint or (keys is not None and not lead.rests):
+        problems.append(f"{name}: a change is under way: {configuration}")
+    if keys is not None and keys.stable is not None:
+        applied = assignments_of(configuration)
+        if not applied.same_nodes(keys.stable):
+            problems.append(f"{name}: its group is {configuration}, stable is {keys.stable}")
+    if hosted.keys() != configuration.members:
+        problems.append(
+            f"{name}: {sorted(hosted)} have a replica, the group is {sorted(configuration.members)}"
+        )
+    for node, each in hosted.items():
+        log = each.group.log
+        if (log.last, log.committed, log.applied) != (lead.log.last, lead.log.last, lead.log.last):
+            problems.append(f"{name}: {node} has applied {log.applied} of {lead.log.last}")
+    if not problems and keys is not None:
+        states = {node: tuple(each.client.pieces()) for node, each in hosted.items()}
+        differing = [node for node, state in states.items() if state != states[leading[0]]]
+        if differing:
+            problems.append(f"{name}: {sorted(differing)} hold something else than {leading[0]}")
+    return problems
+
+
+def _strays(members: Sequence[MemberView], zone: int, partitions: int) -> list[str]:
+    """Replicas that nobody needs (I5), in memory or in files, and what is left over."""
+    problems = []
+    for member in members:
+        name, agreed = member.info.name, member.consensus
+        for number in [*agreed.groups.hosted, *agreed.groups.found]:
+            if number == METASTORE_GROUP:
+                continue
+            place = place_of(number)
+            resting = number not in agreed.groups.hosted or agreed.groups.hosted[number].halted
+            if resting or place[0] != zone or place[1] >= partitions:
+                problems.append(f"{name} keeps a replica of partition {place[1]} of zone {place[0]}")
+        left = {**agreed.groups.leftovers, **agreed.metastore.leftovers, **agreed.zones.leftovers}
+        problems += [f"{name}: {count} left: {what}" for what, count in left.items() if count]
+    return problems
+
+
+class Revisions:
+    """Hears the revisions of one metastore: what must be so of the keys of partitions always. A `MetastoreWatcher`."""
+
+    def __init__(self, metastore: Metastore, problems: list[str]) -> None:
+        self._metastore = metastore
+        self._problems = problems
+        self._parts: dict[tuple[int, int], PartitionKeys] = {}
+
+    def on_watch_begins(self, revision: int) -> None:
+        """A state is here, perhaps another one."""
+        self._parts = {}
+
+    def on_leading(self, term: int | None) -> None:
+        """Somebody leads."""
+
+    def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
+        """A revision."""
+        touched = {part[:2] for _, entry in changes if (part := part_of(entry.key)) is not None}
+        for place in sorted(touched):
+            entries = [self._metastore.get(key, revision) for key in part_keys(*place)]
+            after = partition_keys(KeysRead(entries, revision), *place)
+            before = self._parts.get(place, PartitionKeys())
+            self._parts[place] = after
+            where = f"revision {revision}, partition {place[1]} of zone {place[0]}"
+            if after.planned is not None and not after.pending:
+                self._problems.append(f"{where}: planned without pending (I4)")
+            if after.stable is not None and (after.trigger or 0) < (before.trigger or 0):
+                self._problems.append(
+                    f"{where}: the trigger goes from {before.trigger} to {after.trigger} (I7)"
+                )
+        return True
+
+
+def changes_in_flight(group: Group) -> int:
+    """How many changes of the configuration a leader has in its log that are not committed; 0 for who does not lead.
+
+    A new leader does not know yet what is committed: it counts from the first entry of its own term that is.
+    """
+    if group.leading is None or not group.leading.settled:
+        return 0
+    behind = group.log.entries_from(max(group.log.committed + 1, group.log.first))
+    return sum(entry.configuration is not None for entry in behind)
+
+
+def leaps(group: Group, since: int = 0) -> Iterator[str]:
+    """Committed configurations behind an index that do not follow from the one before (I2), in words.
+
+    A reset follows from nothing: its token is its generation, which is at most the one that the group has come to.
+    """
+    log = group.log
+    since = max(since, log.base)
+    before, term = log.configuration_at(since), log.term(since)
+    for entry in log.entries_from(since + 1, upto=log.committed):
+        if (after := entry.configuration) is not None:
+            was_reset = 0 < after.token <= group.generation and entry.term > term
+            if not _follows(before, after) and not was_reset:
+                yield f"index {entry.index}: from {before} to {after}"
+            before, term = after, entry.term
+
+
+def _follows(before: Configuration, after: Configuration) -> bool:
+    """Whether one change leads from a configuration to another: into a joint one, out of it, or to the same voters."""
+    if not before.voters:
+        return True  # The first one.
+    if after.joint:
+        return not before.joint and after.outgoing == before.voters
+    return after.voters == before.voters
+
+
+class GroupsSeen:
+    """What must be so of groups always: one leader in a term, one change at a time (I1) that goes through a joint
+    configuration (I2), and tokens of what is committed that never fall (I9).
+    """
+
+    def __init__(self) -> None:
+        self._leaders: dict[tuple[GroupNumber, int, int], str] = {}
+        """Group, generation and term -> who leads."""
+        self._walked: dict[HostedGroup, int] = {}
+        """Of a replica: up to which index its committed configurations were looked at."""
+        self._tokens: dict[HostedGroup, tuple[int, int]] = {}
+        """Of a replica: generation, and token of its committed configuration."""
+        self.led: set[GroupNumber] = set()
+        self.changes = 0
+        """How often somebody else was seen to lead."""
+
+    def look(self, members: Sequence[MemberView]) -> list[str]:
+        """Look at all replicas that live; what is wrong, in words."""
+        problems = []
+        for member in members:
+            groups = member.consensus.groups
+            for number, hosted in groups.hosted.items():
+                group = hosted.group
+                place = (number, group.generation, group.term)
+                if group.leading is not None:
+                    self.changes += number in self.led and place not in self._leaders
+                    self.led.add(number)
+                    known = self._leaders.setdefault(place, groups.me)
+                    if known != groups.me:
+                        problems.append(f"group {number}: {known} and {groups.me} lead in term {group.term}")
+                token = (group.generation, group.log.configuration_at(group.log.committed).token)
+                if token < self._tokens.get(hosted, (0, 0)):
+                    problems.append(
+                        f"group {number}: the token on {groups.me} goes from {self._tokens[hosted]} to {token} (I9)"
+                    )
+                self._tokens[hosted] = token
+                if changes_in_flight(group) > 1:
+                    problems.append(f"group {number}: {groups.me} has more than one change in flight (I1)")
+                found = leaps(group, self._walked.get(hosted, 0))
+                problems += [f"group {number} on {groups.me}, {each} (I2)" for each in found]
+                self._walked[hosted] = group.log.committed
+        return problems

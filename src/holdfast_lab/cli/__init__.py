@@ -1,0 +1,1 @@
+"""`python -m holdfast_lab`: one module for one command."""

@@ -1,0 +1,238 @@
+"""The main job as a story: load real data with Spark, lose and add members under load, and prove nothing is lost.
+
+Four members start. Spark loads the rows. A Hazelcast client writes and reads; meanwhile a member is killed, two join,
+and the oldest, the master, is drained. Then Spark compares every replica with its owner and every row with the file,
+and the client's acknowledged writes are read back. With a zone a second client does the same to a map that lives in it,
+and the replicas of the zone are compared with each other.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from holdfast.client.blocking import Client
+from holdfast.client.zone_verification import compare_zones
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast_lab.demo import pipeline, report
+from holdfast_lab.demo.data import Source
+from holdfast_lab.demo.data import load as load_source
+from holdfast_lab.demo.display import Display
+from holdfast_lab.demo.report import Findings
+from holdfast_lab.processes.hazelcast_writer import WorkloadProcess, read_back
+from holdfast_lab.processes.local_cluster import LocalCluster
+from holdfast_lab.processes.ownership import Event, Sampler
+
+CLIENT_MAP, ZONED_MAP = "client", "client-zoned"
+ZONE = "demo"
+CONFIG = "[maps.default]\nbackups = 1\n"
+ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nzone = "{ZONE}"\n[metastore]\nvoters = 3\n'
+REPLICAS, SCALE_DOWN_S = 3, 2
+"""Of the zone: it follows who comes at once, and who goes after so many seconds."""
+CALM_S = 1.5
+"""Between two events, so that the picture shows each by itself."""
+SETTLE_S = 120.0
+MEMBERS_MIN = 2
+
+
+def main(
+    rows: int | None = None,
+    members: int = 4,
+    csv: str | Path | None = None,
+    key: str | Sequence[str] | None = None,
+    out: str | Path = "out/demo",
+    console: Console | None = None,
+    *,
+    zone: bool = False,
+) -> int:
+    """Run the demo; answers its exit status: 0 when nothing was lost, 1 when something was, 2 when it could not start.
+
+    `csv` and `key` name somebody's own data (`key`: columns, as a list or separated by commas); `out` is a folder for
+    the report and the members' logs. `zone`: also a zone, and a map in it.
+    """
+    console = console or Console()
+    signal.signal(signal.SIGTERM, _end_in_order)
+    try:
+        least = REPLICAS if zone else MEMBERS_MIN
+        if members < least:
+            why = f"the zone has {REPLICAS} replicas" if zone else "one will be killed"
+            raise ConfigError(f"--members is {members}; it must be at least {least}, for {why}")
+        console.print(pipeline.java(), highlight=False)
+        began = time.monotonic()
+        source = load_source(rows, Path(csv) if csv is not None else None, _columns(key))
+    except ConfigError as wrong:
+        console.print(f"Error: {wrong}", style="red", highlight=False, markup=False)
+        return 2
+    findings = Findings(source.title, source.rows, source.key)
+    findings.phases.append(report.Phase("read the file, check the key", time.monotonic() - began))
+    try:
+        _Story(source, findings, members, Path(out), console, zone=zone).play()
+    except HoldfastError as failure:
+        console.print(f"The demo failed: {failure}", style="red", highlight=False, markup=False)
+        return 1
+    findings.seconds = time.monotonic() - began
+    page = Path(out) / "report.html"
+    report.show(findings, console)
+    report.write_page(findings, page)
+    console.print(f"Report: {page.resolve()}", highlight=False, soft_wrap=True)
+    return 0 if findings.good else 1
+
+
+def _columns(key: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if key is None:
+        return None
+    parts = key.split(",") if isinstance(key, str) else list(key)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _end_in_order(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+class _Story:
+    """One run. Everything that is started is ended when `play` returns or fails."""
+
+    def __init__(
+        self, source: Source, findings: Findings, members: int, out: Path, console: Console, *, zone: bool
+    ) -> None:
+        self.source = source
+        self.findings = findings
+        self.display = Display(console, findings.phases)
+        self.out = out
+        self.zone = zone
+        self.cluster = LocalCluster(members, CONFIG + ZONE_CONFIG * zone, log_dir=out / "logs")
+
+    def play(self) -> None:
+        """From the first member to the last comparison."""
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
+            stack.enter_context(self.display)
+            with self.display.phase(f"start {self.cluster.data_members} members") as words:
+                stack.enter_context(self.cluster)
+                self.cluster.wait_settled(SETTLE_S)
+                words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
+            if self.zone:
+                with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
+                    words.append(self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S))
+                    self.cluster.wait_settled(SETTLE_S)
+            sampler = stack.enter_context(
+                Sampler(self.cluster, self.findings.timeline, self.findings.zone_line if self.zone else None)
+            )
+            self.display.sampler = sampler
+            with self.display.phase("start Spark"):
+                parquet = folder / "rows.parquet"
+                self.source.write_parquet(parquet)
+                job = stack.enter_context(
+                    pipeline.Job(parquet, self.source.key, self.cluster.log_dir / "spark.log")
+                )
+            with self.display.phase("Spark loads the rows") as words:
+                loaded = job.load(self.cluster.client_addresses())
+                words.append(f"{loaded.inserted:,} rows, {loaded.rate:,.0f} a second")
+            clients = [stack.enter_context(self._client(name, folder)) for name in self._maps()]
+            self.display.client = clients[0]
+            self._faults(clients)
+            with self.display.phase("the client ends its run"):
+                self._finish(clients)
+            self._audit(job, clients)
+            self.findings.migrations = self.findings.timeline.moves
+
+    def _maps(self) -> list[str]:
+        """The maps that clients write and read."""
+        return [CLIENT_MAP, ZONED_MAP] if self.zone else [CLIENT_MAP]
+
+    def _client(self, name: str, folder: Path) -> WorkloadProcess:
+        log = self.cluster.log_dir / f"{name}.log"
+        return WorkloadProcess(self.cluster.client_addresses(), name, folder / f"{name}.json", log)
+
+    def _finish(self, clients: list[WorkloadProcess]) -> None:
+        """What the clients have seen, together."""
+        findings = self.findings
+        for client in clients:
+            last = client.finish()
+            findings.acknowledged += last.acknowledged
+            findings.unknown += last.unknown
+            findings.wrong_reads += last.wrong_reads
+            findings.longest_pause_ms = max(findings.longest_pause_ms, last.longest_pause_ms)
+            if client.name == ZONED_MAP:
+                findings.zone_waits = client.history
+            else:
+                findings.waits = client.history
+
+    def _faults(self, clients: list[WorkloadProcess]) -> None:
+        """One member is killed, two join, one is drained; each time until all is safe again."""
+        with self.display.phase("a Hazelcast client writes and reads"):
+            for client in clients:
+                client.wait_started()
+            time.sleep(CALM_S)
+        killed = self.cluster.alive[len(self.cluster.alive) // 2]
+        with self.display.phase(f"kill {killed.name} (SIGKILL), restore copies"):
+            self._event("kill", killed.name)
+            self.cluster.kill(killed)
+            self.cluster.wait_settled(SETTLE_S)
+        time.sleep(CALM_S)
+        with self.display.phase("two members join, partitions move") as words:
+            words += [member.name for member in self.cluster.start_members(2)]
+            self.cluster.wait_settled(SETTLE_S)
+        time.sleep(CALM_S)
+        drained = self.cluster.alive[0]
+        with self.display.phase(f"drain {drained.name}, the master (SIGTERM)") as words:
+            self._event("drain", drained.name)
+            self.cluster.drain(drained, timeout=SETTLE_S)
+            words.append("left with exit status 0")
+            self.cluster.wait_settled(SETTLE_S)
+        time.sleep(CALM_S)
+
+    def _event(self, kind: str, member: str) -> None:
+        event = Event(time.monotonic(), kind, member)
+        self.findings.timeline.events.append(event)
+        self.findings.zone_line.events.append(event)
+
+    def _audit(self, job: pipeline.Job, clients: list[WorkloadProcess]) -> None:
+        """Everything is compared with what it should be."""
+        findings = self.findings
+        addresses = self.cluster.client_addresses()
+        with self.display.phase("Spark compares every replica with its owner") as words:
+            replicas = job.compare_replicas(addresses)
+            findings.replicas_compared, findings.diverged = replicas.compared, replicas.wrong
+            findings.examples += replicas.examples
+            words.append(f"{replicas.compared:,} replicas, {replicas.wrong:,} diverged")
+        with self.display.phase("Spark compares every row with the file") as words:
+            found = job.compare_rows(addresses)
+            findings.rows_lost = found.wrong
+            findings.examples += found.examples
+            words.append(f"{found.compared:,} rows, {found.wrong:,} lost")
+        for client in clients:
+            zoned = client.name == ZONED_MAP
+            where = " in the zone" * zoned
+            with self.display.phase(f"a fresh client reads back what was acknowledged{where}") as words:
+                answer = read_back(addresses, client.name, client.ledger, by_key=zoned)
+                findings.writes_lost += int(answer["lost"])
+                findings.examples += [
+                    f"the key {key} of map {client.name} is not what was acknowledged"
+                    for key in answer["examples"]
+                ]
+                words.append(f"{answer['keys']:,} keys, {answer['lost']:,} lost")
+        if self.zone:
+            self._audit_zone(addresses)
+
+    def _audit_zone(self, addresses: list[str]) -> None:
+        """All replicas of the zone are compared; one that could not be is not alike."""
+        findings = self.findings
+        with self.display.phase("the replicas of the zone are compared") as words:
+            with Client(addresses) as client:
+                compared = compare_zones(client)
+            wrong = compared.conflicts + compared.undecided
+            findings.replicas_compared += compared.compared
+            findings.diverged += len(wrong)
+            findings.examples += [
+                f"partition {one.partition} of the zone on {one.member}: {one.verdict} {one.why}".rstrip()
+                for one in wrong[:5]
+            ]
+            words.append(f"{compared.compared:,} replicas, {len(wrong):,} diverged")

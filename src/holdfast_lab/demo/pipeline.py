@@ -1,0 +1,88 @@
+"""What Spark does in the demo: loads the rows, and compares what the members hold with what they should hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from holdfast.spark.java import java_home
+from holdfast.spark.pipeline.audit import audit
+from holdfast.spark.pipeline.compare import compare_with_source
+from holdfast.spark.pipeline.load import Loaded, load
+from holdfast.spark.spark_session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAP = "rows"
+EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How many were compared, how many differ, and some of these in words."""
+
+    compared: int
+    wrong: int
+    examples: list[str] = field(default_factory=list)
+
+
+def java() -> str:
+    """One line on the Java that will run Spark. Raises ConfigError, which says what to install."""
+    return f"Spark will run on the Java in {java_home()}"
+
+
+@contextmanager
+def stderr_to(file: Path) -> Iterator[None]:
+    """Processes that are started in this block keep writing their standard error into the file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("wb") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+class Job:
+    """A Spark session and the rows. A context manager: Spark ends with the block."""
+
+    def __init__(self, parquet: Path, key: tuple[str, ...], log: Path) -> None:
+        self.key = key
+        self.log = log
+        """Where Spark's own messages go."""
+        self._parquet = parquet
+        self._spark: SparkSession
+        self._rows: DataFrame
+
+    def __enter__(self) -> Self:
+        with stderr_to(self.log):
+            self._spark = session("local[2]", "python -m holdfast_lab demo")
+        self._rows = self._spark.read.parquet(str(self._parquet))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._spark.stop()
+
+    def load(self, addresses: list[str]) -> Loaded:
+        """Store every row under its key, each task straight at the members that own the partitions."""
+        return load(self._spark, str(self._parquet), MAP, self.key, address=",".join(addresses))
+
+    def compare_replicas(self, addresses: list[str]) -> Comparison:
+        """Every replica of every partition, for all maps, against its owner."""
+        found = audit(self._spark, ",".join(addresses))
+        wrong = [finding for finding in found.findings if finding.verdict != "equal"]
+        return Comparison(found.copies, len(wrong), [str(finding) for finding in wrong[:EXAMPLES]])
+
+    def compare_rows(self, addresses: list[str]) -> Comparison:
+        """Every row of the file against the map, and the other way round."""
+        found = compare_with_source(self._spark, self._rows, MAP, self.key, address=",".join(addresses))
+        wrong = found.missing + found.extra + found.different
+        return Comparison(found.equal + wrong, wrong, [str(sample) for sample in found.samples[:EXAMPLES]])

@@ -1,0 +1,651 @@
+"""What a hostile stranger says at the doors, made from the layouts of the messages themselves.
+
+A *talk* is what is said on one connection. It follows from a seed and its number alone, and from who the members are:
+one that did harm can be had again. In most talks every message is one of the protocol, so that they come deep, with
+numbers at the edges of their ranges, reserved names, keys of other partitions. Others are rough: with another type, a
+text that is no UTF-8, arrays in arrays, a count without what it counts, a frame that is cut or longer than it says;
+these end their connection soon.
+
+Not said: what an operator may say (end the cluster, leave), and what only a member can know and the others must
+believe, like the next view of the right cluster. Against those who hold the secret and lie in good form nothing helps.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_args
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.core.messages import Message
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import WHOLE, Op, Request
+from holdfast.core.model.views import ClusterState
+from holdfast.engine.link import HEADER
+from holdfast.errors import ProtocolError
+from holdfast.runtime.peering.greetings import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
+from holdfast.runtime.peering.peers import FRAME, PACKET, WHISPER
+from holdfast.server.hazelcast import authentication
+from holdfast.server.hazelcast.hazelcast_session import MESSAGES
+from holdfast.wire import own
+from holdfast.wire.hazelcast import hazelcast_frames as hz
+from holdfast.wire.hazelcast.compact_schemas import schema_entry
+from holdfast.wire.hazelcast.layouts import FIXED, Schema
+from holdfast_lab.fuzz.crowds import CLIENT_CROWDS, HTTP_CROWDS, OWN_CROWDS
+from holdfast_lab.fuzz.hostile_http import http_pieces
+
+CLIENTS, OWN, MEMBERS, HTTP = "Hazelcast", "own", "member", "HTTP"
+HTTP_SHARE = 0.15
+"""Of the talks are at the door for HTTP; the others are those that there were before it."""
+CROWD_SHARE = 0.003
+"""Of the talks are one message of very many parts (`holdfast_lab.fuzz.crowds`),"""
+CROWD_BYTES = (30_000, 300_000, 1_500_000)
+"""of so many bytes."""
+DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
+ROUGH = 0.4
+"""Of the talks."""
+MESSAGES_MAX = 40
+"""Of one talk."""
+NUMBERS = (
+    *(0, 1, 2, 3, -1, -2, 6, 7, 31, 127, 128, 255, 256, 1000, 65_535, 65_536, 70_000),
+    *(
+        2**31 - 1,
+        2**31,
+        -(2**31),
+        -(2**31) - 1,
+        2**32,
+        2**53,
+        2**53 + 1,
+        2**63 - 1,
+        -(2**63),
+        2**63,
+        2**64 - 1,
+    ),
+)
+NAMES = (
+    *(
+        "m",
+        "n",
+        "flights",
+        "fuzz.journal",
+        "",
+        " ",
+        "x" * 256,
+        "x" * 257,
+        "x" * 5000,
+        "a\nb: CRITICAL",
+        "\0",
+        "ü漢💥",
+    ),
+    *(
+        "__objects",
+        "__schemas",
+        "__schemas.spark",
+        "__streams.spark",
+        "__service:s",
+        "__x",
+        "default",
+        "../../etc",
+        "%s",
+    ),
+)
+HOSTS = (
+    "127.0.0.1",
+    "",
+    "localhost",
+    "x" * 300,
+    "a\nb",
+    "..",
+    "xn--" + "a" * 80,
+    "::1",
+    "256.1.1.1",
+    "\u2025",
+)
+KEYS = 64
+"""So many keys are used, lest the fuzzing fill the members by what it may do."""
+BROKEN = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"ok\xfe")
+HARMLESS = frozenset({own.Want.REFILL, own.Want.ACCEPT_LOSS, own.Want.RESET_LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a stranger can find out, or was told."""
+
+    cluster: str
+    partition_count: int
+    members: tuple[str, ...]
+    """Their UUIDs."""
+    secret: str = ""
+    """`security.member_secret`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Bytes that go out as they are, where a value should be."""
+
+    content: bytes
+
+
+@dataclass(slots=True)
+class Talk:
+    """What is said on one connection, piece by piece."""
+
+    door: str
+    pieces: list[bytes]
+    count: int
+    """Messages, at about."""
+    challenged: Callable[[bytes, bytes], bytes] | None = None
+    """At the member port: the greeting, made of the opening and of what is unique to the TLS channel."""
+    reads: bool = True
+    ends: str = "closes"
+    """`closes`, `resets`, or `stays` for a while, half open."""
+
+
+# -- MessagePack, also such as no encoder makes
+
+
+def pack(value: object) -> bytes:
+    """A tree of plain values, and `Raw` in it."""
+    if isinstance(value, Raw):
+        return value.content
+    if isinstance(value, list):
+        return _head(0x90, 0xDC, len(value)) + b"".join(map(pack, value))
+    if isinstance(value, dict):
+        inside = (part for pair in value.items() for part in pair)
+        return _head(0x80, 0xDE, len(value)) + b"".join(map(pack, inside))
+    return msgspec.msgpack.encode(value)
+
+
+def _head(short: int, long: int, count: int) -> bytes:
+    if count < 16:
+        return bytes((short | count,))
+    return bytes((long + 1,)) + count.to_bytes(4, "big")
+
+
+class Liar:
+    """Makes messages, and spoils them."""
+
+    def __init__(self, draw: random.Random, facts: Facts, *, rough: bool) -> None:
+        """`rough`: whether it breaks the protocol, and not only what the protocol is for."""
+        self.draw = draw
+        self.facts = facts
+        self.rough = rough
+
+    def chance(self, share: float) -> bool:
+        """True in this share of cases."""
+        return self.draw.random() < share
+
+    def breaks(self, share: float) -> bool:
+        """True in this share of cases, if it is a rough one."""
+        return self.rough and self.chance(share)
+
+    # -- values of a type
+
+    def number(self, low: int | None = None, high: int | None = None) -> int:
+        """Small, at an edge, or anything; mostly within the bounds, if there are any."""
+        pick = self.draw.random()
+        if pick < 0.5:
+            return self.draw.randint(low or 0, min(high if high is not None else 9, (low or 0) + 9))
+        if pick < 0.9:
+            return self.draw.choice(NUMBERS)
+        return self.draw.getrandbits(64) - (1 << 63)
+
+    def text(self, field: str = "") -> str:
+        """A name, mostly of a kind that fits the field."""
+        if field in ("map", "name") and self.chance(0.6):
+            return self.draw.choice(NAMES[:4])
+        if "host" in field:
+            return self.draw.choice(HOSTS)
+        if field in ("uuid", "member", "source", "destination", "cluster_id"):
+            return self.draw.choice(("aa-01", "f" * 33, "hello", "", f"{self.draw.getrandbits(64):x}"))
+        return self.draw.choice(NAMES)
+
+    def key(self) -> bytes:
+        """One of a few keys, as Hazelcast stores an integer."""
+        return (-7).to_bytes(4, "big", signed=True) + self.draw.randrange(KEYS).to_bytes(4, "big")
+
+    def blob(self) -> bytes:
+        """Some bytes, rarely many."""
+        pick = self.draw.random()
+        if pick < 0.6:
+            return self.key()
+        if pick < 0.99:
+            return self.draw.randbytes(self.draw.choice((0, 1, 3, 4, 7, 8, 15, 16, 17, 60, 300)))
+        return self.draw.randbytes(1 << self.draw.randrange(10, 18))
+
+    def of(self, kind: inspect.Type, field: str = "") -> Any:
+        """A value of this type, as plain values."""
+        draw = self.draw
+        match kind:
+            case inspect.IntType(ge=low, le=high):
+                if "partition" in field and self.chance(0.8):
+                    return draw.randrange(self.facts.partition_count)
+                return self.number(low, high)
+            case inspect.StrType():
+                return self.text(field)
+            case inspect.BytesType():
+                if field == "cut":
+                    return bytes(15) + bytes((self.draw.randrange(9),)) if self.chance(0.7) else b""
+                return self.blob()
+            case inspect.BoolType():
+                return self.chance(0.5)
+            case inspect.NoneType():
+                return None
+            case inspect.EnumType(cls=cls):
+                return draw.choice([one.value for one in cls])
+            case inspect.LiteralType(values=values):
+                return draw.choice(list(values))
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+                return [self.of(item, field) for _ in range(draw.choice((0, 0, 1, 1, 2, 3, 9)))]
+            case inspect.TupleType(item_types=items):
+                return [self.of(item, field) for item in items]
+            case inspect.DictType(key_type=key, value_type=value):
+                return {self.of(key): self.of(value) for _ in range(draw.randrange(3))}
+            case inspect.UnionType(types=types):
+                return self.of(draw.choice(types), field)
+            case inspect.StructType(fields=fields, tag=tag):
+                parts = [self.of(one.type, one.name) for one in fields]
+                return parts if tag is None else [tag, *parts]
+        return None
+
+    # -- spoiling
+
+    def spoil(self, tree: Any) -> Any:
+        """The same with one of its values replaced by what should not be there."""
+        places = list(_places(tree))
+        if not places:
+            return self.wrong()
+        holder, at = self.draw.choice(places)
+        holder[at] = self.wrong(holder[at])
+        return tree
+
+    def wrong(self, was: object = None) -> Any:
+        """A value that should not be there."""
+        draw = self.draw
+        pick = draw.randrange(12)
+        if pick < 4 or (isinstance(was, int) and pick < 7):
+            return draw.choice(NUMBERS)
+        choices: list[Any] = [
+            None,
+            draw.choice(NAMES),
+            draw.choice(HOSTS),
+            [],
+            {},
+            1.5,
+            Raw(b"\x91" * draw.choice((50, 2000, 20_000))),
+            Raw(b"\x81\x01" * 2000),
+            Raw(b"\xdd\xff\xff\xff\xff"),
+            Raw(b"\xdb\xff\xff\xff\xff"),
+            Raw(b"\xc6\x7f\xff\xff\xff"),
+            Raw(b"\xc1"),
+            Raw(b"\xd4\x01\x00"),
+            [draw.choice(NUMBERS)] * draw.choice((1, 100, 3000)),
+        ]
+        if isinstance(was, str) or self.chance(0.2):
+            broken = draw.choice(BROKEN)
+            return Raw(bytes((0xA0 + len(broken),)) + broken)
+        return draw.choice(choices)
+
+    def bend(self, data: bytes) -> bytes:
+        """Bytes with some of them changed, left out, or said twice."""
+        bent = bytearray(data)
+        for _ in range(self.draw.randint(1, 3)):
+            at = self.draw.randrange(len(bent) + 1)
+            edit = self.draw.randrange(5)
+            if edit == 0 and at < len(bent):
+                bent[at] = self.draw.randrange(256)
+            elif edit == 1:
+                bent[at : at + 4] = self.draw.choice(NUMBERS).to_bytes(9, "little", signed=True)[:4]
+            elif edit == 2:
+                del bent[at : at + self.draw.randint(1, 30)]
+            elif edit == 3:
+                bent[at:at] = self.draw.randbytes(self.draw.randint(1, 8))
+            else:
+                bent[at:at] = bent[at : at + 40]
+        return bytes(bent)
+
+    # -- the own protocol
+
+    def question(self) -> bytes:
+        """A question in its frame."""
+        kind = self.draw.choice(questions())
+        if self.chance(0.4):
+            kind = struct_of(own.Execute)
+        tree = self.of(kind)
+        if kind.cls is own.Execute and self.chance(0.9):
+            tree = _plain(own.Execute(self.draw.randrange(1 << 16), self.request()))
+        elif kind.cls is own.PutColumns and self.chance(0.8):
+            tree = _plain(self.rows())
+        elif kind.cls is own.Hello and self.chance(0.5):
+            tree = _plain(own.Hello(self.draw.choice(NUMBERS), own.VERSION, self.facts.cluster))
+        if self.breaks(0.2):
+            tree = self.spoil(tree)
+        body = pack(tree)
+        if self.breaks(0.05):
+            body = self.bend(body)
+        if _is_order(body):
+            return b""
+        length = len(body)
+        if self.breaks(0.05):
+            length = self.draw.choice((0, 1, length + 1, 1 << 20, 1 << 28, (1 << 32) - 1))
+        return length.to_bytes(4, "little") + body
+
+    def request(self) -> Request:
+        """A request that could be carried out."""
+        op = self.draw.choice(list(Op))
+        name = self.text("map")
+        key, value = self.key(), self.blob()
+        if name == "__schemas":
+            key, value = schema_entry(self.schema())
+        key_hash = self.draw.choice((0, 0, 0, *NUMBERS))
+        partition = partition_of(key, key_hash, self.facts.partition_count)
+        items = [key, value] if op is Op.PUT_ALL else [key]
+        partitions = list(range(self.facts.partition_count)) if op in WHOLE else [partition]
+        ttl_ms, max_idle_ms = self.draw.choice((-1, 0, 1, 5000)), self.draw.choice((-1, 0, 3000))
+        return Request(op, name, partitions, key, value, value, items, ttl_ms, max_idle_ms, key_hash)
+
+    def schema(self) -> Schema:
+        """A schema of a compact class, of a few."""
+        return Schema(self.draw.choice(("Flight", "Person")), [("id", 7), (self.draw.choice("abc"), 16)])
+
+    def rows(self) -> own.PutColumns:
+        """Rows that could be stored."""
+        keys = sorted({self.key() for _ in range(self.draw.randint(1, 9))})
+        groups: dict[int, list[bytes]] = {}
+        for key in keys:
+            groups.setdefault(partition_of(key, 0, self.facts.partition_count), []).append(key)
+        flat = [key for group in groups.values() for key in group]
+        return own.PutColumns(
+            self.draw.randrange(1 << 16),
+            self.text("map"),
+            list(groups),
+            [len(group) for group in groups.values()],
+            own.ColumnBatch.of(flat, [self.blob() for _ in flat]),
+        )
+
+    # -- the Hazelcast protocol
+
+    def call(self, kind: int | None = None) -> bytes:
+        """A request of a Hazelcast client."""
+        chosen: int = self.draw.choice(_calls(self.rough)) if kind is None else kind
+        correlation = self.draw.choice((self.draw.randrange(1 << 20), *NUMBERS[:-2]))
+        partition = self.draw.choice(
+            (-1, -1, self.draw.randrange(self.facts.partition_count), 9999, -(2**31))
+        )
+        fixed, _, variable = MESSAGES[chosen].layout.declaration.partition("|")
+        sent = self.draw.getrandbits(24) if self.chance(0.05) else chosen
+        head = struct.pack("<iqi", sent, correlation, partition) + b"".join(map(self.fixed, fixed.split()))
+        parts = [hz.FRAME.pack(6 + len(head), hz.UNFRAGMENTED) + head]
+        for name in variable.split():
+            parts += self.variable(name)
+        if self.breaks(0.05):
+            self.draw.shuffle(parts)
+        if self.breaks(0.15):
+            at = self.draw.randrange(len(parts))
+            parts[at] = self.draw.choice(
+                (hz.NULL, hz.BEGIN, hz.END, hz.frame(self.blob()), self.reflag(parts[at]))
+            )
+        whole = self.fragments(parts) if self.chance(0.03) else hz.message(parts)
+        return self.bend(whole) if self.breaks(0.1) else whole
+
+    def fragments(self, parts: list[bytes]) -> bytes:
+        """The request of these frames in fragments, one for each or a few of them."""
+        if len(parts) < 2:
+            return hz.message(parts)
+        number = self.draw.randrange(1 << 40)
+        cut = self.draw.randrange(1, len(parts))
+        pieces = [parts[:cut], parts[cut:]] if self.chance(0.5) else [[part] for part in parts]
+        flags = [hz.BEGIN_FRAGMENT, *[0] * (len(pieces) - 2), hz.END_FRAGMENT]
+        if self.breaks(0.3):
+            self.draw.shuffle(flags)
+        sent = [
+            hz.message([hz.FRAME.pack(hz.FIRST_FRAGMENT_FRAME_BYTES, flag) + hz.LONG.pack(number), *piece])
+            for flag, piece in zip(flags, pieces, strict=True)
+        ]
+        if self.breaks(0.3):
+            del sent[self.draw.randrange(len(sent))]
+        return b"".join(sent)
+
+    def reflag(self, part: bytes) -> bytes:
+        """The frame with other flags, or another length."""
+        length, flags = hz.FRAME.unpack_from(part)
+        if self.chance(0.7):
+            flags ^= 1 << self.draw.randrange(16)
+        else:
+            length = self.draw.choice((0, 5, 6, 7, -1, length + 1, 2**31 - 1, -(2**31), 17 << 20))
+        return hz.FRAME.pack(length, flags) + part[6:]
+
+    def fixed(self, name: str) -> bytes:
+        """A fixed-size parameter."""
+        size = struct.calcsize("<" + FIXED[name])
+        if self.chance(0.7):
+            usual = {"flags": 255, "serialization_version": 1, "ttl_ms": self.draw.choice((-1, 0, 1, 3000))}
+            return usual.get(name, self.draw.randrange(2)).to_bytes(size, "little", signed=True)
+        return (self.draw.choice(NUMBERS) & (2**64 - 1)).to_bytes(8, "little").ljust(size, b"\0")[:size]
+
+    def variable(self, name: str) -> list[bytes]:
+        """The frames of a variable-size parameter."""
+        if name in ("name", "cluster_name", "service", "username", "password"):
+            return [self.text_frame("hz:impl:mapService" if name == "service" else self.text(name))]
+        if name in ("keys", "entries"):
+            count = self.draw.choice((0, 1, 2, 9, 300))
+            pairs = [self.data_frame() for _ in range(count * (2 if name == "entries" else 1))]
+            return [hz.BEGIN, *pairs, hz.END]
+        if name == "pointers":
+            return [
+                hz.frame(b"".join(struct.pack("<i", self.draw.choice((-1, 0, 7, 2**31 - 1))) for _ in "ab"))
+            ]
+        if name == "names":
+            texts = [self.text_frame(self.text("names")) for _ in range(self.draw.choice((0, 1, 2, 9)))]
+            return [hz.BEGIN, *texts, hz.END]
+        if name == "proxies":
+            texts = [
+                self.text_frame(self.draw.choice((self.text("name"), "hz:impl:mapService"))) for _ in range(4)
+            ]
+            return [hz.BEGIN, *texts, hz.END]
+        if name in ("schema", "schemas"):
+            frames = _schema_frames(self)
+            return [hz.BEGIN, *frames, hz.END] if name == "schemas" else frames
+        return [self.data_frame()]
+
+    def text_frame(self, text: str) -> bytes:
+        """A text, or what is none."""
+        if self.breaks(0.05):
+            return hz.frame(self.draw.choice(BROKEN))
+        return hz.NULL if self.chance(0.03) else hz.frame(text.encode())
+
+    def data_frame(self) -> bytes:
+        """A key or value, or what is none."""
+        if self.chance(0.03):
+            return hz.NULL
+        word = self.draw.randbytes(4) if self.chance(0.1) else bytes(4)
+        return hz.frame(word + (self.key() if self.chance(0.7) else self.blob()))
+
+    # -- the member port
+
+    def greeting(self) -> Callable[[bytes, bytes], bytes]:
+        """What answers the opening, on a TLS channel."""
+        uuid = self.draw.choice((*self.facts.members, "aa-01", "bb-02"))
+        host, port = "127.0.0.1", self.draw.choice((1, 9, 70_000, -1, 1 << 40))
+        good = self.chance(0.8)
+        secret = self.facts.secret if self.chance(0.9) else "guessed"
+        spoiled = Liar(random.Random(self.draw.random()), self.facts, rough=True)  # noqa: S311  (a test)
+        wild = self.draw.choice(HOSTS)
+
+        nonce = self.draw.randbytes(NONCE_BYTES)
+
+        def made(opening: bytes, channel: bytes) -> bytes:
+            who = (uuid, host, 1) if good else (uuid, wild, port)
+            tree: Any = [
+                *who,
+                nonce,
+                [proof_of(secret, CONNECTS, opening, who, nonce, channel)],
+                *OF_THIS_BUILD,
+            ]
+            if not good:
+                tree = spoiled.spoil(tree)
+            body = pack(tree)
+            return len(body).to_bytes(4, "little") + body
+
+        return made
+
+    def message(self) -> bytes:
+        """A frame of a member."""
+        kind = self.draw.choice(member_messages())
+        tree = self.of(kind)
+        if self.breaks(0.2):
+            tree = self.spoil(tree)
+        body = pack(tree)
+        if self.breaks(0.1):
+            body = self.bend(body)
+        sort = WHISPER
+        if self.chance(0.4):
+            sort = PACKET
+            body = HEADER.pack(self.draw.getrandbits(64), self.draw.choice((0, 1, 2, 2**63)), 0) + body
+        length = FRAME.size - 4 + len(body)
+        if self.breaks(0.05):
+            sort, length = (
+                self.draw.randrange(256),
+                self.draw.choice((0, 1, length + 1, 1 << 20, (1 << 32) - 1)),
+            )
+        return FRAME.pack(length, sort) + body
+
+
+def _places(tree: Any) -> list[tuple[Any, Any]]:
+    """Everywhere in the tree: what holds the value, and where."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(tree, list):
+        for at, value in enumerate(tree):
+            found.append((tree, at))
+            found += _places(value)
+    return found
+
+
+def _plain(message: object) -> Any:
+    return msgspec.to_builtins(message, builtin_types=(bytes,))
+
+
+def _is_order(body: bytes) -> bool:
+    """Whether it is an operator's order, which would be carried out."""
+    try:
+        question = own.read_question(body)
+    except ProtocolError:
+        return False
+    if not isinstance(question, own.Order) or question.want in HARMLESS:
+        return False
+    return question.want is not own.Want.STATE or question.state in set(ClusterState)
+
+
+def _schema_frames(liar: Liar) -> list[bytes]:
+    schema = liar.schema()
+    found = [hz.BEGIN, liar.text_frame(schema.type_name), hz.BEGIN]
+    for name, kind in schema.fields:
+        found += (
+            hz.BEGIN,
+            hz.frame(hz.INT.pack(kind)[: 2 if liar.breaks(0.2) else 4]),
+            liar.text_frame(name),
+            hz.END,
+        )
+    return [*found, hz.END, hz.END]
+
+
+@cache
+def _calls(rough: bool) -> list[int]:
+    """Kinds of requests; one that logs in again, and not well, ends the connection."""
+    return [kind for kind in MESSAGES if rough or kind not in authentication.MESSAGES]
+
+
+@cache
+def questions() -> list[inspect.StructType]:
+    """The layouts of all questions of the own protocol."""
+    return [struct_of(kind) for kind in get_args(own.Question)]
+
+
+@cache
+def member_messages() -> list[inspect.StructType]:
+    """The layouts of all messages between members."""
+    return [struct_of(kind) for kind in get_args(Message)]
+
+
+def struct_of(kind: type) -> inspect.StructType:
+    """The layout of this kind of message."""
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType), info
+    return info
+
+
+# -- talks
+
+
+def login(facts: Facts) -> bytes:
+    """What a Hazelcast client says first."""
+    head = struct.pack("<iqi", authentication.AUTHENTICATE, 1, -1) + hz.UUID.pack(False, 1, 2) + b"\x01"
+    first = hz.FRAME.pack(6 + len(head), hz.UNFRAGMENTED) + head
+    return hz.message(
+        [first, hz.frame(facts.cluster.encode()), hz.NULL, hz.NULL, hz.text("PYH"), hz.text("5.5")]
+    )
+
+
+def _crowd(draw: random.Random, facts: Facts) -> Talk:
+    """A message that has as many small parts as fit, so that it holds a member for long if anything does."""
+    door = draw.choice((CLIENTS, OWN, HTTP))
+    crowds = {CLIENTS: CLIENT_CROWDS, OWN: OWN_CROWDS, HTTP: HTTP_CROWDS}[door]
+    before = {CLIENTS: b"CP2" + login(facts), OWN: own.PREAMBLE + own.frame(own.Hello(1, own.VERSION))}
+    made = crowds[draw.choice(sorted(crowds))](draw.choice(CROWD_BYTES))
+    return Talk(door, [before.get(door, b""), made], 1, None, draw.random() < 0.9, "closes")
+
+
+def talk(seed: int, number: int, facts: Facts) -> Talk:
+    """The talk of this number."""
+    many = random.Random(f"crowd/{seed}/{number}")  # noqa: S311  (to be had again)
+    if many.random() < CROWD_SHARE:
+        return _crowd(many, facts)
+    at_http = random.Random(f"http/{seed}/{number}")  # noqa: S311  (to be had again)
+    if at_http.random() < HTTP_SHARE:
+        count = at_http.randint(1, MESSAGES_MAX)
+        ends = at_http.choice(("closes", "resets", "stays"))
+        return Talk(HTTP, http_pieces(at_http, count), count, None, at_http.random() < 0.9, ends)
+    draw = random.Random(f"{seed}/{number}")  # noqa: S311  (to be had again)
+    rough = draw.random() < ROUGH
+    liar = Liar(draw, facts, rough=rough)
+    door = draw.choice(DOORS)
+    count = draw.randint(1, MESSAGES_MAX)
+    known = not liar.breaks(0.3)
+    challenged = None
+    if door == CLIENTS:
+        pieces = [b"CP2" + (login(facts) if known else b"")] + [liar.call() for _ in range(count)]
+    elif door == OWN:
+        hello = own.frame(own.Hello(1, own.VERSION, facts.cluster)) if known else b""
+        pieces = [own.PREAMBLE + hello] + [liar.question() for _ in range(count)]
+    else:
+        challenged = liar.greeting()
+        pieces = [liar.message() for _ in range(count)]
+    if liar.breaks(0.1):
+        draw.shuffle(pieces)
+    if liar.breaks(0.1):
+        pieces[draw.randrange(len(pieces))] = draw.randbytes(draw.choice((1, 3, 30, 3000, 100_000)))
+    if liar.chance(0.1):
+        # Cut in the middle of something.
+        pieces[-1] = pieces[-1][: draw.randrange(len(pieces[-1]) + 1)]
+    ends = draw.choice(("closes", "closes", "resets", "stays"))
+    return Talk(door, pieces, count, challenged, liar.chance(0.9), ends)
+
+
+__all__ = [
+    "CLIENTS",
+    "HTTP",
+    "MEMBERS",
+    "OWN",
+    "Facts",
+    "Liar",
+    "Talk",
+    "pack",
+    "questions",
+    "struct_of",
+    "talk",
+]

@@ -1,0 +1,174 @@
+"""Who owned which partition over time, and who led those of a zone: a member is asked while the demo runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+from holdfast.client.blocking import Client
+from holdfast.client.zone_verification import ask_of_zones
+from holdfast.core.model.zone_questions import WhoLeads
+from holdfast.errors import HoldfastError
+from holdfast_lab.processes.local_cluster import LocalCluster, Status
+
+SAMPLE_S = 0.1
+PATIENCE_S = 2.0
+"""A member that does not answer for so long is left for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment, as one member told it."""
+
+    at_s: float
+    """By the machine's monotonic clock."""
+    owners: tuple[str, ...]
+    """UUID of the owner of each partition, or what its leader is called in assignments; empty where there is none."""
+    copies: int
+    """Replicas of all partitions that have a member to live on, the owners included. Of a zone: partitions whose
+    replicas are all on members that are there.
+    """
+    migrations_active: int
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that was done to the cluster."""
+
+    at_s: float
+    kind: str
+    """`kill`, `join` or `drain`."""
+    member: str
+    """The member's name."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """One partition belonged to one member from one sample to another."""
+
+    owner: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(slots=True)
+class Timeline:
+    """All samples and events of one run, of the table or of a zone, and the members that took part."""
+
+    partition_count: int = 0
+    names: dict[str, str] = field(default_factory=dict)
+    """Member UUID, or what it is called in assignments -> name, in the order in which they joined."""
+    snapshots: list[Snapshot] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    moves: int = 0
+    """How many replicas came to a member that had not held the partition in the sample before."""
+
+    def stretches(self) -> list[list[Stretch]]:
+        """For each partition, its owners one after the other."""
+        found: list[list[Stretch]] = [[] for _ in range(self.partition_count)]
+        for snapshot in self.snapshots:
+            for partition, owner in enumerate(snapshot.owners):
+                line = found[partition]
+                if line:
+                    line[-1].end_s = snapshot.at_s
+                if not line or line[-1].owner != owner:
+                    line.append(Stretch(owner, snapshot.at_s, snapshot.at_s))
+        return found
+
+
+class Sampler(threading.Thread):
+    """Asks a member for the table ten times a second. A context manager: it samples inside the block."""
+
+    def __init__(self, cluster: LocalCluster, timeline: Timeline, zone_line: Timeline | None = None) -> None:
+        """`zone_line`: of the one zone of the cluster, if there is one."""
+        super().__init__(name="sampler", daemon=True)
+        self.cluster = cluster
+        self.timeline = timeline
+        self.zone_line = zone_line
+        self.status: Status = {}
+        """The newest status."""
+        self._over = threading.Event()
+        self._held: list[set[str]] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join(timeout=10)
+
+    def run(self) -> None:
+        """Until the block ends."""
+        client: Client | None = None
+        address = ""
+        while not self._over.wait(SAMPLE_S):
+            running = self.cluster.client_addresses()
+            if client is not None and address not in running:
+                client.close()
+                client = None
+            try:
+                if client is None and running:
+                    address = running[-1]
+                    client = Client(address, timeout_s=PATIENCE_S)
+                if client is not None:
+                    self._sample(client)
+                    if self.zone_line is not None:
+                        self._sample_zone(client, self.zone_line)
+            except (HoldfastError, OSError):
+                if client is not None:
+                    client.close()
+                client = None
+        if client is not None:
+            client.close()
+
+    def _sample(self, client: Client) -> None:
+        rows = client.table().rows
+        self.status = status = cast("Status", client.status())
+        line = self.timeline
+        self._see(status["members"], time.monotonic())
+        holders = [{member for member in row.replicas if member is not None} for row in rows]
+        if self._held:
+            line.moves += sum(len(now - before) for now, before in zip(holders, self._held, strict=True))
+        self._held = holders
+        line.partition_count = len(rows)
+        line.snapshots.append(
+            Snapshot(
+                at_s=time.monotonic(),
+                owners=tuple(row.owner or "" for row in rows),
+                copies=sum(map(len, holders)),
+                migrations_active=int(status["migrations"]["active"]),
+                safe=bool(status["safe"]),
+            )
+        )
+
+    def _see(self, members: Iterable[Mapping[str, str]], now_s: float) -> None:
+        """Learn the names of members. Who is new has joined now: when its process was started says nothing of that."""
+        for member in members:
+            if member["uuid"] in self.timeline.names:
+                continue
+            self.timeline.names[member["uuid"]] = member["name"]
+            if self.timeline.snapshots:
+                for line in filter(None, (self.timeline, self.zone_line)):
+                    line.events.append(Event(now_s, "join", member["name"]))
+
+    def _sample_zone(self, client: Client, line: Timeline) -> None:
+        """Who leads, as the member that answers knows, and which replicas are there, as the metastore says."""
+        (zone,) = self.status["zones"]
+        answer = ask_of_zones(client, WhoLeads())
+        line.names.update(answer.members)
+        count = line.partition_count = int(zone["settings"]["partitions"])
+        leaders = {told.partition: told.node for told in answer.leaders if told.zone == zone["id"]}
+        line.snapshots.append(
+            Snapshot(
+                at_s=time.monotonic(),
+                owners=tuple(leaders.get(partition, "") for partition in range(count)),
+                copies=count - zone["lacking"],
+                migrations_active=zone["moving"],
+                safe=not (zone["moving"] or zone["lacking"] or zone["leaderless"]),
+            )
+        )

@@ -1,0 +1,1 @@
+"""Switches a safety rule off, to show that tests and campaigns notice."""

@@ -1,0 +1,49 @@
+"""What if transactions were less strict?"""
+
+# ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
+
+from __future__ import annotations
+
+from holdfast.core.model.transactions import StepFate, TransactionBranch, TransactionId, branch_key
+from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.primary_backup import primary_copy
+from holdfast.core.transactions import coordinator
+from holdfast.core.transactions.finishing import Ending, Finish, Finishing
+from holdfast.core.transactions.orphans import Orphans, SeenTransaction
+from holdfast_lab.sim.ablations.place import Place, always, never, nothing
+from holdfast_lab.sim.replacing import Method
+
+
+def _forgets(
+    _: Method, branches: TransactionBranches, transaction: TransactionId, branch: TransactionBranch
+) -> None:
+    branches._drop(branch_key(transaction))
+
+
+def _gives_up(_: Method, orphans: Orphans, transaction: TransactionId, seen: SeenTransaction) -> None:
+    orphans._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), frozenset())
+
+
+def _believes_one(
+    decide: Method, finishing: Finishing, finish: Finish, partition: int, fate: StepFate
+) -> None:
+    if finish.ending is Ending.ASKING and fate is StepFate.PREPARED:
+        finish.left = {partition}
+        for ticket in [ticket for ticket, of in finish.asked.items() if of != partition]:
+            del finish.asked[ticket], finishing._of_ticket[ticket]
+            finishing._steps.drop(ticket)
+    decide(finishing, finish, partition, fate)
+
+
+COMMITTING: dict[str, tuple[Place, ...]] = {
+    "lock-exclusive": (Place(TransactionBranches, "_held_by_another", nothing),),
+    "lock-respected": (Place(primary_copy, "wait_for_lock", nothing),),
+    "seen-compared": (Place(TransactionBranches, "_has_changed", never),),
+    "topology-compared": (Place(primary_copy, "_is_outdated", never),),
+    "all-prepared": (Place(coordinator, "_is_prepared", always),),
+    "asked-is-fenced": (Place(TransactionBranches, "_fence", nothing),),
+    "branches-decide": (Place(Orphans, "_recover", _gives_up),),
+    "all-asked": (Place(Finishing, "_answered", _believes_one),),
+    "outcome-kept": (Place(TransactionBranches, "_keep_outcome", _forgets),),
+    "orphans-end": (Place(Orphans, "_recover", nothing),),
+}

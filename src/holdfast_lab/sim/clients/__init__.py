@@ -1,0 +1,1 @@
+"""Simulated clients of both protocols, which talk bytes with the members' real sessions."""

@@ -1,0 +1,204 @@
+"""The client doors of simulated processes, and the way there: the door, the sessions and the grid are the real ones."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.operations import Outcome, Request
+from holdfast.observe.status import EntriesHeld
+from holdfast.server.door import ClientConnection, Door
+from holdfast.server.member_grid import MemberGrid
+from holdfast.wire import own
+from holdfast_lab.sim.clients.streams import Stream
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.world import Process, World
+
+SPENT_NS = (0, 0, 0, MILLISECOND, 30 * MILLISECOND)
+"""What a look at the clock finds to have passed. By itself no time passes in a simulated turn, and no door would ever
+be late (server/D-3)."""
+
+
+class Timer:
+    """Something that will be done, unless it is cancelled."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Do not do it."""
+        self.cancelled = True
+
+
+class Turns:
+    """The event loop of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def call_soon(self, deed: Callable[[], object], /) -> object:
+        """After everything that happens at this moment."""
+        self._process.soon(lambda: _do(deed))
+        return None
+
+    def call_later(self, delay: float, deed: Callable[[], object], /) -> Timer:
+        """After so many seconds."""
+        return self.call_at(self.time() + delay, deed)
+
+    def call_at(self, when: float, deed: Callable[[], object], /) -> Timer:
+        """At that time, or when the process is awake again."""
+        timer = Timer()
+        process = self._process
+
+        def due() -> None:
+            if not timer.cancelled:
+                deed()
+
+        process.world.at(
+            process.when(round(when * SECOND)), lambda: process.whenever_awake(partial(process.step, due))
+        )
+        return timer
+
+    def time(self) -> float:
+        """Seconds by the clock of the process."""
+        return self._process.now_ns() / SECOND
+
+
+def _do(deed: Callable[[], object]) -> None:
+    deed()
+
+
+class Ears:
+    """Counts what clients do at the doors."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts = counts
+
+    def tell(self, kind: str, line: str, /, *said: object) -> None:
+        self._counts[f"door: {kind}"] += 1
+
+    def closed(self, why: str, /) -> None:
+        self._counts["connections closed by members"] += 1
+
+
+class ProcessGrid(MemberGrid):
+    """The member of a simulated process, for its sessions."""
+
+    def __init__(self, process: Process, loop: Turns, ears: Ears) -> None:
+        self.driver = process.driver
+        self.member = process.driver.member
+        self.lane = process.driver.lane
+        super().__init__(self.member.settings, self.member.me)
+        self._process = process
+        self._loop = loop
+        self._ears = ears
+
+    @property
+    def clients_loop(self) -> Turns:
+        return self._loop
+
+    def now_ns(self) -> int:
+        return self._process.now_ns()
+
+    def wall_ms(self) -> int:
+        return self._process.wall_ms()
+
+    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
+        return self.member.picture.why_not_now(request)
+
+    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
+        done(own.Fate.REFUSED, "simulated members take no orders of clients")
+
+    def faulty(self, kind: str, error: Exception) -> None:
+        """In a simulated run no request meets an error inside the member."""
+        raise error
+
+    def knocked(self, kind: str, line: str, *said: object) -> None:
+        self._ears.tell(kind, line, *said)
+
+    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
+        return {}
+
+
+class Doors:
+    """The client doors of all processes of a cluster."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.counts: Counter[str] = Counter()
+        """What happened at the doors, by kind."""
+        self._random = random.Random(f"{world.seed}/doors")
+        self._doors: dict[Process, Door] = {}
+
+    def hosts(self) -> list[str]:
+        """Where members may be found."""
+        return [address.host for address in self.cluster.addresses]
+
+    def process(self, host: str) -> Process | None:
+        """Who listens there now."""
+        process = next((found for found in self.cluster.living() if found.host == host), None)
+        return process if process is not None and not process.driver.stopped else None
+
+    def connect(self, stream: Stream) -> None:
+        """Take a new connection to its host."""
+        self.world.after(self._random.randint(*self.world.weather.delay_ns), partial(self._connect, stream))
+
+    def _connect(self, stream: Stream) -> None:
+        cut = self.world.weather.cut
+        if cut.get((stream.client, stream.host)) or cut.get((stream.host, stream.client)):
+            return  # The client gives up at last.
+        process = self.process(stream.host)
+        if process is None:
+            stream.reset()
+            return
+
+        def make() -> ClientConnection:
+            self.counts["connections"] += 1
+            return ClientConnection(self._door(process))
+
+        # The system takes connections also while the process is paused.
+        stream.reach(process)
+        process.whenever_awake(partial(process.step, lambda: stream.accept(make)))
+
+    def _door(self, process: Process) -> Door:
+        door = self._doors.get(process)
+        if door is None:
+            door = self._doors[process] = self._make(process)
+        return door
+
+    def _make(self, process: Process) -> Door:
+        driver = process.driver
+        loop, ears = Turns(process), Ears(self.counts)
+        settings = driver.member.settings
+        spent_ns = 0
+
+        def clock() -> int:
+            nonlocal spent_ns
+            spent_ns += self._random.choice(SPENT_NS)
+            return self.world.now_ns + spent_ns
+
+        door = Door(
+            ProcessGrid(process, loop, ears),
+            settings.limits,
+            loop,
+            clock,
+            ears,
+            driver.enter,
+            driver.leave_lane,
+            _raise,
+            backlog=driver.member.picture.backlog,
+            request_ids=settings.replication.request_ids,
+            client_acks=settings.replication.backup_acks == "client",
+        )
+        driver.callers.backpressure_changed = door.backlog_changed
+        return door
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -1,0 +1,348 @@
+"""A connection between a client and a member's process: two streams of bytes, ordered and without loss while it lives.
+
+Bytes are late, come in other pieces than they were written in, wait while a process is paused or the network is cut,
+and leave no faster than the other side reads. A connection can break at any time, with what was on its way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.server.door import ClientConnection
+from holdfast_lab.sim.world import Process, World
+
+BLOCKED_LOOK_NS = 100 * MILLISECOND
+"""How often it is looked whether the network lets bytes pass again."""
+DISCOVERED_NS = (1 * SECOND, 8 * SECOND)
+"""How late a client learns that a host has gone without a word, if it does not find out by itself."""
+LOW_PART = 4
+"""A writer that was told to stop may go on when so small a part of the limit is left unsent."""
+
+
+class Pipe:
+    """One direction."""
+
+    def __init__(
+        self,
+        world: World,
+        draw: random.Random,
+        *,
+        window: int,
+        choppy: float,
+        blocked: Callable[[], bool],
+        awake: Callable[[Callable[[], None]], None],
+        deliver: Callable[[bytes], None],
+        ended: Callable[[], None],
+        relieved: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`window`: how many bytes may be on their way or unread. `choppy`: how often a read buffer ends anywhere.
+        `blocked`: whether nothing passes now. `awake` does something in the reader's time. `deliver` is given read
+        buffers, `ended` is called after the last one. `relieved`: some has left.
+        """
+        self._world = world
+        self._random = draw
+        self._window = window
+        self._choppy = choppy
+        self._blocked = blocked
+        self._awake = awake
+        self._deliver = deliver
+        self._ended = ended
+        self._relieved = relieved
+        self.unsent = bytearray()
+        self.reading = True
+        self._sky: deque[bytearray | None] = deque()
+        """What is on its way; None: the end."""
+        self._flying = 0
+        self._last_ns = 0
+        self._arrived = bytearray()
+        self._closing = self._over = self._woken = self._cut = False
+
+    def write(self, data: bytes) -> None:
+        """Send this."""
+        if not self._cut and not self._closing:
+            self.unsent += data
+            self._push()
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        if not self._closing and not self._cut:
+            self._closing = True
+            self._push()
+
+    def cut(self) -> None:
+        """Nothing more arrives."""
+        self._cut = True
+        self.unsent.clear()
+        self._arrived.clear()
+
+    def read_or_not(self, reading: bool) -> None:
+        """Whether the reader takes anything."""
+        self.reading = reading
+        self._wake()
+
+    def _push(self) -> None:
+        if self._cut:
+            return
+        room = self._window - self._flying - len(self._arrived)
+        if self.unsent and room > 0:
+            piece = self.unsent[:room]
+            del self.unsent[:room]
+            self._flying += len(piece)
+            self._fly(piece)
+            self._relieved()
+        if self._closing and not self.unsent and not self._over:
+            self._over = True
+            self._fly(None)
+
+    def _fly(self, piece: bytearray | None) -> None:
+        at_ns = max(self._last_ns, self._world.now_ns + self._random.randint(*self._world.weather.delay_ns))
+        if piece is not None and self._sky and self._sky[-1] is not None and at_ns == self._last_ns:
+            self._sky[-1] += piece
+            return
+        self._sky.append(piece)
+        self._last_ns = at_ns
+        self._world.at(at_ns, self._land)
+
+    def _land(self) -> None:
+        if self._cut:
+            return
+        if self._blocked():
+            self._world.after(BLOCKED_LOOK_NS, self._land)
+            return
+        piece = self._sky[0]
+        if piece is not None:
+            self._flying -= len(piece)
+            self._arrived += piece
+            self._sky.popleft()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.reading and not self._woken and not self._cut and (self._arrived or self._at_end()):
+            self._woken = True
+            self._awake(self._read)
+
+    def _at_end(self) -> bool:
+        return bool(self._sky) and self._sky[0] is None
+
+    def _read(self) -> None:
+        self._woken = False
+        if self._cut or not self.reading:
+            return
+        arrived = self._arrived
+        if arrived:
+            size = (
+                len(arrived)
+                if self._random.random() >= self._choppy
+                else self._random.randint(1, len(arrived))
+            )
+            data = bytes(arrived[:size])
+            del arrived[:size]
+            self._deliver(data)
+            self._push()
+            if self._arrived or self._at_end():
+                self._world.after(self._random.randint(0, self._world.weather.delay_ns[0]), self._wake)
+        elif self._at_end():
+            self._cut = True
+            self._ended()
+
+
+class ClientEnd(Protocol):
+    """What the client's side of a connection is told."""
+
+    def received(self, data: bytes) -> None:
+        """A read buffer has come."""
+
+    def lost(self) -> None:
+        """The connection is gone, or never was. Told once."""
+
+
+class Stream:
+    """One connection. The client's side; the member's is its transport (`server.door.Transport`)."""
+
+    def __init__(
+        self,
+        world: World,
+        draw: random.Random,
+        client: str,
+        host: str,
+        end: ClientEnd,
+        *,
+        window: int,
+        choppy: float,
+    ) -> None:
+        """`client` is the client's host, `host` the member's."""
+        self._world = world
+        self._random = draw
+        self.client = client
+        self.host = host
+        self._end = end
+        self._process: Process | None = None
+        self._connection: ClientConnection | None = None
+        self._high = 1 << 62
+        self._full = self._closing = self._lost = False
+        cut = world.weather.cut
+        self._in = Pipe(
+            world,
+            draw,
+            window=window,
+            choppy=choppy,
+            blocked=lambda: bool(cut.get((client, host))),
+            awake=self._on_member,
+            deliver=self._receive,
+            ended=self.close,
+        )
+        self._in.reading = False
+        self._out = Pipe(
+            world,
+            draw,
+            window=window,
+            choppy=choppy,
+            blocked=lambda: bool(cut.get((host, client))),
+            awake=lambda deed: deed(),
+            deliver=self._answered,
+            ended=self._gone,
+            relieved=self._relieved,
+        )
+
+    # -- the client's side
+
+    def send(self, data: bytes) -> None:
+        """Write this, in one piece."""
+        self._in.write(data)
+
+    def hang_up(self) -> None:
+        """The client has nothing more to say, and hears nothing more."""
+        self._out.cut()
+        self._in.close()
+        self._lost = True
+
+    def stall(self, stalled: bool) -> None:
+        """The client reads nothing for now, or again."""
+        self._out.read_or_not(not stalled)
+
+    def reset(self) -> None:
+        """The connection breaks; each side learns of it after a while."""
+        self._closing = True
+        self._in.cut()
+        self._out.cut()
+        self._later(self._gone)
+        self._on_member(self._end_connection)
+
+    def _answered(self, data: bytes) -> None:
+        self._world.trace(self.client, data)
+        self._end.received(data)
+
+    def _gone(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self._end.lost()
+
+    def _later(self, deed: Callable[[], None]) -> None:
+        self._world.after(self._random.randint(*self._world.weather.delay_ns), deed)
+
+    # -- the member's side
+
+    def reach(self, process: Process) -> None:
+        """Somebody listens there."""
+        self._process = process
+        process.when_dead.append(self._died)
+
+    def accept(self, make: Callable[[], ClientConnection]) -> None:
+        """The process takes the connection."""
+        if not self._closing:
+            self._connection = make()
+            self._connection.begin(self, self.client)
+            self._in.read_or_not(True)
+
+    def _on_member(self, deed: Callable[[], None]) -> None:
+        process = self._process
+        if process is not None:
+            process.whenever_awake(partial(process.step, deed))
+
+    def _receive(self, data: bytes) -> None:
+        if self._connection is not None and self._process is not None:
+            self._world.trace(self._process.name, data)
+            self._connection.data_received(data)
+
+    def _died(self) -> None:
+        """What was written may still arrive, or be lost; or the whole host is gone, without a word."""
+        self._in.cut()
+        self._connection = None
+        dice = self._random.random()
+        if dice < 0.6:
+            self._out.close()
+        else:
+            self._out.cut()
+            low, high = DISCOVERED_NS if dice < 0.75 else self._world.weather.delay_ns
+            self._world.after(self._random.randint(low, high), self._gone)
+
+    def _end_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if self._process is not None and self._died in self._process.when_dead:
+            self._process.when_dead.remove(self._died)
+        if connection is not None:
+            self._closing = True
+            connection.connection_lost(None)
+
+    def _relieved(self) -> None:
+        if self._full and len(self._out.unsent) <= self._high // LOW_PART:
+            self._full = False
+            self._on_member(self._resume_writing)
+        if self._closing and not self._out.unsent:
+            self._on_member(self._end_connection)
+
+    def _resume_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.resume_writing()
+
+    def write(self, data: bytes) -> None:
+        """Send this to the client."""
+        if self._closing or (self._process is not None and self._process.dies_here()):
+            return
+        self._out.write(data)
+        if len(self._out.unsent) > self._high and not self._full and self._connection is not None:
+            self._full = True
+            self._connection.pause_writing()
+
+    def close(self) -> None:
+        """The member ends the connection when everything is written."""
+        if not self._closing:
+            self._closing = True
+            self._in.cut()
+            self._out.close()
+            if not self._out.unsent and self._process is not None:
+                self._process.soon(self._end_connection)
+
+    def abort(self) -> None:
+        """The member ends it now."""
+        self._closing = True
+        self._in.cut()
+        self._out.cut()
+        self._later(self._gone)
+        if self._process is not None:
+            self._process.soon(self._end_connection)
+
+    def is_closing(self) -> bool:
+        """Whether it is about to end."""
+        return self._closing
+
+    def pause_reading(self) -> None:
+        """Take nothing more."""
+        self._in.read_or_not(False)
+
+    def resume_reading(self) -> None:
+        """Take what comes."""
+        self._in.read_or_not(True)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that were written and have not left."""
+        return len(self._out.unsent)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """From how many on the connection is told."""
+        self._high = high

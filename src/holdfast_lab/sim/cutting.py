@@ -1,0 +1,204 @@
+"""A client that takes cuts in a simulated run, reads them again and again from whoever keeps them, and judges.
+
+What a cut shows of a key is an answer like that of a read which began when the cut was asked for and ended when it was
+answered: so each is noted as a call, for the judge of linearizability. And every holder that is named shows the same,
+as long as it lives and is asked within the lease.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.primary_backup.cuts import Pin, Taken
+from holdfast_lab.check.linearizability import Call
+from holdfast_lab.check.linearizability import Outcome as Answered
+from holdfast_lab.sim.calls import key_of, name_of
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.world import Process, World
+
+IDLE = "i"
+"""The first letter of keys whose values end when nobody uses them."""
+CLIENT = "cut"
+"""The client of the calls that cuts answer: what they show is binding, for a cut waits for its backups."""
+LEASE_MS = 60_000
+PATIENCE_NS = 5 * SECOND
+"""So long a cut is asked for where it is not answered."""
+KEPT_NS = 15 * SECOND
+"""So long after its beginning it is read."""
+KEYS_MAX = 30
+"""Of one partition so many keys are judged as reads; all are compared between holders."""
+
+Content = dict[bytes, bytes]
+
+
+@dataclass(slots=True)
+class Mark:
+    """What a client knows of a cut of one map in one partition."""
+
+    counter: int
+    term: int
+    holders: tuple[MemberId, ...]
+    start: int
+    end: int
+    content: Content | None = None
+    """As it was read first."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """One cut."""
+
+    id: bytes
+    begun_ns: int
+    asked: dict[int, int] = field(default_factory=dict)
+    """Partition -> the number of the last question: only its answer counts."""
+    first: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Member and partition -> when it was asked first. Asked again, it shows what it kept then, if it has made that
+    known since.
+    """
+    marks: dict[tuple[int, str], Mark] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    """Partitions that were answered."""
+
+
+class Cutter:
+    """Takes a cut now and then."""
+
+    def __init__(
+        self,
+        world: World,
+        cluster: Cluster,
+        maps: Sequence[str],
+        noted: Callable[[Call], None],
+    ) -> None:
+        """`noted` is told what a cut shows of a key."""
+        self.world = world
+        self.cluster = cluster
+        self.maps = maps
+        self.noted = noted
+        self.random = random.Random(f"{world.seed}/cuts")
+        self.running = True
+        self.cuts = 0
+        self.found: list[str] = []
+        """What was wrong, in words."""
+        self.reads = 0
+        self._questions = 0
+        self._known: dict[tuple[int, str], dict[str, None]] = {}
+        """Keys that cuts have shown, by partition and map."""
+
+    def start(self) -> None:
+        """Begin."""
+        self.world.after(self.random.randint(2 * SECOND, 5 * SECOND), self._begin)
+
+    def _begin(self) -> None:
+        if not self.running:
+            return
+        self.cuts += 1
+        cut = Cut(self.random.randbytes(16), self.world.now_ns)
+        self._take(cut)
+        self._later(cut)
+        self.world.after(self.random.randint(3 * SECOND, 10 * SECOND), self._begin)
+
+    # -- taking it
+
+    def _take(self, cut: Cut) -> None:
+        """Ask the owners for what is not cut yet, as a member knows them, until there is nothing left."""
+        left = [p for p in range(self.cluster.settings.partitions.count) if p not in cut.done]
+        living = self.cluster.living()
+        if not left or not self.running or self.world.now_ns > cut.begun_ns + PATIENCE_NS:
+            return
+        self.world.after(self.random.randint(200 * MILLISECOND, SECOND), partial(self._take, cut))
+        if not living:
+            return
+        rows = self.random.choice(living).picture.assignments
+        for process in living:
+            mine = [partition for partition in left if rows[partition].owner == process.driver.member.me]
+            if mine:
+                self._questions += 1
+                cut.asked |= dict.fromkeys(mine, self._questions)
+                for partition in mine:
+                    cut.first.setdefault((process.name, partition), self.world.now_ns)
+                ask = partial(self._ask, process, cut, mine, self._questions)
+                process.whenever_awake(partial(process.step, ask))
+
+    def _ask(self, process: Process, cut: Cut, partitions: list[int], question: int) -> None:
+        member = process.driver.member
+        if member.picture.passive:
+            return
+
+        def taken(told: Taken) -> None:
+            if process.dead or not told.known:
+                return
+            for pin in told.pins:
+                if cut.asked[pin.partition] == question:
+                    start_ns = cut.first[process.name, pin.partition]
+                    mark = Mark(pin.counter, pin.term, pin.holders, start_ns, self.world.now_ns)
+                    cut.marks[pin.partition, pin.map] = mark
+                    cut.done.add(pin.partition)
+
+        process.driver.callers.take_cut(cut.id, tuple(self.maps), tuple(partitions), LEASE_MS, taken)
+
+    # -- reading it
+
+    def _later(self, cut: Cut) -> None:
+        self.world.after(self.random.randint(100 * MILLISECOND, 3 * SECOND), partial(self._read, cut))
+
+    def _read(self, cut: Cut) -> None:
+        """Read some of it, from one of its holders each; or end it."""
+        if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
+            for process in self.cluster.living():
+                process.driver.callers.hold_cut(cut.id, 0, lambda count: None)
+            return
+        living = {process.driver.member.me: process for process in self.cluster.living()}
+        for (partition, name), mark in sorted(cut.marks.items()):
+            holders = [living[holder] for holder in mark.holders if holder in living]
+            if holders and self.random.random() < 0.5:
+                process = self.random.choice(holders)
+                look = partial(self._look, process, cut, partition, name, mark)
+                process.whenever_awake(partial(process.step, look))
+        self._later(cut)
+
+    def _look(self, process: Process, cut: Cut, partition: int, name: str, mark: Mark) -> None:
+        cuts = process.driver.member.copies.cuts
+        if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
+            return  # The member was paused, and the cut is over.
+        pin = cuts.find(cut.id, partition, name)
+        where = f"cut of map {name} in partition {partition}, update {mark.counter} of term {mark.term}"
+        where += f", on {process.name}"
+        if pin is None or (pin.counter, pin.term) != (mark.counter, mark.term):
+            found = "nothing" if pin is None else f"update {pin.counter} of term {pin.term}"
+            self.found.append(f"{where}, which was named as a holder: {found} is kept")
+            return
+        content = dict(pin.content())
+        self.reads += 1
+        if mark.content is None:
+            mark.content = content
+            self._note(pin, partition, name, mark)
+        elif content != mark.content:
+            keys = sorted(key_of(key) for key, _ in content.items() ^ mark.content.items())
+            self.found.append(f"{where}: {keys[:5]} differ from what was read of it before")
+
+    def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
+        # To be in a cut is not to be used, and only the primary knows when an entry was: those ending so are left out.
+        entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
+        content = {key: value for key, value in entries if key[0] != IDLE}
+        # Of a key that is absent the judge hears only if an earlier cut has shown it: there is no end of absent keys.
+        known = self._known.setdefault((partition, name), {})
+        known |= dict.fromkeys(sorted(content))
+        keys = list(known)
+        for key in keys if len(keys) <= KEYS_MAX else self.random.sample(keys, KEYS_MAX):
+            self.noted(
+                Call(
+                    "get",
+                    key,
+                    mark.start,
+                    mark.end,
+                    Answered.DONE,
+                    result=content.get(key),
+                    client=CLIENT,
+                )
+            )

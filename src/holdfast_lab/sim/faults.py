@@ -1,0 +1,502 @@
+"""Which faults a seed has, and when: a swarm, so that no two seeds are alike. All end before the run is judged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.machine import MemoryRoom
+from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.views import ClusterState, Intent, Room
+from holdfast_lab.sim.ambush import (
+    OCCASIONS,
+    Ambush,
+    Moment,
+    backups_beside,
+    fills_next_primary,
+    new_owners,
+    outvoted,
+)
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.disk_faults import DiskFaults
+from holdfast_lab.sim.world import Process, World
+
+DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
+"""What an ambush does to those whom its moment concerns."""
+
+
+class Faults(DiskFaults):
+    """The faults of one run. Counts of each kind are in `counts`."""
+
+    KINDS = (
+        "crash",
+        "crash-midstep",
+        "crash-torn",
+        "crash-cut",
+        "replace",
+        "isolate",
+        "halves",
+        "one-way",
+        "bridge",
+        "pause",
+        "drain",
+        "join",
+        "churn",
+        "lossy",
+        "slow",
+        "echo",
+    )
+    CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
+    """Those that cut nobody off from anybody, not even for the others: no pauses, no losses, no delays."""
+    ALONE = (
+        *("join", "pause", "lossy", "slow", "echo", "state", "suspend", "clock-jump", "calendar"),
+        *("power-cut-all", "kill-all", "disk-full", "slow-disk"),
+    )
+    """Those that mean something where only one member lives."""
+    OPERATOR = ("state", "state", "wish")
+    CLOCKS = ("suspend", "clock-jump", "calendar")
+    AIMED = ("ambush", "coup", "starve")
+    """Those that wait for their moment: every seed has one of them beside the others, twice as often."""
+
+    def __init__(
+        self,
+        seed: int,
+        world: World,
+        cluster: Cluster,
+        until_ns: int,
+        surge: Callable[[Process, int], None] = lambda process, partition: None,
+        *,
+        power_cuts: int = 0,
+        memory: bool = False,
+        operator: bool = False,
+        connected: bool = False,
+        clocks: bool = False,
+    ) -> None:
+        """`surge` lets clients write to one partition, all at once, through a process. `power_cuts` is how often at
+        least the power of all hosts fails at once. `memory`: whether memories are short, again and again. `operator`:
+        whether somebody changes the state of the cluster, and what members are. `connected`: only faults that cut
+        nobody off. `clocks`: whether those of hosts jump and stand still, and calendars are set.
+        """
+        self._memory_random = random.Random(f"{seed}/memory") if memory else None
+        """Of its own, so that runs in which memories are never short stay what they were."""
+        super().__init__(seed, world, cluster, until_ns, power_cuts)
+        self.surge = surge
+        count = self.random.randint(2, len(self.KINDS))
+        aimed = self.random.choice(self.AIMED)
+        self.kinds = [*self.random.sample(self.KINDS, count), aimed, aimed, *self.disk_kinds()]
+        if operator:
+            self.kinds += self.OPERATOR
+        if clocks:
+            self.kinds += self.CLOCKS
+        if cluster.groups:
+            self.kinds.append("group")
+        self.core: set[str] | None = None
+        """The hosts that are well, while all others stay broken."""
+        self._state_wanted: ClusterState | None = None
+        """What the operator wants the cluster to be again, until it is."""
+        self._insisting = False
+        """Whether the operator will look again soon."""
+        self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
+        world.weather.refusal = self.random.choice([0.0, 0.3])
+        if self.random.random() < 0.5:
+            world.weather.loss = self.random.choice([0.0, 0.01, 0.1])
+            world.weather.twice = self.random.choice([0.0, 0.01, 0.1])
+            world.weather.echo = self.random.choice([0.0, 0.01, 0.1])
+        if connected:
+            self.kinds = [*self.CONNECTED, *(self.OPERATOR if operator else ())]
+            world.weather.loss = world.weather.echo = 0.0
+        if cluster.disks:
+            # A cluster that was stopped as a whole waits for every seed of which it does not know that nobody is there.
+            world.weather.refusal = max(world.weather.refusal, 0.3)
+
+    def start(self) -> None:
+        """Begin to do harm."""
+        self.cluster.watch()
+        self.start_power_cuts()
+        if self._memory_random is not None:
+            self._squeeze(self._memory_random)
+        self.world.after(self.random.randint(SECOND, 3 * SECOND), self._next)
+
+    def _next(self) -> None:
+        if self.world.now_ns >= self.until_ns:
+            return
+        alone = len(self.cluster.living()) == 1
+        kinds = [kind for kind in self.kinds if kind in self.ALONE] if alone else self.kinds
+        if kinds and self.cluster.living():
+            kind = self.random.choice(kinds)
+            getattr(self, "_" + kind.replace("-", "_"))()
+        self.world.after(self.random.randint(self.pause_ns // 2, 2 * self.pause_ns), self._next)
+
+    # -- processes
+
+    def _crash(self) -> None:
+        self._kill(self._victim(), "crash")
+
+    def _replace(self) -> None:
+        """A process dies, and another one starts at its address before anyone has missed the first."""
+        process = self._victim()
+        if process is not None:
+            self._did("replace", process.name)
+            self._die(process)
+            self._restart_later(process, self.random.choice([0, 1, 100]) * MILLISECOND)
+
+    def _crash_cut(self) -> None:
+        """A process dies, and within a second of it another one is cut off."""
+        process = self._victim()
+        if process is not None:
+            self._kill(process, "crash-cut")
+            self.world.after(self.random.randint(0, SECOND), self._isolate)
+
+    def _crash_midstep(self) -> None:
+        """Arm a crash in the middle of some coming step; the budget is asked again when it strikes."""
+        process = self._victim()
+        if process is None:
+            return
+        count = self.random.randint(1, 60)
+        process.crash_armed(count, lambda: self._kill(process, "crash-midstep"))
+
+    def _crash_torn(self) -> None:
+        """Cut a process off from some others and let it die a moment later: what it sent last reached some only."""
+        process = self._victim()
+        if process is None:
+            return
+        hosts = [host for host in self._hosts() if host != process.host]
+        deaf = hosts[: self.random.randint(1, max(1, len(hosts) - 1))]
+        self._cut("torn", [(process.host, host) for host in deaf])
+        delay_ns = self.random.choice([50, 200, 800]) * MILLISECOND
+        self.world.after(delay_ns, lambda: self._kill(process, "crash-torn"))
+
+    def _pause(self) -> None:
+        self._stand_still(self.random.choice(self.cluster.living()))
+
+    def _stand_still(self, process: Process) -> None:
+        length = self.random.choice([100 * MILLISECOND, SECOND, 5 * SECOND])
+        self._did("pause", f"{process.name} for {length / 1e9:.1f} s")
+        process.awake_at_ns = self.world.now_ns + length
+
+    def _join(self) -> None:
+        """A process starts where none lives."""
+        free = [index for index in range(len(self.cluster.addresses)) if self.cluster.is_free(index)]
+        if free:
+            process = self.cluster.start(self.random.choice(free))
+            self._did("join", process.name)
+
+    def _churn(self) -> None:
+        """Several come and go at once."""
+        for _ in range(2):
+            self._join()
+            self._drain()
+
+    def _drain(self) -> None:
+        staying = [p for p in self.cluster.living() if not p.picture.leaving]
+        admitted = [p for p in staying if p.picture.admitted]
+        if len(admitted) < 3:
+            return
+        process = self.random.choice(admitted if self.random.random() < 0.9 else staying)
+        if self.cluster.could_end_without(process):
+            return
+        self._did("drain", process.name)
+        process.step(process.driver.leave)
+
+        def look() -> None:
+            if process.dead:
+                self._restart_later(process)
+            else:
+                self.world.after(SECOND, look)
+
+        self.world.after(SECOND, look)
+
+    def _group(self) -> None:
+        """A whole group of hosts fails at one moment, or as many of it as may."""
+        names = sorted({self._group_of(process) for process in self.cluster.living()})
+        name = self.random.choice(names)
+        for process in [each for each in self.cluster.living() if self._group_of(each) == name]:
+            self._kill(process, "group")
+
+    def _group_of(self, process: Process) -> str:
+        return self.cluster.groups[self.cluster.addresses.index(process.address)]
+
+    # -- clocks
+
+    def _suspend(self) -> None:
+        """A host is suspended: its process stands still, and so does its monotonic clock."""
+        process = self.random.choice(self.cluster.living())
+        length_ns = self.random.choice([100 * MILLISECOND, SECOND, 4 * SECOND])
+        if process.awake_at_ns > self.world.now_ns:
+            return
+        self._did("suspend", f"{process.name} for {length_ns / 1e9:.1f} s")
+        self.world.clocks.stand(process.host, self.world.now_ns, length_ns)
+        process.awake_at_ns = self.world.now_ns + length_ns
+
+    def _clock_jump(self) -> None:
+        """The monotonic clock of a host jumps ahead, as if it had been suspended without noticing."""
+        process = self.random.choice(self.cluster.living())
+        length_ns = self.random.choice([20 * MILLISECOND, SECOND, 6 * SECOND])
+        self._did("clock-jump", f"{process.host} by {length_ns / 1e9:.2f} s")
+        self.world.clocks.skip(process.host, self.world.now_ns, length_ns)
+        process.clock_jumped()
+
+    def _calendar(self) -> None:
+        """Somebody sets the calendar of a host, perhaps of one whose process is down."""
+        host = self.random.choice(self.cluster.addresses).host
+        by_ms = self.random.choice([-1, 1]) * self.random.choice([2_000, 60_000, 3_600_000])
+        self._did("calendar", f"{host} by {by_ms / 1000:.0f} s")
+        self.world.clocks.set_calendar(host, by_ms)
+
+    # -- the operator
+
+    def _state(self) -> None:
+        """The operator changes the state of the cluster, and changes it back after a while."""
+        state = self.random.choice([state for state in ClusterState if state is not ClusterState.ACTIVE])
+        self._order(state)
+        self._did("state", state)
+        self._state_wanted = None
+        self._for_a_while(self._activate, self.random.choice([SECOND, 4 * SECOND, 8 * SECOND]))
+
+    def _activate(self) -> None:
+        """The cluster is to be active; said again until it is, for who was told may be cut off, or dead since."""
+        self._state_wanted = ClusterState.ACTIVE
+        members = self.cluster.members()
+        states = {member.picture.cluster_state for member in members if member.picture.view is not None}
+        if members and states != {ClusterState.ACTIVE}:
+            self._order(ClusterState.ACTIVE)
+        if not self._insisting:
+            self._insisting = True
+            self.world.after(SECOND, self._insist_on_state)
+
+    def _insist_on_state(self) -> None:
+        # An earlier order may still be on its way.
+        self._insisting = False
+        if self._state_wanted is not None:
+            self._activate()
+
+    def _order(self, state: ClusterState) -> None:
+        living = self.cluster.living()
+        well = [process for process in living if self.core is None or process.host in self.core]
+        process = self.random.choice(well or living)
+        process.whenever_awake(lambda: process.step(lambda: process.driver.change_state(state)))
+
+    def _wish(self) -> None:
+        """A data member is to hold nothing any more, or a lite one to hold data."""
+        process = self.random.choice(self.cluster.living())
+        picture = process.picture
+        if not picture.admitted or picture.leaving:
+            return
+        wish = Intent.DATA if picture.info.lite else Intent.LITE
+        data = [member for member in self.cluster.members() if not member.picture.info.lite]
+        if wish is Intent.LITE and len(data) < 3:
+            return
+        self._did("wish", f"{process.name}: {wish}")
+        process.step(lambda: process.driver.become(wish))
+
+    # -- memory
+
+    def _squeeze(self, draw: random.Random) -> None:
+        """Now and again one member, or each, has little room in its memory for a while, or none at all."""
+        if self.world.now_ns >= self.until_ns:
+            return
+        living = self.cluster.living()
+        if living:
+            tight = (
+                living
+                if draw.random() < 0.2
+                else draw.sample(living, min(len(living), draw.choice([1, 1, 2])))
+            )
+            for process in tight:
+                self._set_room(process, draw.choice([Room.LITTLE, Room.NONE]))
+            self._did("memory", ", ".join(process.name for process in tight))
+            self._for_a_while(
+                partial(self._ease, tight, draw), draw.choice([50 * MILLISECOND, SECOND, 4 * SECOND])
+            )
+        self.world.after(draw.randint(200 * MILLISECOND, 4 * SECOND), partial(self._squeeze, draw))
+
+    def _ease(self, tight: list[Process], draw: random.Random) -> None:
+        """They have room again; some a little first."""
+        for process in tight:
+            self._set_room(process, draw.choice([Room.PLENTY, Room.PLENTY, Room.LITTLE]))
+            self._for_a_while(partial(self._set_room, process, Room.PLENTY), SECOND)
+
+    @staticmethod
+    def _set_room(process: Process, room: Room) -> None:
+        if not process.dead:
+            process.step(partial(process.driver.handle, MemoryRoom(room)))
+
+    # -- at a moment of a protocol
+
+    def _ambush(self) -> None:
+        """Wait for a message, and let something happen to those whom it concerns just when it leaves."""
+        self._lie_in_wait(self.random.choice(OCCASIONS), lambda moment: True, self._strike)
+
+    def _lie_in_wait(
+        self, occasion: type[Message], wanted: Callable[[Moment], bool], strike: Callable[[Moment], None]
+    ) -> None:
+        passing = self.random.choice([0, 0, 1, 2])
+        Ambush(self.world, self.cluster, occasion, passing=passing, wanted=wanted, strike=strike)
+
+    def _coup(self) -> None:
+        """The master, and those whom its new rows name, are cut off when it offers them: they alone may not decide.
+        Clients try to write there meanwhile.
+        """
+
+        def strike(moment: Moment) -> None:
+            hosts = [process.host for process in moment.concerned]
+            self._separate("coup", hosts, [host for host in self._hosts() if host not in hosts], 8 * SECOND)
+            for seconds in (1, 2, 3):
+                partition, owner = self.random.choice(new_owners(moment))
+                self.world.after(seconds * SECOND, partial(self.surge, owner, partition))
+
+        self._lie_in_wait(TableOffer, outvoted, strike)
+        self._churn()
+
+    def _starve(self) -> None:
+        """A partition's primary moves, and what the old one sends to the new one, or to one of several backups, does
+        not arrive: writes stand still, some unfinished, others waiting, when the migration is given up.
+        """
+
+        def starve(source: Process, deaf: Process, partition: int) -> None:
+            self._cut("starve", [(source.host, deaf.host)], 8 * SECOND)
+            self.surge(source, partition)
+            self.world.after(2 * SECOND, partial(self.surge, source, partition))
+
+        def several(moment: Moment) -> bool:
+            return len(backups_beside(moment, self.cluster)) > 1
+
+        def next_primary(moment: Moment) -> None:
+            assert isinstance(moment.message, Filled)
+            assert moment.receiver is not None
+            starve(moment.receiver, moment.sender, moment.message.partition)
+
+        def backup(moment: Moment) -> None:
+            assert isinstance(moment.message, MigrationRequest)
+            assert moment.receiver is not None
+            deaf = self.random.choice(backups_beside(moment, self.cluster))
+            starve(moment.receiver, deaf, moment.message.migration.partition)
+
+        if self.cluster.settings.replica_backups() < 2 or self.random.random() < 0.3:
+            self._lie_in_wait(Filled, fills_next_primary, next_primary)
+        else:
+            self._lie_in_wait(MigrationRequest, several, backup)
+        self._churn()
+
+    def _strike(self, moment: Moment) -> None:
+        deed = self.random.choice(DEEDS)
+        one = self.random.choice([moment.sender, moment.receiver or moment.sender])
+        what = type(moment.message).__name__
+        self.world.tell(f"AMBUSH {deed} at {what} of {moment.sender.name}: {one.name}")
+        hosts = [process.host for process in moment.concerned]
+        others = [host for host in self._hosts() if host not in hosts]
+        match deed:
+            case "crash":
+                self._kill(one, "ambush-crash")
+            case "crash-both":
+                self._kill(moment.sender, "ambush-crash")
+                self._kill(moment.receiver, "ambush-crash")
+            case "pause":
+                self._stand_still(one)
+            case "part" if moment.receiver is not None:
+                self._separate("ambush-part", [moment.sender.host], [moment.receiver.host])
+            case "cut-off":
+                self._separate(
+                    "ambush-cut-off", [one.host], [host for host in self._hosts() if host != one.host]
+                )
+            case _:
+                self._separate("ambush-cut-around", hosts, others)
+
+    # -- network
+
+    def _separate(self, kind: str, here: list[str], there: list[str], length_ns: int | None = None) -> None:
+        """Cut every way between the two."""
+        self._cut(kind, [pair for a in here for b in there for pair in ((a, b), (b, a))], length_ns)
+
+    def _cut(self, kind: str, pairs: list[tuple[str, str]], length_ns: int | None = None) -> None:
+        cut = self.world.weather.cut
+        added = [pair for pair in pairs if not cut.get(pair)]
+        for pair in added:
+            cut[pair] = True
+        self._did(kind, f"{len(added)} directions cut")
+
+        def heal() -> None:
+            for pair in added:
+                cut.pop(pair, None)
+            self.world.tell(f"HEALED {kind}")
+
+        self._for_a_while(heal, length_ns)
+
+    def _hosts(self) -> list[str]:
+        """Where somebody lives, in any order."""
+        hosts = [process.host for process in self.cluster.living()]
+        self.random.shuffle(hosts)
+        return hosts
+
+    def _isolate(self) -> None:
+        hosts = self._hosts()
+        if hosts:
+            self._separate("isolate", hosts[:1], hosts[1:])
+
+    def _halves(self) -> None:
+        hosts = self._hosts()
+        middle = len(hosts) // 2
+        self._separate("halves", hosts[:middle], hosts[middle:])
+
+    def _one_way(self) -> None:
+        one, *others = self._hosts()
+        self._cut("one-way", [(one, other) for other in others[: self.random.randint(1, len(others))]])
+
+    def _bridge(self) -> None:
+        """Two halves that only one host reaches."""
+        _, *hosts = self._hosts()
+        middle = len(hosts) // 2
+        self._separate("bridge", hosts[:middle], hosts[middle:])
+
+    def _lossy(self) -> None:
+        weather = self.world.weather
+        before = (weather.loss, weather.twice)
+        weather.loss, weather.twice = self.random.choice([(0.3, 0.0), (0.1, 0.3), (0.05, 0.05)])
+        self._did("lossy", f"loss {weather.loss}, doubled {weather.twice}")
+
+        def better() -> None:
+            weather.loss, weather.twice = before
+
+        self._for_a_while(better)
+
+    def _echo(self) -> None:
+        """What is sent now comes once more, long after, perhaps to another life of its receiver."""
+        weather = self.world.weather
+        before = weather.echo
+        weather.echo = self.random.choice([0.05, 0.3])
+        self._did("echo", f"{weather.echo} of all packets")
+
+        def better() -> None:
+            weather.echo = before
+
+        self._for_a_while(better)
+
+    def _slow(self) -> None:
+        weather = self.world.weather
+        before = weather.delay_ns
+        weather.delay_ns = (MILLISECOND, self.random.choice([20, 200, 800]) * MILLISECOND)
+        self._did("slow", f"up to {weather.delay_ns[1] // MILLISECOND} ms")
+
+        def better() -> None:
+            weather.delay_ns = before
+
+        self._for_a_while(better)
+
+    def end(self) -> None:
+        """Heal everything: the network is whole and quick, nobody is paused."""
+        self.over = True
+        weather = self.world.weather
+        weather.cut.clear()
+        self.heal_disks()
+        self._migrations_after = self.cluster.migrations()
+        self.world.overhearing.clear()
+        weather.loss = weather.twice = weather.echo = 0.0
+        weather.delay_ns = (200_000, 2 * MILLISECOND)
+        for process in self.cluster.living():
+            process.crash_armed(0, lambda: None)
+            if self._memory_random is not None:
+                self._set_room(process, Room.PLENTY)
+        self.world.tell("ALL FAULTS END")
+        self._activate()

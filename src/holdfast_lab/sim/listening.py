@@ -1,0 +1,196 @@
+"""Listeners of a simulated run, and what they must hear.
+
+Each listens on one member to the changes of one map, or of one key of it, on all members, for some seconds or until the
+end. What the members promise it: `holdfast_lab/check/heard_events.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+
+from holdfast.core.messages import Message
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent
+from holdfast.engine.link import Link
+from holdfast_lab.check.heard_events import Heard, Listening, judge
+from holdfast_lab.check.linearizability import UNTOLD, Call
+from holdfast_lab.sim.calls import PROBE, key_of, name_of, wire_key
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.steady import LOOK_NS, Offices, Spans
+from holdfast_lab.sim.world import Process, World
+from holdfast_lab.sim.zone_runs import ZONED
+
+Way = Link[Message] | Process
+"""How a member tells a listener: over its link to the listener's member, which is another one after each new life of
+either; or at once, in the process of both.
+"""
+
+
+class Registration:
+    """One listener on one member."""
+
+    def __init__(self, name: str, process: Process, map_name: str, key: str | None) -> None:
+        self.process = process
+        self.map = map_name
+        self.listening = Listening(name, key)
+        self.known: dict[MemberId, Spans[Way]] = {}
+        """By member: when it knew of this listener, and how it could tell it."""
+        self.whole: Spans[dict[MemberId, Way]] = Spans()
+        """When all of them did, and who they were."""
+        self.over = False
+
+    def hear(self, event: EntryEvent) -> None:
+        """An event."""
+        key = key_of(event.key) if event.key is not None else None
+        if key is not None and key.startswith(PROBE):
+            return
+        self.listening.heard.append(
+            Heard(
+                event.kind,
+                key,
+                name_of(event.value),
+                name_of(event.old),
+                event.member,
+                self.process.world.now_ns,
+            )
+        )
+
+    def look(self, cluster: Cluster, now_ns: int) -> None:
+        """Note which members know of it. What one of them has told before is certain when all that it has sent to the
+        listener's member has arrived: so when one has gone with what it had sent, nobody makes up for it.
+        """
+        living = [] if self.over or self.process.dead else cluster.living()
+        ways = {process.driver.member.me: self._way(process) for process in living}
+        for member in ways:
+            self.known.setdefault(member, Spans())
+        for member, spans in self.known.items():
+            way = ways.get(member)
+            spans.note(now_ns, way, sure=way is not None and _arrived(way))
+        known = {member: way for member, way in ways.items() if way is not None}
+        whole = bool(ways) and len(known) == len(ways)
+        self.whole.note(now_ns, known if whole else None, sure=all(_arrived(way) for way in known.values()))
+
+    def _way(self, process: Process) -> Way | None:
+        """How this member tells it; None: the member does not know of it."""
+        if not self._is_known_to(process):
+            return None
+        return process if process is self.process else process.driver.links.get(self.process.driver.member.me)
+
+    def _is_known_to(self, process: Process) -> bool:
+        mine, its = self.process.picture, process.picture
+        if mine is its:
+            return True
+        together = mine.is_member(its.me) and its.is_member(mine.me)
+        return together and mine.me in its.subscribers(self.map)
+
+    def must_hear(self, offices: Offices, partition: int, call: Call) -> bool:
+        """Whether it was certain to hear of a change in this partition that was made within the call: from the primary,
+        or, that a map was cleared, from whichever member was asked to.
+        """
+        if call.result is UNTOLD:
+            return self.whole.over(call.start, call.end) is not None
+        office = offices.over(partition, call.start, call.end)
+        known = self.known.get(MemberId(office.member)) if office is not None else None
+        return known is not None and known.over(call.start, call.end) is not None
+
+
+class Listeners:
+    """Some listeners at a time, on whichever members."""
+
+    def __init__(
+        self,
+        world: World,
+        cluster: Cluster,
+        keys: Mapping[str, Sequence[str]],
+        offices: Callable[[str], Offices],
+    ) -> None:
+        """`keys`: by map, keys that are much written, for those who listen to one. `offices`: of a map."""
+        self.world = world
+        self.cluster = cluster
+        self.keys = keys
+        self.offices = offices
+        self.random = random.Random(f"{world.seed}/listeners")
+        self.running = True
+        self.registrations: list[Registration] = []
+
+    def start(self) -> None:
+        """Begin."""
+        self.world.after(self.random.randint(SECOND, 3 * SECOND), self._begin)
+        self._look()
+
+    @property
+    def heard(self) -> int:
+        """How many events were heard."""
+        return sum(len(one.listening.heard) for one in self.registrations)
+
+    def _look(self) -> None:
+        if self.running:
+            for one in self.registrations:
+                one.look(self.cluster, self.world.now_ns)
+            self.world.after(LOOK_NS, self._look)
+
+    def _begin(self) -> None:
+        if not self.running:
+            return
+        living = self.cluster.living()
+        if living:
+            process = self.random.choice(living)
+            process.whenever_awake(partial(process.step, partial(self._listen, process)))
+        self.world.after(self.random.randint(2 * SECOND, 8 * SECOND), self._begin)
+
+    def _listen(self, process: Process) -> None:
+        name = self.random.choice(sorted(self.keys))
+        key = self.random.choice(self.keys[name]) if self.random.random() < 0.2 else None
+        one = Registration(f"{len(self.registrations)} at {process.name}", process, name, key)
+        if name == ZONED:
+            self.world.marks.hit("zone: listener")
+        self.registrations.append(one)
+        raw = None if key is None else wire_key(key)
+        end = process.driver.callers.listen(name, key=raw, local_only=False, heard=one.hear)
+        if self.random.random() < 0.7:
+            length_ns = self.random.randint(SECOND, 25 * SECOND)
+            self.world.after(
+                length_ns, lambda: process.whenever_awake(partial(process.step, partial(_end, one, end)))
+            )
+
+    def problems(
+        self, calls: Sequence[Call], map_of: Callable[[str], str], lost: Container[int] = ()
+    ) -> list[str]:
+        """What is wrong with what they have heard, in words, but for partitions that were lost."""
+        problems: list[str] = []
+        for name in sorted(self.keys):
+            of_map = [call for call in calls if map_of(call.key) == name]
+            mine = [one for one in self.registrations if one.map == name]
+            for one in mine:
+                heard = one.listening.heard
+                one.listening.heard = [
+                    each for each in heard if each.key is None or self._partition(each.key) not in lost
+                ]
+                one.listening.must_hear = partial(self._must_hear, one)
+                one.listening.offices = partial(self._offices, one)
+            problems += judge(of_map, [one.listening for one in mine])
+        return problems
+
+    def _partition(self, key: str) -> int:
+        return partition_of(wire_key(key), 0, self.cluster.settings.partitions.count)
+
+    def _must_hear(self, one: Registration, call: Call) -> bool:
+        return one.must_hear(self.offices(one.map), self._partition(call.key), call)
+
+    def _offices(self, one: Registration, heard: Heard) -> list[int]:
+        if heard.key is None:
+            return []
+        return self.offices(one.map).begun(self._partition(heard.key), heard.member)
+
+
+def _arrived(way: Way) -> bool:
+    """Whether all that was sent this way is there."""
+    return isinstance(way, Process) or not way.unacknowledged
+
+
+def _end(one: Registration, end: Callable[[], None]) -> None:
+    one.over = True
+    end()

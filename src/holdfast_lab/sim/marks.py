@@ -1,0 +1,244 @@
+"""What a campaign is to have exercised: each feature, fault, answer and rule has a mark, and a mark that a long
+campaign never sees is a hole in it.
+
+Who adds something to the simulator declares its mark here, in one line, and hits it where it happens:
+`world.marks.hit("lite members")`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from holdfast.core.model.operations import Status
+from holdfast_lab.sim.ablations.rules import DURABLE, RULES, TRANSACTIONAL, ZONED
+
+MARK = "mark_"
+"""What the figures of marks begin with."""
+RULE = "rule "
+ANSWER = "answer "
+FAULT = "fault "
+PHASE = "phase "
+DAMAGE = "damage "
+
+FEATURES: dict[str, str] = {
+    "one member": "a cluster of one",
+    "nine members or more": "up to 15 from the beginning",
+    "one partition": "everything in one",
+    "a hundred partitions or more": "up to 271",
+    "thousands of keys": "clients write to 2,000",
+    "values of a megabyte": "a few of them",
+    "real chunk size": "partitions move in chunks as large as in production",
+    "lite members": "members that hold no data",
+    "groups of hosts": "zones, racks or hosts of which no two copies share one",
+    "service": "a service beside the maps",
+    "quorum any": "no majority is asked for",
+    "losses accepted": "partitions.lost is accept",
+    "placed by rendezvous": "partitions.placement is rendezvous",
+    "acknowledgements collected by clients": "replication.backup_acks is client",
+    "confirmed reads": "a map with reads = confirmed",
+    "reads from backups": "a map with read_backups",
+    "async backups": "a map with async backups",
+    "maps of several depths": "maps with different backup counts",
+    "change streams": "a map with changes_bytes",
+    "unknown is told at once": "replication.on_unknown is fail",
+    "tiny backlog": "records for backups fill what may be kept of them",
+    "tiny room for waiting requests": "few requests may wait for other members",
+    "small values only": "longer ones are refused",
+    "memories run short": "members have little or no room now and again",
+    "states and wishes": "the operator changes the state of the cluster, and what members want to be",
+    "clocks that err": "clocks drift, stand still and jump; calendars are set",
+    "two builds": "members of two feature levels are mixed, and replaced by each other",
+    "damaged backups": "copies of backups are damaged on purpose",
+    "more losses than backups": "more members die than is promised to be survived",
+    "journal sync": "every write is durable before it is acknowledged",
+    "journal lazy": "writes are durable later",
+}
+BUILDS: dict[str, str] = {
+    "level raised": "the operator has raised the feature level, after all could do it",
+}
+"""Marks of runs with two builds."""
+ZONES: dict[str, str] = {
+    "zone of one replica": "nobody else has what a partition's group holds",
+    "zone of several replicas": "a group goes on while most of its voters do",
+    "metastore of one": "one voter",
+    "metastore of several": "three voters or five",
+    "zone: replace": "a running change gets another target",
+    "zone: cancel": "a running change is given up for another one",
+    "zone: rendezvous": "each partition goes where it ranks the members first",
+    "zone: even": "loads differ by one at the most",
+    "zone altered": "while it is used",
+    "zone: listener": "events of a Raft map are judged",
+    "zone: another leader": "somebody else leads a group than before",
+    "zone: joint": "the voters before and those that are wanted decide together",
+    "zone: state sent": "a replica is so far behind that it gets the state itself",
+}
+"""Marks of runs in which a map lives in a zone."""
+RESTARTS: dict[str, str] = {
+    "time to live over a restart": "an entry view is read when the member that took the write has died",
+    "zone: log over a restart": "what a node had acknowledged of a group is compared with its files",
+}
+"""Marks of runs with files."""
+TRANSACTIONS: dict[str, str] = {
+    "transaction committed": "and its application was told",
+    "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
+    "transaction in doubt": "its application was told that nobody can say",
+    "transaction left alone": "its application went away",
+}
+"""Marks of runs in which applications run transactions."""
+NETWORK_FAULTS = (
+    "crash",
+    "crash-midstep",
+    "crash-torn",
+    "crash-cut",
+    "replace",
+    "group",
+    "isolate",
+    "halves",
+    "one-way",
+    "bridge",
+    "pause",
+    "drain",
+    "join",
+    "lossy",
+    "slow",
+    "echo",
+    "coup",
+    "starve",
+    "ambush-crash",
+    "ambush-part",
+    "ambush-cut-off",
+    "ambush-cut-around",
+    "state",
+    "wish",
+    "suspend",
+    "clock-jump",
+    "calendar",
+    "memory",
+    "build",
+)
+DISKS = (
+    "power-cut-one",
+    "power-cut-all",
+    "kill-all",
+    "fsync-error",
+    "disk-full",
+    "slow-disk",
+    "rot",
+    "wiped-disk",
+)
+FAULTS: dict[str, str] = {FAULT + kind: "as the story tells it" for kind in NETWORK_FAULTS}
+DISK_FAULTS: dict[str, str] = {FAULT + kind: "the same, of runs with files" for kind in DISKS}
+ANSWERS: dict[str, str] = {ANSWER + status.name: "as a client heard it" for status in Status}
+PHASES: dict[str, str] = {
+    PHASE + "core alone": "a sufficient part of the hosts is well and converges, the rest stays broken",
+    PHASE + "loss: accept": "all copies of partitions are lost, and the settings accept it",
+    PHASE + "loss: operator": "the same, and the operator accepts it",
+    PHASE + "loss: return": "the same, until those who held them are back with their disks",
+    DAMAGE + "value": "a backup holds another value, and is mended",
+    DAMAGE + "entry lost": "an entry is missing there",
+    DAMAGE + "entry added": "there is one too many",
+    DAMAGE + "rot": "memory has changed, and nobody has noticed",
+    DAMAGE + "behind": "it has missed the last updates",
+    DAMAGE + "ahead": "it counts updates that there never were",
+}
+RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
+MARKS: dict[str, str] = (
+    FEATURES
+    | BUILDS
+    | ZONES
+    | RESTARTS
+    | TRANSACTIONS
+    | FAULTS
+    | DISK_FAULTS
+    | ANSWERS
+    | PHASES
+    | RULES_ASKED
+)
+"""Every mark, and what it means."""
+
+LOSSES_IGNORED = (
+    "the maps of a campaign ignore losses; tests/lab/sim/test_loss_policies.py has some that do not"
+)
+NO_BASELINE = "no cluster of a campaign has a baseline; tests/lab/sim/test_baseline.py has some"
+NEVER: dict[str, str] = {
+    ANSWER + "FAILED": "an error inside a member ends the run as a failure before anybody is told of it",
+    ANSWER + "LOST": LOSSES_IGNORED,
+    RULE + "lost-refused": LOSSES_IGNORED,
+    RULE + "lost-stays": LOSSES_IGNORED,
+    RULE + "baseline-history": NO_BASELINE,
+    RULE + "baseline-outside": NO_BASELINE,
+}
+"""Marks that no run can hit, and why."""
+NEED_DISKS = frozenset(
+    {
+        *DISK_FAULTS,
+        *RESTARTS,
+        PHASE + "loss: return",
+        "journal sync",
+        "journal lazy",
+        *(RULE + name for name in DURABLE),
+    }
+    | {ANSWER + "NO_ROOM", RULE + "fill-durable", RULE + "failed-sync-stops", RULE + "damage-ends"}
+)
+"""Marks that only runs with files can hit."""
+
+
+class Marks(Counter[str]):
+    """What one run has exercised, and how often."""
+
+    def hit(self, name: str, times: int = 1) -> None:
+        """Count it. Raises KeyError when nobody has declared it."""
+        if name not in MARKS:
+            raise KeyError(f"no such mark: {name!r}; declare it in holdfast_lab.sim.marks")
+        self[name] += times
+
+    def figures(self) -> dict[str, int]:
+        """As figures of a verdict, in the order in which they are declared."""
+        return {MARK + name: self[name] for name in MARKS if self[name]}
+
+
+def missing(
+    figures: Mapping[str, int | float],
+    *,
+    disks: bool,
+    cuts_only: bool = False,
+    zones: bool = False,
+    transactions: bool = False,
+) -> list[str]:
+    """The marks that are in none of these figures, though they could be. `disks`: whether some of the runs had any;
+    `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone; `zones`: whether a map
+    lived in a zone; `transactions`: whether applications ran some.
+    """
+    excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ONLY_ZONES_HAVE)}
+    if not transactions:
+        excused = {*excused, *TRANSACTIONS, *(RULE + name for name in TRANSACTIONAL)}
+    if not disks:
+        excused = {*excused, *NEED_DISKS}
+    if cuts_only:
+        excused = {*excused, *CUTS_HAVE_NOT}
+    return [name for name in MARKS if name not in excused and not figures.get(MARK + name)]
+
+
+CUTS_HAVE_NOT = frozenset(
+    {
+        "quorum any",
+        "more losses than backups",
+        "journal lazy",
+        "service",
+        *(name for name in PHASES if name.startswith(PHASE + "loss")),
+    }
+)
+"""Marks that runs with power cuts do not hit."""
+ONLY_ZONES_HAVE = frozenset({*ZONES, "zone: log over a restart", *(RULE + name for name in ZONED)})
+"""Marks that only runs with zones hit."""
+ZONES_HAVE_NOT = frozenset(
+    {
+        "a hundred partitions or more",
+        "more losses than backups",
+        FAULT + "rot",
+        RULE + "reset-fences",
+        *(name for name in PHASES if name.startswith(PHASE + "loss")),
+    }
+)
+"""Marks that runs with zones do not hit: nobody destroys a majority there, so nothing is reset."""

@@ -1,0 +1,392 @@
+"""What follows when the faults of a run are over: a core of hosts has to go on alone; more members die than is promised
+to be survived; backups are damaged. Each has an end that is judged.
+
+**A core that suffices.** Some hosts are well, all others stay broken: cut off, dead, or standing still. Those that are
+well are a core if the protocols promise that they can go on alone:
+
+- they are a quorum of the newest view, of each view that somebody has agreed to, and of the newest that they know
+  themselves: no other part can decide anything, and they can;
+- of every partition's newest row, wherever it is known, one of them is in sync;
+- the operator lets partitions move: nobody is promoted, and no copy made, where the table stands still;
+- a majority of the metastore's group, and of that of each partition of a zone, is among them, where there are any;
+- nobody proposes a view just now, for what that will need is not known yet;
+- the cluster is not coming back from its files: it waits for those of everybody then, and with `quorum = "any"` a core
+  would not be one cluster.
+
+A core like that must converge within LIVE_NS: one view of them alone, all partitions served with all the copies that
+they can have, and every partition answers a client that asks one of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.membership.view_agreement import is_quorum
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.partition_events import Kind, News
+from holdfast_lab.sim.calls import PROBE, wire_key
+from holdfast_lab.sim.cluster import Cluster, agreed_views, settled_among
+from holdfast_lab.sim.damage import mended, spoil
+from holdfast_lab.sim.faults import Faults
+from holdfast_lab.sim.shape import Loss
+from holdfast_lab.sim.world import Process, World
+
+LIVE_NS = 90 * SECOND
+"""Simulated time within which a core has converged."""
+CALM_NS = 90 * SECOND
+"""How long a phase waits for the cluster to be at rest before it begins; then it is left out."""
+CHOICE_NS = 5 * SECOND
+"""For how long a core is looked for."""
+STEP_NS = 100 * MILLISECOND
+NAP_NS = 2 * SECOND
+"""Who stands still does so in pieces of this length."""
+SAY_NS = 40 * SECOND
+"""Within so long the cluster says that partitions are lost."""
+AWAY_NS = (8 * SECOND, 20 * SECOND)
+"""How long those stay away whose loss was more than promised."""
+DAMAGES_MOST = 4
+PROBES = "probes"
+"""The map that is asked whether a core answers."""
+
+
+class Phases:
+    """The phases of one run. What is wrong goes to the failures of the world."""
+
+    def __init__(self, world: World, cluster: Cluster, faults: Faults) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.faults = faults
+        self.random = random.Random(f"{world.seed}/phases")
+
+    def _fail(self, what: str) -> None:
+        self.world.tell(f"PROBLEM {what}")
+        self.world.failures.append(what)
+
+    def _wait(self, limit_ns: int, until: Callable[[], bool]) -> bool:
+        """Let time pass until this is so; answers whether it has come to that."""
+        self.world.run_until(self.world.now_ns + limit_ns, stop=until)
+        return not self.world.failures and until()
+
+    def calm(self) -> bool:
+        """Wait until all is well; answers whether it is."""
+        return self._wait(CALM_NS, lambda: len(self.cluster.members()) > 0 and self.cluster.settled())
+
+    # -- a core that suffices
+
+    def core(self) -> None:
+        """Let a core go on alone, if there is one that others can be left out of."""
+        if self.faults.power_cuts_due or self.cluster.settings.cluster.quorum == "any":
+            return
+        chosen: list[Process] = []
+
+        def found() -> bool:
+            chosen[:] = self._choose_core()
+            return bool(chosen)
+
+        if not self._wait(CHOICE_NS, found):
+            return
+        core = {process.host for process in chosen}
+        mend = self._break_others(core)
+        self.faults.core = core
+        began_ns = self.world.now_ns
+        probes = Probes(self.world, self.cluster, core, self.random)
+
+        def converged() -> bool:
+            here = self._of(core)
+            return bool(here) and settled_among([process.driver.member for process in here])
+
+        well = self._wait(LIVE_NS, converged)
+        probes.start()
+        well = well and self._wait(LIVE_NS - (self.world.now_ns - began_ns), lambda: probes.answered)
+        if not self.world.failures and not well:
+            self._fail(
+                f"the core {sorted(core)} has not converged in {LIVE_NS // SECOND} s: {self._why(core, probes)}"
+            )
+        probes.running = False
+        self.world.marks.hit("phase core alone")
+        self.world.tell(f"CORE went on alone for {(self.world.now_ns - began_ns) / SECOND:.1f} s")
+        self.faults.core = None
+        mend()
+
+    def _of(self, hosts: set[str]) -> list[Process]:
+        return [process for process in self.cluster.living() if process.host in hosts]
+
+    def _why(self, core: set[str], probes: Probes) -> str:
+        members = [process.driver.member for process in self._of(core)]
+        whys = [f"{member.picture.info.name}: {member.picture.why_unsafe() or 'well'}" for member in members]
+        return f"{'; '.join(whys)}; not answered: partitions {sorted(probes.open)}"
+
+    def _choose_core(self) -> list[Process]:
+        """As few as suffice, or some more; nobody, if nobody can be left out."""
+        processes = [p for p in self.cluster.living() if p.picture.admitted]
+        core = list(processes)
+        if not self._suffices(core) or not self._keeps_groups(core):
+            return []
+        order = list(processes)
+        self.random.shuffle(order)
+        most = self.random.choice([1, len(order)])
+        for process in order:
+            rest = [other for other in core if other is not process]
+            if len(processes) - len(core) < most and self._suffices(rest) and self._keeps_groups(rest):
+                core = rest
+        return core if len(core) < len(processes) else []
+
+    def _keeps_groups(self, core: list[Process]) -> bool:
+        """Whether a majority of the metastore's group, and of each partition's in a zone, is in it; and none of these
+        moves, or may be about to: it may need just those to whom it moves, who are here so far.
+        """
+        if not self.cluster.has_groups:
+            return True
+        if self.cluster.orders_wait or self.cluster.groups_move():
+            return False
+        return self.cluster.groups_survive(core, disks=False)
+
+    def _suffices(self, core: list[Process]) -> bool:
+        everyone = self.cluster.members()
+        members = [process.driver.member for process in core]
+        alive = {member.me for member in members}
+        views = [view for member in everyone if (view := member.picture.view) is not None]
+        known = [view for member in members if (view := member.picture.view) is not None]
+        if not known or any(view.recovering or not view.state.migrates for view in views):
+            return False
+        if any(member.picture.proposing or not member.picture.assigned for member in everyone):
+            return False
+        newest = max(view.number for view in views)
+        least = min(newest, max(view.number for view in known))
+        needed = [view for member in everyone for view in agreed_views(member) if view.number >= least]
+        if not all(is_quorum(view, alive) for view in needed):
+            return False
+        staying = [m for m in members if not m.picture.info.lite and not m.picture.leaving]
+        return bool(staying) and self.cluster.copies_elsewhere(everyone, alive, set())
+
+    def _break_others(self, core: set[str]) -> Callable[[], None]:
+        """Nothing passes between the core and all other hosts; some of their processes die or stand still besides.
+        Answers what heals them.
+        """
+        others = [address.host for address in self.cluster.addresses if address.host not in core]
+        told: list[str] = []
+        dead: list[int] = []
+        still: list[Process] = []
+        cut = self.world.weather.cut
+        apart = self.random.random() < 0.3
+        pairs = [(a, b) for a in others for b in (*sorted(core), *(others if apart else ())) if a != b]
+        pairs = [pair for a, b in pairs for pair in ((a, b), (b, a))]
+        for pair in pairs:
+            cut[pair] = True
+        for index, address in enumerate(self.cluster.addresses):
+            process = self.world.processes.get(address)
+            if address.host in core or process is None or process.dead:
+                continue
+            deed = self.random.choice(["cut off", "dead", "standing still"])
+            told.append(f"{process.name} {deed}")
+            if deed == "dead":
+                process.crash()
+                dead.append(index)
+            elif deed == "standing still":
+                still.append(process)
+        self.world.tell(f"CORE {', '.join(sorted(core))} alone; {', '.join(told) or 'nobody else lives'}")
+        on = True
+
+        def nap() -> None:
+            if on:
+                for process in still:
+                    process.awake_at_ns = max(process.awake_at_ns, self.world.now_ns + NAP_NS + 1)
+                self.world.after(NAP_NS, nap)
+
+        nap()
+
+        def mend() -> None:
+            nonlocal on
+            on = False
+            for pair in pairs:
+                cut.pop(pair, None)
+            for index in dead:
+                if self.cluster.is_free(index):
+                    self.cluster.start(index)
+
+        return mend
+
+    # -- more losses than promised
+
+    def lose(self, kind: Loss) -> None:
+        """All in-sync holders of some partition die at once. The cluster must say so, and go on when that is accepted,
+        or when they come back with their disks.
+        """
+        if not kind or not self.calm():
+            return
+        victims = self._choose_victims()
+        if not victims:
+            return
+        lost = self._partitions_of(victims)
+        told: set[int] = set()
+        rest = [process for process in self.cluster.living() if process not in victims]
+
+        def hear(news: News) -> None:
+            if news.kind is Kind.LOST and news.loss is not None:
+                told.add(news.loss.partition)
+
+        ends = [process.driver.callers.on_news(hear) for process in rest]
+        names = ", ".join(process.name for process in victims)
+        self.world.tell(f"LOSS {kind}: {names} die, with all of partitions {lost}")
+        if kind != "return":
+            self.cluster.lost += [(partition, self.world.now_ns) for partition in lost]
+        away = [self.cluster.addresses.index(process.address) for process in victims]
+        for process, index in zip(victims, away, strict=True):
+            process.crash()
+            if kind != "return" and (disk := self.cluster.disk_of(process)) is not None:
+                disk.wipe()
+                self.cluster.distrust(process, wiped=True)
+            delay_ns = self.random.randint(*AWAY_NS) if kind == "return" else SAY_NS + SECOND
+            self.world.after(delay_ns, partial(self._again, index))
+        said = self._wait(SAY_NS, lambda: told.issuperset(lost))
+        for end in ends:
+            end()
+        if not self.world.failures and not said:
+            missed = sorted(set(lost) - told)
+            self._fail(f"nobody said that all copies of partitions {missed} were lost")
+            return
+        if kind == "operator":
+            self._accept(lost)
+        self.world.marks.hit(f"phase loss: {kind}")
+        # Else they would come back in the middle of what is judged later.
+        self._wait(SAY_NS + 2 * SECOND, lambda: not any(map(self.cluster.is_free, away)))
+        self.calm()
+
+    def _again(self, index: int) -> None:
+        if self.cluster.is_free(index):
+            self.cluster.start(index)
+
+    def _accept(self, lost: list[int]) -> None:
+        """Before the operator accepts the loss nobody serves what is lost, and nobody calls the cluster safe."""
+        members = self.cluster.members()
+        serving = [p for p in lost for member in members if member.picture.serves(p)]
+        if serving:
+            self._fail(f"partitions {sorted(serving)} are served though all their copies are lost")
+        if any(not member.picture.why_unsafe() for member in members if not member.picture.info.lite):
+            self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
+        process = self.random.choice(self.cluster.living())
+        self.world.tell(f"LOSS accepted at {process.name}")
+        self.cluster.accepted = True
+        process.step(process.driver.accept_loss)
+        self.world.after(SECOND, partial(self._accept_again, process))
+
+    def _accept_again(self, process: Process) -> None:
+        """As `runtime.control` does until all is served: another holder may be found dead just after the order."""
+        if not process.dead and process.driver.member.picture.why_unserved():
+            process.step(process.driver.accept_loss)
+            self.world.after(SECOND, partial(self._accept_again, process))
+
+    def _choose_victims(self) -> list[Process]:
+        """All in-sync holders of a partition, where the others are a quorum without them."""
+        living = self.cluster.living()
+        view = living[0].picture.view
+        if view is None:
+            return []
+        by_uuid = {process.driver.member.me: process for process in living}
+        rows = living[0].picture.assignments
+        for partition in self.random.sample(range(len(rows)), len(rows)):
+            # A copy that is left, colder than the holders, has not all maps: it is lost, too.
+            victims = [by_uuid[uuid] for uuid in rows[partition].replicas if uuid in by_uuid]
+            rest = {process.driver.member.me for process in living if process not in victims}
+            data = [process for process in living if process not in victims]
+            if is_quorum(view, rest) and any(not p.picture.info.lite for p in data):
+                return victims
+        return []
+
+    def _partitions_of(self, victims: list[Process]) -> list[int]:
+        gone = {process.driver.member.me for process in victims}
+        rows = victims[0].picture.assignments
+        holders = self.cluster.settings.holders()
+        return [p for p, row in enumerate(rows) if gone.issuperset(filter(None, row.holding[:holders]))]
+
+    # -- damaged copies
+
+    def damage(self) -> None:
+        """Some copies of backups are damaged while all is well; they must be mended before anybody needs them."""
+        if not self.calm():
+            return
+        cluster = self.cluster
+        count = self.random.randint(1, DAMAGES_MOST)
+        found = [
+            damage
+            for _ in range(count)
+            if (damage := spoil(cluster.living(), cluster.damages, self.random)) is not None
+        ]
+        for damage in found:
+            self.world.tell(f"DAMAGE {damage}")
+            self.world.marks.hit(f"damage {damage.kind}")
+        began_ns = self.world.now_ns
+        self._wait(self.mend_ns, self._all_mended)
+        if cluster.damages and not self.world.failures:
+            seconds = self.mend_ns // SECOND
+            self._fail(f"not mended in {seconds} s: {'; '.join(map(str, cluster.damages))}")
+        elif found:
+            self.world.tell(f"DAMAGE mended after {(self.world.now_ns - began_ns) / SECOND:.1f} s")
+
+    @property
+    def mend_ns(self) -> int:
+        """Within so long a damaged copy is mended: replicas are compared once in each interval, a copy is counted anew
+        in every fourth of the 32 steps of one.
+        """
+        settings = self.cluster.settings
+        interval_ns = settings.replication.anti_entropy_ms * MILLISECOND
+        return 20 * SECOND + 4 * interval_ns + interval_ns * (settings.partitions.count + 8) // 8
+
+    def _all_mended(self) -> bool:
+        cluster = self.cluster
+        for damage in list(cluster.damages):
+            owner = damage.member.picture.assignment(damage.partition).owner
+            primary = next((member for member in cluster.members() if member.me == owner), None)
+            if mended(damage, primary):
+                cluster.damages.remove(damage)
+        return not cluster.damages
+
+
+class Probes:
+    """A client of a core: one write to each partition through one of its members, asked again until it is answered."""
+
+    def __init__(self, world: World, cluster: Cluster, hosts: set[str], draw: random.Random) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.hosts = hosts
+        self.random = draw
+        self.running = True
+        count = cluster.settings.partitions.count
+        self.open: dict[tuple[int, str], bytes] = {}
+        """Partitions of maps that have not answered, each with a key."""
+        maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.zone)]
+        number = 0
+        while len(self.open) < count * len(maps):
+            key = wire_key(f"{PROBE}{number}")
+            for name in maps:
+                self.open.setdefault((partition_of(key, 0, count), name), key)
+            number += 1
+
+    @property
+    def answered(self) -> bool:
+        """Whether every partition has."""
+        return not self.open
+
+    def start(self) -> None:
+        """Ask."""
+        for place in list(self.open):
+            self._ask(place)
+
+    def _ask(self, place: tuple[int, str]) -> None:
+        living = [process for process in self.cluster.living() if process.host in self.hosts]
+        if not self.running or not living:
+            return
+        process = self.random.choice(living)
+        request = Request(Op.SET, place[1], [place[0]], self.open[place], b"here")
+
+        def told(outcome: Outcome) -> None:
+            if outcome.status is Status.OK:
+                self.open.pop(place, None)
+            elif place in self.open:
+                self.world.after(STEP_NS, partial(self._ask, place))
+
+        process.whenever_awake(lambda: process.step(lambda: process.driver.execute(request, told)))

@@ -1,0 +1,446 @@
+"""One seed, one run, one verdict: faults, clients, judges."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.sync_request import How
+from holdfast.core.primary_backup.lane import PLAIN, Ways
+from holdfast.engine.recording import RecordBroken, Recorder
+from holdfast.version import __version__
+from holdfast_lab.check import convergence, ranked_placement
+from holdfast_lab.check.linearizability import STILL, Call, Outcome
+from holdfast_lab.check.times import OUTLIVES
+from holdfast_lab.check.witnessed import witnessed
+from holdfast_lab.sim import tally
+from holdfast_lab.sim.ablations.rules import RULES
+from holdfast_lab.sim.ablations.switching import ablated
+from holdfast_lab.sim.builds import Builds
+from holdfast_lab.sim.calls import Knowledge
+from holdfast_lab.sim.clients.client import Manners
+from holdfast_lab.sim.clients.hazelcast import HazelcastClient
+from holdfast_lab.sim.clients.own_client import OwnClient
+from holdfast_lab.sim.clients.simulated_doors import Doors
+from holdfast_lab.sim.clocks import SYNCHRONISED_MS
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.faults import Faults
+from holdfast_lab.sim.judging import clocks_of, judge_calls, last_values, look, zone_clocks_of
+from holdfast_lab.sim.lies import LIES, telling
+from holdfast_lab.sim.marks import RULE, Marks
+from holdfast_lab.sim.observers import Observers
+from holdfast_lab.sim.phases import Phases
+from holdfast_lab.sim.shape import KEPT_SEEDS, Journalling, Shape, drawn
+from holdfast_lab.sim.tally import Tally, Teller
+from holdfast_lab.sim.workload import Auditor, Client, Habits, Keys
+from holdfast_lab.sim.world import World
+from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch
+
+CONVERGE_NS = 180 * SECOND
+"""Simulated time within which everything must be well again after the faults have ended."""
+ARRIVE_NS = 2 * SECOND
+"""What is just on its way at rest, such as the last offer of the table or the end of a connection, may arrive."""
+CLIENTS = 3
+REMEMBERS = 1000
+"""As many requests a partition must remember, and short ones, if clients are to repeat them."""
+WIRED = 0.7
+"""The share of clients that speak a protocol over connections; the others ask members directly."""
+POWER_CUTS = 2
+"""How often at least the power of all hosts fails, in runs that are about this."""
+TELL_NS = 100 * MILLISECOND
+"""How long those who write to a service rest in between, at the most."""
+LOOK_NS = SECOND // 17
+"""Between two looks: no multiple of the steps in which members compare their replicas, which would always be seen."""
+LATE_NS = 5 * SECOND
+"""How long after the time that entries may outlive theirs they are looked for: those that end in seconds are gone."""
+CAUGHT_UP_NS = 20 * SECOND
+"""Within which the change stream is read to its end."""
+GOES_ON = frozenset({"parked requests", "transactions", "transactions that are being ended"})
+"""What ends by itself, though whoever asked for it has given up."""
+LOOKS = 32
+"""How often a run is looked at for what is left over, before that counts."""
+
+
+WITHOUT, TOLD_LIES = "without", "lies"
+"""What a record says of a run: the rules that were off, and the lies that were told."""
+
+
+@contextmanager
+def as_recorded(told: Mapping[str, str]) -> Iterator[None]:
+    """While this lasts members do without the rules, and tell the lies, of which a record says so. Raises RecordBroken
+    when there is no such rule or lie.
+    """
+    without, lies = (
+        {name for name in told.get(what, "").split(", ") if name} for what in (WITHOUT, TOLD_LIES)
+    )
+    if unknown := sorted((without - RULES.keys()) | (lies - LIES.keys())):
+        raise RecordBroken(f"it was run with {', '.join(unknown)}: no rule or lie that this Holdfast knows")
+    with telling(lies), ablated(*without):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one seed."""
+
+    seed: int
+    ok: bool
+    problems: list[str]
+    trace_hash: str
+    figures: dict[str, int | float] = field(default_factory=dict)
+
+
+def simulate(
+    seed: int,
+    *,
+    without: frozenset[str] = frozenset(),
+    lies: frozenset[str] = frozenset(),
+    story: Callable[[str], None] | None = None,
+    journal: Journalling = "off",
+    power_cuts: bool = False,
+    memory: bool = False,
+    zones: bool = False,
+    transactions: bool = False,
+    asked: Counter[str] | None = None,
+    record: Callable[[bytes], object] | None = None,
+    ways: Ways = PLAIN,
+) -> Verdict:
+    """Run one seed. `without` switches rules off by name, and members tell these `lies`; `story` is told every step
+    worth telling. With `power_cuts` everybody loses power at once, at least twice; maps are journalled synchronously
+    then. With `memory` members have little or no room in their memories, again and again. With `zones` one of the maps
+    lives in a zone. With `transactions` applications run some. `asked` is told how often
+    each rule stood before a decision, also of a run that ends with an error. `record` takes the bytes of a record of
+    the run (`engine.recording`). `ways`: what of the members is compiled; where tables are, the run is the same again
+    only in a process with the same secret of hashes (PYTHONHASHSEED).
+    """
+    asked = Counter() if asked is None else asked
+    shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones, transactions=transactions)
+    told = {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
+    told |= {
+        what: ", ".join(sorted(names)) for what, names in ((WITHOUT, without), (TOLD_LIES, lies)) if names
+    }
+    with telling(lies), ablated(*without, asked=asked):
+        recorder = partial(Recorder, record, told=told) if record is not None else None
+        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, recorder=recorder, ways=ways)
+    for name, times in asked.items():
+        marks.hit(RULE + name, times)
+    verdict.figures.update(marks.figures())
+    return verdict
+
+
+def _run(
+    seed: int,
+    story: Callable[[str], None] | None,
+    shape: Shape,
+    *,
+    power_cuts: bool,
+    recorder: Callable[[World], Recorder] | None,
+    ways: Ways,
+) -> tuple[Verdict, Marks]:
+    """One run of this shape, and what it has exercised."""
+    world = World(seed, story)
+    world.ways = ways
+    if recorder is not None:
+        world.recorder = recorder(world)
+    if shape.clocks:
+        world.clocks.err(random.Random(f"{seed}/clocks"))
+    if shape.zone is not None and seed % 2:
+        world.clocks.skew_ms = SYNCHRONISED_MS
+    services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
+    cluster = Cluster(
+        world,
+        shape.settings,
+        shape.hosts + shape.spare,
+        services,
+        lite=shape.lite,
+        groups=shape.groups,
+        builds=shape.builds,
+    )
+    world.tell(f"seed {seed}: {shape.line()}")
+    for feature in shape.features():
+        world.marks.hit(feature)
+    draw = random.Random(f"{seed}/run")
+    cluster.start(0, bootstrap=True)
+    for index in range(1, shape.hosts):
+        world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
+    end_ns = shape.run_ns
+    doors = Doors(world, cluster)
+    clients, crowd = _clients(world, cluster, doors, shape, draw)
+    tellers = _tellers(world, cluster, shape)
+    watch = _zone(world, cluster, shape, crowd.knowledge.calls)
+    faults = Faults(
+        seed,
+        world,
+        cluster,
+        end_ns,
+        crowd.surge,
+        power_cuts=POWER_CUTS if power_cuts else 0,
+        memory=shape.memory,
+        operator=shape.states,
+        connected=shape.split,
+        clocks=shape.clocks,
+    )
+    # What a stream has told may be lost together with the write, when nothing is durable.
+    observers = Observers(
+        world,
+        cluster,
+        crowd.keys,
+        crowd.knowledge,
+        doors,
+        stream=shape.journal != "lazy",
+        transactions=shape.transactions and shape.journal != "lazy",
+        lifetimes=bool(cluster.disks) and (power_cuts or seed >= KEPT_SEEDS),
+    )
+    observers.start()
+    faults.start()
+    Builds(seed, world, cluster, end_ns).start()
+    world.run_until(end_ns)
+    faults.end()
+    phases = Phases(world, cluster, faults)
+    phases.core()
+    phases.lose(shape.loss)
+    if shape.damage:
+        # Whoever reads a damaged copy is shown the damage.
+        observers.pause()
+        phases.damage()
+    world.run_until(world.now_ns + 12 * SECOND)
+    for teller in tellers:
+        teller.running = False
+    if power_cuts:
+        # Once more before the clients stop: what is lost now is not written again.
+        faults.power_cut_again()
+        world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
+    observers.pause()
+    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers, watch)
+    return verdict, world.marks
+
+
+def _clients(
+    world: World, cluster: Cluster, doors: Doors, shape: Shape, draw: random.Random
+) -> tuple[list[Client], Client]:
+    """Those who call from now on, and the one through which a crowd writes when a fault wants it."""
+    keys, knowledge = Keys(shape.settings, shape.keys), Knowledge(locks=shape.transactions)
+
+    wires = random.Random(f"{world.seed}/wires")
+    remembers = shape.settings.replication.request_ids >= REMEMBERS and not shape.large_bytes
+
+    def client(name: str, kind: type[Client] = Client, wired: float = 0.0) -> Client:
+        wire = None
+        if wires.random() < wired:
+            protocol = wires.choice([HazelcastClient, HazelcastClient, OwnClient])
+            own = random.Random(f"{world.seed}/{name} on the wire")
+            # A repeat that is not remembered would be applied twice, and rightly.
+            manners = replace(Manners.drawn(own), **({} if remembers else {"repeats": False}))
+            wire = protocol(name, world, doors, own, manners)
+        return kind(name, world, cluster, Habits.drawn(draw, shape.large_bytes), keys, knowledge, wire)
+
+    clients = [*(client(f"c{number}", wired=WIRED) for number in range(CLIENTS)), client("auditor", Auditor)]
+    for each in clients:
+        each.start()
+    crowd = client("crowd")
+    crowd.running = False
+    return clients, crowd
+
+
+def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
+    """Who writes to the service, if there is one."""
+    if shape.service_backups is None:
+        return []
+    partitions = range(shape.settings.partitions.count)
+    tellers = [Teller(index, world, cluster, partitions, TELL_NS) for index in range(2)]
+    for teller in tellers:
+        teller.start()
+    return tellers
+
+
+def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -> ZoneWatch | None:
+    """Who creates and alters the zone, and looks at its groups, if there is one."""
+    if shape.zone is None:
+        return None
+    operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns)
+    operator.start()
+    watch = ZoneWatch(world, cluster, operator, calls)
+    watch.start()
+    return watch
+
+
+def _start(cluster: Cluster, index: int) -> None:
+    if cluster.is_free(index):
+        cluster.start(index)
+
+
+def _judged(
+    seed: int,
+    world: World,
+    cluster: Cluster,
+    clients: list[Client],
+    faults: Faults,
+    observers: Observers,
+    tellers: Sequence[Teller] = (),
+    watch: ZoneWatch | None = None,
+) -> Verdict:
+    """The second half: no more faults, clients come to an end, all must be well and everything there."""
+    for client in clients:
+        client.stop()
+    calm_from = world.now_ns
+    _come_to_rest(world, lambda: _over(cluster, clients, faults, tellers, watch), clients)
+    problems = list(world.failures)
+    if not problems and not _over(cluster, clients, faults, tellers, watch):
+        problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
+        problems += [f"{client.name} still waits" for client in clients if client.waiting]
+        problems += watch.problems() if watch is not None else []
+    final: dict[str, str | None] = {}
+    if not world.failures:
+        problems += _look_at_all(world, cluster, clients, known=problems, observers=observers)
+        final = last_values(clients[0].knowledge)
+    observers.end()
+    if not problems and tellers:
+        problems += tally.judge(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
+    calm_ns = world.now_ns - calm_from
+    if not problems and cluster.disks:
+        problems += [
+            f"again from disk: {problem}"
+            for problem in _again_from_disk(world, cluster, clients, watch) or observers.lifetimes.look()
+        ]
+    if not problems and any(client.habits.ttl or client.habits.idle for client in clients):
+        world.run_until(world.now_ns + OUTLIVES + LATE_NS)
+        problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
+    problems += judge_calls(
+        clients[0].knowledge.calls,
+        cluster.settings,
+        clocks_of(cluster),
+        cluster.lost,
+        observers.lifetimes.seen,
+        zone_clocks_of(cluster),
+    )
+    problems += observers.problems(clients[0].knowledge.calls, final)
+    for problem in problems:
+        world.tell(f"PROBLEM {problem}")
+    figures = _figures(world, cluster, clients, faults)
+    figures |= observers.figures
+    figures["calm_s"] = round(calm_ns / SECOND, 1)
+    return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
+
+
+def _come_to_rest(world: World, at_rest: Callable[[], bool], clients: Sequence[Client] = ()) -> None:
+    """Run until all is well, and what was only on its way has arrived. An entry that ends just then is removed from its
+    replicas, so rest is waited for once more.
+    """
+    world.run_until(world.now_ns + CONVERGE_NS, stop=at_rest)
+    for client in clients:
+        client.hang_up()
+    world.run_until(world.now_ns + ARRIVE_NS)
+    world.run_until(world.now_ns + CONVERGE_NS, stop=at_rest)
+
+
+def _look_at_all(
+    world: World,
+    cluster: Cluster,
+    clients: list[Client],
+    known: list[str],
+    observers: Observers | None = None,
+) -> list[str]:
+    """What is wrong with a cluster at rest, beside what is known already; only if nothing is, read all its data, and
+    look what is left over when nothing is under way any more.
+    """
+    members = cluster.pictures()
+    problems = convergence.judge(members) if members else ["nobody lives"]
+    if cluster.settings.partitions.placement == "rendezvous":
+        problems += ranked_placement.judge(members)
+    if problems or known:
+        return problems
+    problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
+    if observers is not None:
+        problems += observers.lifetimes.look()
+        # This takes a second, in which entries may end: so the change stream is read to its end after it.
+        observers.near_caches.look()
+        world.run_until(world.now_ns + CAUGHT_UP_NS, stop=lambda: observers.caught_up)
+        observers.look()
+        observers.end()
+    left = cluster.leftovers()
+    for _ in range(LOOKS):
+        # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.
+        if not left:
+            break
+        world.run_until(world.now_ns + LOOK_NS)
+        left = [problem for problem in cluster.leftovers() if problem in left]
+    return problems + left + world.failures
+
+
+def _again_from_disk(
+    world: World, cluster: Cluster, clients: list[Client], watch: ZoneWatch | None
+) -> list[str]:
+    """Whether what the members keep in their files is all that was judged good just now: the power of all hosts fails,
+    everybody starts again, and everything is looked at once more.
+    """
+    lazy = any(chosen.journal == "lazy" for chosen in cluster.settings.maps.values())
+    if lazy and any(client.habits.idle for client in clients):
+        # The look has removed entries that nobody had used for too long. A power cut may lose that as long as it is not
+        # durable, and then they would be back, for their time begins anew.
+        lag_ms = cluster.settings.persistence.sync_interval_ms
+        world.run_until(world.now_ns + 2 * lag_ms * MILLISECOND)
+    hosts = [cluster.addresses.index(process.address) for process in cluster.running()]
+    world.tell("EVERYBODY AGAIN FROM DISK")
+    cluster.power_cut_everywhere()
+    for index in hosts:
+        world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
+    world.run_until(world.now_ns + 3 * SECOND)
+    _come_to_rest(world, lambda: _at_rest(cluster, clients, watch))
+    if world.failures:
+        return list(world.failures)
+    problems: list[str] = []
+    if not _at_rest(cluster, clients, watch):
+        problems.append(f"not at rest after {CONVERGE_NS // SECOND} s")
+        problems += watch.problems() if watch is not None else []
+    return problems + _look_at_all(world, cluster, clients, known=problems)
+
+
+def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> dict[str, int | float]:
+    calls = clients[0].knowledge.calls
+    seen = [shown for _, shown in witnessed(calls)]
+    writes = [call.outcome for call in calls if call.operation not in STILL]
+    pictures = [process.picture for process in cluster.everyone]
+    masters = [picture.migrations() for picture in pictures]
+    return {
+        "writes_acknowledged": len(seen),
+        "writes_judged": sum(seen),
+        "writes_refused": writes.count(Outcome.REFUSED),
+        "writes_unknown": writes.count(Outcome.UNKNOWN),
+        "calls": len(calls),
+        "migrations": sum(master["completed"] for master in masters),
+        "migrations_failed": sum(master["failed"] for master in masters),
+        "migrations_under_faults": faults.migrations,
+        "repairs": sum(picture.repaired for picture in pictures),
+        **{f"fills_{how.name.lower()}": sum(picture.fills(how) for picture in pictures) for how in How},
+        "members": len(cluster.everyone),
+        "events": world.events,
+        "simulated_s": round(world.now_ns / SECOND, 1),
+        **{f"fault_{kind}": count for kind, count in sorted(faults.counts.items())},
+    }
+
+
+def _over(
+    cluster: Cluster,
+    clients: list[Client],
+    faults: Faults,
+    tellers: Sequence[Teller],
+    watch: ZoneWatch | None,
+) -> bool:
+    """Whether all is well, and all that was to happen has happened."""
+    if any(teller.waiting for teller in tellers):
+        return False
+    return not faults.power_cuts_due and _at_rest(cluster, clients, watch)
+
+
+def _at_rest(cluster: Cluster, clients: list[Client], watch: ZoneWatch | None) -> bool:
+    if any(client.waiting for client in clients) or not cluster.settled():
+        return False
+    # What a client has given up goes on until it is answered: a map that is cleared, for one.
+    if any(picture.under_way().keys() & GOES_ON for picture in cluster.pictures()):
+        return False
+    return watch is None or watch.at_rest()

@@ -1,0 +1,426 @@
+"""What one seed has: how many hosts of which kind, which settings, how much data. Drawn before the run begins, each
+part from a stream of its own, and told in one line of the story.
+
+Small is common and large is rare, so that a seed stays cheap. Limits and times are drawn tiny and huge where they mean
+something: what only a full buffer, or a slow answer, brings about is to happen in some seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.config.schema import (
+    LimitSettings,
+    MapSettings,
+    PartitionSettings,
+    PersistenceSettings,
+    Placement,
+)
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.levels import FeatureLevels
+from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
+from holdfast_lab.sim.builds import builds_drawn
+from holdfast_lab.sim.cluster import Journal, simulated_settings
+from holdfast_lab.sim.transacting import with_transactions
+from holdfast_lab.sim.zone_runs import zone_drawn
+
+Journalling = Literal["off", "sync", "lazy", "mixed"]
+"""How maps are journalled: as it says, or in one of these ways for each seed."""
+Loss = Literal["", "accept", "operator", "return"]
+"""Whether more members die than is promised to be survived, and what comes of it: nothing of the kind; the settings
+accept it; the operator accepts it; or those who hold what is missing come back with their disks."""
+Choice = TypeVar("Choice")
+LARGE_BYTES = 1_000_000
+LITTLE_BYTES = 1_000
+"""Where values are limited, this is the limit."""
+MANY_KEYS = 2_000
+MANY_HOSTS = 9
+MANY_PARTITIONS = 100
+KEPT_SEEDS = 100
+"""Tests keep many runs of seeds below this, for what they show or have found: what is drawn since leaves them alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One seed's cluster and its data."""
+
+    hosts: int
+    """How many have a member from the beginning."""
+    spare: int
+    """How many more have none."""
+    settings: Settings
+    journal: Journal
+    run_ns: int
+    """How long there are faults."""
+    lite: tuple[int, ...] = ()
+    """Hosts whose members hold no data, by index."""
+    groups: tuple[str, ...] = ()
+    """Of each host, the name of its failure group; none: each member is a group of its own."""
+    service_backups: int | None = None
+    """How many backups the shares of a service have; None: there is none beside the maps."""
+    keys: int = 20
+    """How many keys clients write to."""
+    large_bytes: int = 0
+    """How long the values of a few writes are; 0: all are short."""
+    memory: bool = False
+    """Whether members have little or no room in their memories now and again."""
+    states: bool = False
+    """Whether the operator changes the state of the cluster, and what members want to be."""
+    clocks: bool = False
+    """Whether clocks of hosts are fast or slow, stand still and jump, and calendars are set."""
+    damage: bool = False
+    """Whether backups are damaged when the faults are over."""
+    loss: Loss = ""
+    zone: ZoneSettings | None = None
+    """The zone in which one of the maps lives, if the run has one."""
+    transactions: bool = False
+    """Whether applications run transactions."""
+    builds: tuple[FeatureLevels, ...] = ()
+    """What the Holdfast on each host can do at the beginning; none: all are of this build, and stay so."""
+
+    @property
+    def split(self) -> bool:
+        """Whether a cluster that is cut in two goes on as two: nobody is cut off from anybody in such a run."""
+        return self.settings.cluster.quorum == "any"
+
+    def line(self) -> str:
+        """All of it, in one line."""
+        settings = self.settings
+        parts = [
+            f"{self.hosts} hosts",
+            f"{self.spare} spare" if self.spare else "",
+            f"{settings.map('default').backups} backups",
+            f"{settings.partitions.count} partitions",
+            f"{self.keys} keys",
+            f"journal {self.journal}" if self.journal != "off" else "",
+            self._zone_line(),
+            *self.features(),
+            *unusual(settings),
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def _zone_line(self) -> str:
+        if self.zone is None:
+            return ""
+        zone, metastore = self.zone, self.settings.metastore
+        return (
+            f"zone of {zone.replicas} replicas ({zone.adjustment}, {zone.placement}, down {zone.scale_down_s} s, "
+            f"up {zone.scale_up_s} s), metastore of {metastore.voters} (replaced after {metastore.replace_after_ms} ms)"
+        )
+
+    def features(self) -> list[str]:
+        """What this run has that not every run has, by the names of their marks (`holdfast_lab.sim.marks`)."""
+        settings, maps = self.settings, self.settings.maps.values()
+        limits = LimitSettings()
+        found = {
+            "one member": self.hosts == 1,
+            "nine members or more": self.hosts >= MANY_HOSTS,
+            "one partition": settings.partitions.count == 1,
+            "a hundred partitions or more": settings.partitions.count >= MANY_PARTITIONS,
+            "thousands of keys": self.keys >= MANY_KEYS,
+            "values of a megabyte": self.large_bytes >= LARGE_BYTES,
+            "real chunk size": settings.partitions.chunk_bytes == PartitionSettings().chunk_bytes,
+            "lite members": bool(self.lite),
+            "groups of hosts": bool(self.groups),
+            "service": self.service_backups is not None,
+            "quorum any": self.split,
+            "placed by rendezvous": settings.partitions.placement == "rendezvous",
+            "losses accepted": settings.partitions.lost == "accept",
+            "acknowledgements collected by clients": settings.replication.backup_acks == "client",
+            "confirmed reads": any(entry.reads == "confirmed" for entry in maps),
+            "reads from backups": any(entry.read_backups for entry in maps),
+            "async backups": any(entry.async_backups for entry in maps),
+            "maps of several depths": len({entry.copies for entry in maps}) > 1,
+            "change streams": any(entry.changes_bytes for entry in maps),
+            "unknown is told at once": settings.replication.on_unknown == "fail",
+            "tiny backlog": settings.limits.backlog_bytes < limits.backlog_bytes,
+            "tiny room for waiting requests": settings.limits.waiting_requests < limits.waiting_requests,
+            "small values only": settings.limits.value_bytes < limits.value_bytes,
+            "memories run short": self.memory,
+            "states and wishes": self.states,
+            "clocks that err": self.clocks,
+            "damaged backups": self.damage,
+            "two builds": bool(self.builds),
+            "more losses than backups": bool(self.loss),
+            "journal sync": self.journal == "sync",
+            "journal lazy": self.journal == "lazy",
+            **self._zone_features(),
+        }
+        return [name for name, has in found.items() if has]
+
+    def _zone_features(self) -> dict[str, bool]:
+        if (zone := self.zone) is None:
+            return {}
+        return {
+            "zone of one replica": zone.replicas == 1,
+            "zone of several replicas": zone.replicas > 1,
+            "metastore of one": self.settings.metastore.voters == 1,
+            "metastore of several": self.settings.metastore.voters > 1,
+            "zone: replace": zone.adjustment is Adjustment.REPLACE,
+            "zone: cancel": zone.adjustment is Adjustment.CANCEL,
+            "zone: rendezvous": zone.placement is PlacementKind.RENDEZVOUS,
+            "zone: even": zone.placement is PlacementKind.EVEN,
+        }
+
+    def large_value(self, draw: random.Random) -> int:
+        """How long the value of one write is to be at least, in bytes: mostly 0, now and again `large_bytes`."""
+        return self.large_bytes if self.large_bytes and draw.random() < 0.004 else 0
+
+
+def drawn(
+    seed: int,
+    journal: Journalling = "off",
+    *,
+    power_cuts: bool = False,
+    memory: bool = False,
+    zones: bool = False,
+    transactions: bool = False,
+) -> Shape:
+    """The shape of this seed. With `power_cuts` everybody loses power at once: then every write is to be durable. With
+    `zones` one of the maps lives in a zone; nobody destroys more than its groups survive then. With `transactions` all
+    maps take part in some.
+    """
+    shape = _plain(seed, journal, power_cuts=power_cuts, memory=memory)
+    if transactions:
+        shape = replace(shape, settings=with_transactions(shape.settings, seed), transactions=True)
+    if not zones:
+        return shape
+    settings, zone = zone_drawn(seed, shape.settings)
+    return replace(shape, settings=settings, zone=zone, loss="")
+
+
+def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -> Shape:
+    size = random.Random(f"{seed}/size")
+    hosts, spare, partitions = _sizes(size)
+    mode, files = _files(seed, "sync" if power_cuts else journal, partitions)
+    kinds = random.Random(f"{seed}/kinds")
+    lite = _lite(kinds, hosts, spare)
+    groups = _groups(kinds, hosts + spare)
+    split = not power_cuts and kinds.random() < 0.05
+    loss = _loss(kinds, hosts - len([index for index in lite if index < hosts]), mode) if not split else ""
+    accepted = loss == "accept" or (not loss and kinds.random() < 0.1)
+    changes = kinds.choice([5000, 50_000]) if kinds.random() < 0.15 else _streamed(seed)
+    settings = _knobs(
+        simulated_settings(
+            _chosen(size, [(1, 6), (2, 3), (3, 1)]),
+            partitions,
+            chunk_bytes=_chosen(size, [(100, 4), (1024, 4), (4096, 1), (131_072, 2)]),
+            mixed=size.random() < 0.4,
+            journal=mode,
+            persistence=files,
+            changes_bytes=changes,
+        ),
+        random.Random(f"{seed}/knobs"),
+    )
+    settings = _changed(settings, "cluster", quorum="any" if split else "majority")
+    settings = _changed(
+        settings,
+        "partitions",
+        lost="accept" if accepted else "wait",
+        group_by=kinds.choice(["zone", "host", "rack"]) if groups else "member",
+        placement=_placement(seed),
+    )
+    damage = kinds.random() < 0.25
+    if damage:
+        settings = _changed(settings, "replication", anti_entropy_ms=kinds.choice([500, 1000]))
+    limited = size.random() < 0.06
+    if limited:
+        settings = _changed(settings, "limits", value_bytes=LITTLE_BYTES)
+    large = LARGE_BYTES if size.random() < 0.04 else _chosen(size, [(0, 6), (5_000, 3)])
+    return Shape(
+        hosts=hosts,
+        spare=spare,
+        settings=_reading(settings, random.Random(f"{seed}/reading")),
+        journal=mode,
+        run_ns=_run_ns(size, hosts, partitions),
+        lite=lite,
+        groups=groups,
+        # What a service holds is not written down: there must be another copy of it in memory.
+        service_backups=kinds.choice([1, 1, 2]) if kinds.random() < 0.5 and mode == "off" else None,
+        keys=_chosen(size, [(20, 8), (200, 4), (MANY_KEYS, 1)]),
+        large_bytes=2 * LITTLE_BYTES if limited else large,
+        memory=memory or kinds.random() < 0.08,
+        states=kinds.random() < 0.3,
+        clocks=kinds.random() < 0.3,
+        damage=damage,
+        loss=loss if not power_cuts else "",
+        builds=_builds(seed, hosts + spare),
+    )
+
+
+def unusual(settings: Settings) -> list[str]:
+    """The keys of limits, times and sizes that are not as most seeds have them, with their values."""
+    plain = simulated_settings(1, 1)
+    found = []
+    for section in ("cluster", "partitions", "replication", "limits"):
+        usual, given = getattr(plain, section), getattr(settings, section)
+        for name in given.__struct_fields__:
+            value = getattr(given, name)
+            if value != getattr(usual, name) and name not in (
+                "count",
+                "quorum",
+                "lost",
+                "placement",
+                "backup_acks",
+            ):
+                found.append(f"{name} {value}")
+    return found
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _chosen(draw: random.Random, weighted: list[tuple[Choice, int]]) -> Choice:
+    return draw.choices([value for value, _ in weighted], [weight for _, weight in weighted])[0]
+
+
+def _sizes(draw: random.Random) -> tuple[int, int, int]:
+    """Hosts with a member, hosts without, partitions."""
+    kind = _chosen(draw, [("small", 82), ("tiny", 6), ("many hosts", 5), ("many partitions", 7)])
+    if kind == "tiny":
+        return draw.choice([1, 2]), draw.choice([0, 1, 2]), draw.choice([1, 3])
+    if kind == "many hosts":
+        return draw.randint(MANY_HOSTS, 15), draw.choice([0, 1]), draw.choice([7, 31])
+    if kind == "many partitions":
+        return draw.choice([3, 4]), draw.choice([0, 1]), draw.choice([MANY_PARTITIONS, 271])
+    return (
+        draw.choice([3, 4, 5, 5, 7]),
+        draw.choice([0, 1, 2]),
+        _chosen(draw, [(1, 1), (3, 3), (7, 3), (13, 3), (31, 3)]),
+    )
+
+
+def _run_ns(draw: random.Random, hosts: int, partitions: int) -> int:
+    large = hosts >= MANY_HOSTS or partitions >= MANY_PARTITIONS
+    return draw.choice([10, 15] if large else [15, 25, 40]) * SECOND
+
+
+def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, PersistenceSettings]:
+    """How the maps of a run are journalled, and how large the files are: small, so that a run of seconds has many. But
+    each segment begins with the whole table, which must leave room in it.
+    """
+    draw = random.Random(f"{seed}/journal")
+    table_bytes = 1024 * partitions if partitions >= MANY_PARTITIONS else 0
+    chosen: Journal = draw.choice(["off", "sync", "sync", "lazy"])
+    files = PersistenceSettings(
+        directory="disk",
+        sync_interval_ms=draw.choice([50, 200, 1000]),
+        segment_bytes=table_bytes + draw.choice([16_384, 65_536]),
+        checkpoint_bytes=draw.choice([8_192, 32_768, 262_144]),
+        history_bytes=draw.choice([0, 32_768, 1_048_576]),
+    )
+    return chosen if journal == "mixed" else journal, files
+
+
+def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
+    """Builds that are mixed, drawn from streams that nothing else is drawn from."""
+    mixed = seed >= KEPT_SEEDS and random.Random(f"{seed}/mixed").random() < 0.15
+    return tuple(builds_drawn(seed, hosts)) if mixed else ()
+
+
+def _streamed(seed: int) -> int:
+    """The bytes of history that maps keep, where nothing else has said so: every second run reads a change stream.
+
+    Drawn from a stream that nothing else is drawn from.
+    """
+    draw = random.Random(f"{seed}/streams")
+    return draw.choice([5000, 50_000]) if seed >= KEPT_SEEDS and draw.random() < 0.41 else 0
+
+
+def _placement(seed: int) -> Placement:
+    """Where partitions live, drawn from a stream that nothing else is drawn from."""
+    ranked = seed >= KEPT_SEEDS and random.Random(f"{seed}/placement").random() < 0.2
+    return "rendezvous" if ranked else "even"
+
+
+def _lite(draw: random.Random, hosts: int, spare: int) -> tuple[int, ...]:
+    """Hosts of lite members: two data members at least remain; the one that forms the cluster may be lite."""
+    if hosts < 3 or draw.random() > 0.2:
+        return ()
+    count = draw.randint(1, min(2, hosts - 2))
+    return tuple(sorted(draw.sample(range(hosts + spare), count)))
+
+
+def _groups(draw: random.Random, hosts: int) -> tuple[str, ...]:
+    """Groups of about the same size, or of any."""
+    if hosts < 3 or draw.random() > 0.25:
+        return ()
+    count = draw.randint(2, min(4, hosts - 1))
+    even = draw.random() < 0.7
+    return tuple(f"group{index % count if even else draw.randrange(count)}" for index in range(hosts))
+
+
+def _loss(draw: random.Random, data: int, journal: Journal) -> Loss:
+    if data < 5 or draw.random() > 0.12:
+        return ""
+    ways: list[Loss] = ["accept", "operator", "return"]
+    return draw.choice(ways if journal == "sync" else ways[:2])
+
+
+def _reading(settings: Settings, draw: random.Random) -> Settings:
+    """How maps are read, and whether they have async backups beside the others."""
+    confirmed, backups, behind = draw.random() < 0.3, draw.random() < 0.25, draw.random() < 0.15
+    changed: dict[str, MapSettings] = {}
+    for name, entry in settings.maps.items():
+        if entry.backups:
+            entry = msgspec.structs.replace(  # noqa: PLW2901 - the same entry, with more keys
+                entry,
+                reads="confirmed" if confirmed else "primary",
+                read_backups=backups and not confirmed,
+                async_backups=entry.async_backups + (1 if behind else 0),
+            )
+        changed[name] = entry
+    return msgspec.structs.replace(settings, maps=changed)
+
+
+def _knobs(settings: Settings, draw: random.Random) -> Settings:
+    """Times, sizes and limits: each of them mostly as usual, sometimes tiny or huge."""
+
+    def of(usual: Any, *others: Any) -> Any:
+        """The usual value in four of five runs."""
+        return usual if draw.random() < 0.8 else draw.choice(others)
+
+    limits, partitions, replication = settings.limits, settings.partitions, settings.replication
+    heartbeat_ms, suspect_after_ms = of((500, 3000), (100, 1000), (200, 3000), (1000, 5000))
+    settings = _changed(settings, "cluster", heartbeat_ms=heartbeat_ms, suspect_after_ms=suspect_after_ms)
+    settings = _changed(
+        settings,
+        "partitions",
+        parallel_migrations=of(3, 1, 10, 100),
+        flight_bytes=of(partitions.flight_bytes, 1500),
+        flight_bytes_total=of(partitions.flight_bytes_total, 3000),
+        rebalance_delay_ms=of(0, 1000, 8000),
+    )
+    unknown = of("retry", "fail")
+    settings = _changed(
+        settings,
+        "replication",
+        tail_bytes=draw.choice([0, 1000, 65_536]),
+        anti_entropy_ms=draw.choice([0, 1000, 5000]),
+        backup_timeout_ms=of(replication.backup_timeout_ms, 400, 20_000),
+        on_unknown=unknown,
+        # A request that is asked again must be remembered: a run that remembers none asks none again.
+        request_ids=of(1000, 100_000) if unknown == "retry" else of(1000, 0),
+        backup_acks=draw.choice(["owner", "owner", "client"]),
+        parallel_repairs=of(replication.parallel_repairs, 1),
+    )
+    return _changed(
+        settings,
+        "limits",
+        backlog_bytes=of(limits.backlog_bytes, 3000),
+        async_bytes=of(limits.async_bytes, 1500),
+        waiting_requests=of(limits.waiting_requests, 3),
+        waiting_bytes=of(limits.waiting_bytes, 2000),
+        call_timeout_ms=of(limits.call_timeout_ms, 500, 5000),
+        answer_bytes=of(limits.answer_bytes, 500),
+    )
+
+
+def _changed(settings: Settings, section: str, **keys: Any) -> Settings:
+    changed = msgspec.structs.replace(getattr(settings, section), **keys)
+    return msgspec.structs.replace(settings, **{section: changed})

@@ -1,0 +1,226 @@
+"""A reader of change streams in a simulated world, and what it must never see, or miss.
+
+It asks now this member and then that one, remembers where it is in each partition, and judges: an update has one
+content, whoever tells it; each change fits what the changes before it have made; what was told is never gone. Read to
+its end, the stream has told each acknowledged change once (`holdfast_lab/check/streamed_changes.py`), and comes to
+what the map holds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container, Mapping, Sequence
+from functools import partial
+
+from holdfast.core.model.changes_since import Asked, ChangesSince
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.records import Change, Record
+from holdfast.core.streams.change_streams import Reach, term_of
+from holdfast_lab.check import streamed_changes as changes
+from holdfast_lab.check.linearizability import FOREVER, Call
+from holdfast_lab.sim.calls import key_of, name_of, wire_key
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.world import Process, World
+
+ASKED = 3
+"""So many members are asked at a time what is new."""
+STUCK_NS = 5 * SECOND
+"""After so long without progress, and without anybody who comes or goes, everybody is asked for changes that somebody
+does not remember."""
+CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
+
+
+class Reader:
+    """Reads the changes of one map, a few at a time."""
+
+    def __init__(self, world: World, cluster: Cluster, name: str) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.name = name
+        self.random = random.Random(f"{world.seed}/reader")
+        self.running = True
+        self.at: dict[int, tuple[int, int]] = {}
+        """By partition: counter and term of the last update that was read."""
+        self.seen: dict[tuple[int, int, int], CONTENTS] = {}
+        """By partition, term and counter."""
+        self.content: dict[int, dict[bytes, bytes]] = {}
+        self.problems: list[tuple[int, str]] = []
+        """By partition."""
+        self.gone: dict[int, int] = {}
+        """By partition: when it was begun anew last, because its history is forgotten."""
+        self._refused: dict[int, set[str]] = {}
+        """By partition: who has said that it remembers no such old changes, since there was progress."""
+        self._progress: dict[int, int] = {}
+        """By partition: when there was progress last."""
+        self._there: list[str] = []
+        self._there_since = 0
+        """Who lives, and since when it is these."""
+        self.told: list[changes.Told] = []
+        self._begun = False
+        self._left: list[int] = []
+        """The partitions in which there was more to be read at the end."""
+
+    def start(self) -> None:
+        """Begin. It is to run until the cluster is at rest, and its last reads are answered: until `caught_up`."""
+        self._begun = bool(self.cluster.settings.map(self.name).changes_bytes)
+        self.world.after(self.random.randint(0, SECOND), self._look)
+
+    def _look(self) -> None:
+        if not self.running:
+            return
+        self.world.after(self.random.randint(20 * MILLISECOND, 500 * MILLISECOND), self._look)
+        if not self._begun:
+            return
+        living = self.cluster.living()
+        if (there := [process.name for process in living]) != self._there:
+            self._there, self._there_since = there, self.world.now_ns
+        for process in self.random.sample(living, min(len(living), ASKED)):
+            process.whenever_awake(partial(process.step, partial(self._ask, process)))
+
+    def _ask(self, process: Process) -> None:
+        """Learn the heads of what this member serves, and ask another one for what is new."""
+        if process.driver.stopped:
+            return
+        partitions = range(len(process.picture.assignments))
+        heads, _ = process.picture.heads(self.name, partitions)
+        for partition, head in heads.items():
+            counter, term = self.at.get(partition, (0, 0))
+            if head.counter <= counter:
+                if head.counter == counter and head.term != term:
+                    self._problem(partition, f"update {counter} of term {term} is of term {head.term} now")
+                continue
+            most = self.random.choice([self.random.randint(1, 3000), 100_000])
+            asked = Asked(self.name, partition, counter, term, head.counter, head.term, most)
+            for other in self._whom_to_ask(process, partition):
+                other.whenever_awake(partial(self._ask_for, other, asked, head))
+
+    def _whom_to_ask(self, primary: Process, partition: int) -> list[Process]:
+        """Mostly the primary itself; others know as much, or nothing."""
+        living = self.cluster.living()
+        stuck_since = max(self._there_since, self._progress.get(partition, 0))
+        if partition in self._refused and self.world.now_ns > stuck_since + STUCK_NS:
+            return living
+        return [primary if self.random.random() < 0.6 else self.random.choice(living)]
+
+    def _ask_for(self, process: Process, asked: Asked, head: Reach) -> None:
+        def deed() -> None:
+            process.driver.callers.ask_changes(asked, lambda told: self._take(process, asked, head, told))
+
+        process.step(deed)
+
+    def _take(self, process: Process, asked: Asked, head: Reach, told: ChangesSince) -> None:
+        partition = asked.partition
+        if self.at.get(partition, (0, 0)) != (asked.after, asked.after_term):
+            return
+        if told.upto == asked.after:
+            if asked.after and term_of(head.lineage, asked.after) != asked.after_term:
+                self._problem(
+                    partition, f"update {asked.after} of term {asked.after_term} is gone from {head}"
+                )
+            elif "remembered" in told.why or "nothing of this map" in told.why:
+                refused = self._refused.setdefault(partition, set())
+                refused.add(process.name)
+                if all(other.name in refused for other in self.cluster.running()):
+                    self._begin_anew(partition, head)
+            return
+        self._got_on(partition)
+        content = self.content.setdefault(partition, {})
+        for term, record in told.records:
+            self._see(partition, term, record, content)
+        self.at[partition] = (told.upto, told.term)
+
+    def _begin_anew(self, partition: int, head: Reach) -> None:
+        """The history is forgotten here, and perhaps everywhere: go on at the head, and know nothing of the content."""
+        self._got_on(partition)
+        self.gone[partition] = self.world.now_ns
+        self.at[partition] = (head.counter, head.term)
+        self.content[partition] = {}
+
+    def _got_on(self, partition: int) -> None:
+        self._refused.pop(partition, None)
+        self._progress[partition] = self.world.now_ns
+
+    def _see(self, partition: int, term: int, record: Record, content: dict[bytes, bytes]) -> None:
+        found = (record.change, record.key, record.value, record.old, record.time_ms, record.request)
+        known = self.seen.setdefault((partition, term, record.counter), found)
+        if known != found:
+            self._problem(partition, f"update {record.counter} of term {term} is {found}, and was {known}")
+        before = content.pop(record.key, None)
+        if before is not None and before != record.old:
+            self._problem(partition, f"update {record.counter} says {record.old!r} was there, not {before!r}")
+        if record.change is Change.SET:
+            content[record.key] = record.value
+        value = record.value if record.change is Change.SET else None
+        update = (partition, term, record.counter)
+        self.told.append(changes.Told(key_of(record.key), name_of(value), name_of(record.old), update))
+
+    # -- at the end
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has read what there is: to be asked of a cluster at rest."""
+        return not self._begun or not self._behind()
+
+    def end(self) -> None:
+        """Read no more: it should have read what there is."""
+        if self.running:
+            self.running = False
+            self._left = self._behind() if self._begun else []
+
+    def _behind(self) -> list[int]:
+        """The partitions in which there is more to be read: also what is not safe yet, and entries that have ended and
+        that the primary has yet to take out. Nobody can read those any more, and their end is told then.
+        """
+        behind = []
+        for member in self.cluster.members():
+            for partition, copy in enumerate(member.picture.leading):
+                held = copy.maps.get(self.name) if copy is not None else None
+                if held is None:
+                    continue
+                ended = any(
+                    held.state.expired(key, member.picture.now_ns, touch=False) for key in held.state.expiries
+                )
+                if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
+                    behind.append(partition)
+        return sorted(behind)
+
+    def judge(
+        self, calls: Sequence[Call], final: Mapping[str, str | None], lost: Container[int] = ()
+    ) -> list[str]:
+        """What is wrong with what was told, in words. `calls` are those on this map, `final` what its keys hold, if the
+        cluster has come to rest. `lost`: partitions that have begun anew, and tell of no other.
+        """
+        found = [
+            f"partition {partition}: {what}" for partition, what in self.problems if partition not in lost
+        ]
+        if self._begun and final:
+            found += self._judge_whole(calls, final, lost)
+        return [f"change stream of {self.name}: {problem}" for problem in found]
+
+    def _judge_whole(
+        self, calls: Sequence[Call], final: Mapping[str, str | None], lost: Container[int]
+    ) -> list[str]:
+        behind = [partition for partition in self._left if partition not in lost]
+        found = [f"there is more to be read of partitions {behind}"] if behind else []
+        found += changes.judge(
+            calls, [one for one in self.told if one.update[0] not in lost], self._known_from
+        )
+        ending = {call.key for call in calls if min(call.ttl, call.idle) < FOREVER}
+        for key, value in sorted(final.items()):
+            partition = self._partition(key)
+            content = self.content.get(partition, {}).get(wire_key(key))
+            if content is None and (partition in self.gone or key in ending):
+                continue  # It may be older than what was read; or have ended since that look, before the last change.
+            if name_of(content) != value and partition not in behind:
+                found.append(f"{key} is {value}, and {name_of(content)} by what was told")
+        return found
+
+    def _partition(self, key: str) -> int:
+        return partition_of(wire_key(key), 0, self.cluster.settings.partitions.count)
+
+    def _known_from(self, key: str) -> int:
+        return self.gone.get(self._partition(key), 0)
+
+    def _problem(self, partition: int, what: str) -> None:
+        self.problems.append((partition, what))

@@ -1,0 +1,582 @@
+"""What simulated clients do: every operation of a map, on thousands of keys, one by one and in bursts, through requests
+and through the data lane; and what they were told, for the judges.
+
+Values are unique. Most keys are written a few times only, and whoever comes to a key whose last write nobody has seen
+mostly asks for something whose answer shows it: so a write that is lost is missed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from holdfast.config import Settings
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status, Value
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.engine.driver import Driver
+from holdfast_lab.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
+from holdfast_lab.sim.clients import client as clients
+from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.marks import ANSWER
+from holdfast_lab.sim.world import Process, World
+from holdfast_lab.sim.zone_runs import ZONED
+
+MAP = "ledger"
+DEEP = "deep"
+"""A map with one backup more than the others, in the runs that have it: every other key lives there."""
+LOOSE = "loose"
+"""A map with async backups only, in the runs that have it."""
+SWEPT = "swept"
+"""A map that is cleared, and read as a whole."""
+SURGE_KEYS = 12
+"""Keys of each partition at least."""
+SIDE_BY_SIDE = 4
+"""Calls of one burst on one key at the most: how many orders of them a judge has to try grows fast."""
+HOT_KEYS = 20
+"""The first keys, which all clients come back to."""
+SWEPT_KEYS = 24
+ZONED_KEYS = 40
+ZONED_SHARE = 0.4
+"""The share on the map in a zone, in the runs that have one."""
+TIMED_KEYS = 60
+TTLS_MS = (200, 1000, 4000)
+LONG_TTL_MS = 3_600_000
+"""Of every third key, in the place of the longest of these: no run ends it, so it must be there at the end."""
+IDLE_MS = (500, 3000)
+RIVALS = 0.25
+"""The share of bursts in which two want to be the one to replace a value."""
+TOGETHER = 4
+"""Keys of one request that has several, at the most."""
+
+ANY: dict[Op, int] = {
+    Op.SET: 30,
+    Op.PUT: 30,
+    Op.PUT_IF_ABSENT: 12,
+    Op.REPLACE: 6,
+    Op.REPLACE_IF_SAME: 10,
+    Op.REMOVE: 6,
+    Op.DELETE: 8,
+    Op.REMOVE_IF_SAME: 5,
+    Op.EVICT: 2,
+    Op.TRY_PUT: 2,
+    Op.TRY_REMOVE: 2,
+    Op.GET: 12,
+    Op.CONTAINS_KEY: 3,
+    Op.ENTRY_VIEW: 3,
+    Op.GET_ALL: 4,
+    Op.PUT_ALL: 6,
+}
+"""What is asked of a key whose value somebody has seen, and how often."""
+SHOWING: dict[Op, int] = {
+    Op.PUT: 30,
+    Op.PUT_IF_ABSENT: 20,
+    Op.REPLACE: 15,
+    Op.REPLACE_IF_SAME: 10,
+    Op.REMOVE: 12,
+    Op.REMOVE_IF_SAME: 3,
+    Op.GET: 20,
+    Op.ENTRY_VIEW: 4,
+    Op.GET_ALL: 4,
+    Op.CONTAINS_KEY: 2,
+}
+"""What is asked of one that holds something that nobody has seen."""
+SEVERAL = frozenset({Op.GET_ALL, Op.PUT_ALL})
+READING = frozenset({Op.GET, Op.ENTRY_VIEW, Op.GET_ALL, Op.CONTAINS_KEY})
+STORING = frozenset(
+    {Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME, Op.TRY_PUT, Op.PUT_ALL}
+)
+TIMED = frozenset({Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.SET_TTL})
+"""What takes a time in both protocols. What others store is there for ever."""
+COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What the clients of one run are like. Shares are of all operations."""
+
+    hot: float
+    """The share on the keys that all clients come back to."""
+    think_ns: int
+    """How long a client rests between operations, at the most."""
+    patience_ns: int
+    """After how long it gives up: what it asked for is unknown to it."""
+    bursts: float
+    burst_writes: int
+    ttl: float
+    """The share on keys whose values have a time to live."""
+    idle: float
+    """The share on keys whose values end when nobody uses them."""
+    lane: float
+    """How often a client that has found a partition's primary writes through the data lane."""
+    sweeps: float
+    """The share on the map that is cleared and read as a whole."""
+    large: float
+    """The share of values of `large_bytes` and more."""
+    large_bytes: int
+
+    @classmethod
+    def drawn(cls, draw: random.Random, large_bytes: int = 0) -> Habits:
+        """Habits of one client of one run."""
+        bursty = draw.random() < 0.15
+        return cls(
+            hot=draw.choice([0.02, 0.1, 0.3]),
+            think_ns=draw.choice([15, 30, 60]) * MILLISECOND,
+            patience_ns=draw.choice([2, 5, 20, 75]) * SECOND,
+            bursts=0.4 if bursty else 0.12,
+            burst_writes=draw.choice([20, 40]) if bursty else 8,
+            ttl=draw.choice([0.0, 0.05, 0.3]),
+            idle=draw.choice([0.0, 0.03]),
+            lane=draw.choice([0.0, 0.5, 1.0]),
+            sweeps=draw.choice([0.0, 0.02, 0.05]),
+            large=0.004 if large_bytes else 0.0,
+            large_bytes=large_bytes,
+        )
+
+
+def map_of(key: str, settings: Settings) -> str:
+    """The map in which a key of the judged workload lives: its first letter tells what becomes of the key."""
+    if key[0] == "s":
+        return SWEPT
+    if key[0] == "z":
+        return ZONED
+    return DEEP if DEEP in settings.maps and int(key[1:]) % 2 else MAP
+
+
+class Keys:
+    """The keys of a run: `k…` of all partitions; `t…`, whose values have a time to live; `i…`, whose values end when
+    nobody uses them; `s…`, of the map that is swept; `z…`, of the map in a zone.
+    """
+
+    def __init__(self, settings: Settings, most: int) -> None:
+        self._partitions = settings.partitions.count
+        self.cold: list[str] = []
+        self.by_partition: list[list[str]] = [[] for _ in range(self._partitions)]
+        missing = self._partitions * SURGE_KEYS
+        for number in count():
+            here = self.by_partition[self.partition(key := f"k{number}")]
+            if number < most or len(here) < SURGE_KEYS:
+                missing -= len(here) < SURGE_KEYS
+                here.append(key)
+                self.cold.append(key)
+            elif not missing:
+                break
+        self.hot = self.cold[:HOT_KEYS]
+        self.timed = [f"t{number}" for number in range(TIMED_KEYS)]
+        self.idle = [f"i{number}" for number in range(HOT_KEYS)]
+        self.swept = [f"s{number}" for number in range(SWEPT_KEYS)]
+        self.zoned: list[str] = []
+        if ZONED in settings.maps:
+            self.zoned = [f"z{number}" for number in range(ZONED_KEYS)]
+        self.zoned_by_partition: dict[int, list[str]] = {}
+        for key in self.zoned:
+            self.zoned_by_partition.setdefault(self.partition(key), []).append(key)
+
+    def partition(self, key: str) -> int:
+        """Where a key belongs."""
+        return partition_of(wire_key(key), 0, self._partitions)
+
+
+class Client:
+    """One client: one operation, or one burst, at a time, to whichever member it likes."""
+
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        cluster: Cluster,
+        habits: Habits,
+        keys: Keys,
+        knowledge: Knowledge,
+        wire: clients.Client | None = None,
+    ) -> None:
+        """`wire` speaks one of the protocols over connections; without it members are asked directly."""
+        self.name = name
+        self.world = world
+        self.cluster = cluster
+        self.habits = habits
+        self.keys = keys
+        self.knowledge = knowledge
+        self.wire = wire
+        self.random = random.Random(f"{world.random.random()}/{name}")
+        self.running = True
+        self.waiting = False
+        self._count = 0
+        self._turn = 0
+        self._last = keys.cold[0]
+
+    def start(self) -> None:
+        """Begin."""
+        if self.wire is not None:
+            self.wire.start()
+        self.world.after(self.random.randint(0, self.habits.think_ns), self._next)
+
+    def stop(self) -> None:
+        """Ask for nothing more. What is asked for already is waited for."""
+        self.running = False
+        if self.wire is not None:
+            self.wire.calm = True
+
+    def hang_up(self) -> None:
+        """End the connections, if there are any."""
+        if self.wire is not None:
+            self.wire.close()
+
+    def _next(self) -> None:
+        if not self.running:
+            return
+        living = self.cluster.living()
+        if not living:
+            self.world.after(SECOND, self._next)
+            return
+        process = self.random.choice(living)
+        zoned = bool(self.keys.zoned) and self.random.random() < ZONED_SHARE
+        if self.random.random() < self.habits.bursts:
+            home = self.random.choice(
+                list(self.keys.zoned_by_partition.values()) if zoned else self.keys.by_partition
+            )
+            self._send(process, self._burst(self.random.sample(home, min(len(home), TOGETHER))))
+        elif zoned:
+            self._send(process, [self._one(self.random.choice(self.keys.zoned))])
+        elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.1:
+            self._loose(process)
+        elif self.random.random() < self.habits.sweeps / 4:
+            self._send(process, [self._sweep()])
+        else:
+            # What may end soon is looked at soon.
+            key = self._last if self._last[0] in "ti" and self.random.random() < 0.7 else self._key()
+            self._last = key
+            self._send(process, [self._one(key)])
+
+    # -- what is asked for
+
+    def _key(self) -> str:
+        dice, habits = self.random.random(), self.habits
+        for share, keys in (
+            (habits.hot, self.keys.hot),
+            (habits.ttl, self.keys.timed),
+            (habits.idle, self.keys.idle),
+            (habits.sweeps, self.keys.swept),
+        ):
+            if dice < share:
+                return self.random.choice(keys)
+            dice -= share
+        return self.random.choice(self.keys.cold)
+
+    def _one(self, key: str) -> Asked:
+        """Something on this key: whatever shows its value, if nobody has seen that."""
+        unseen = key in self.knowledge.unseen
+        if key[0] == "t" and self.random.random() < 0.15:
+            return self._ask(Op.SET_TTL, [key])
+        weights = SHOWING if unseen else ANY
+        op = self.random.choices([*weights], [*weights.values()])[0]
+        keys = [key]
+        if op in SEVERAL and key[0] in "kz":
+            partition = self.keys.partition(key)
+            here = (
+                self.keys.by_partition[partition]
+                if key[0] == "k"
+                else self.keys.zoned_by_partition[partition]
+            )
+            alike = [
+                other
+                for other in here
+                if map_of(other, self.cluster.settings) == map_of(key, self.cluster.settings)
+                and (op is Op.GET_ALL or other not in self.knowledge.unseen)
+            ]
+            keys = list(dict.fromkeys([key, *self.random.choices(alike or [key], k=TOGETHER - 1)]))
+        return self._ask(op, keys)
+
+    def _ask(self, op: Op, keys: list[str]) -> Asked:
+        """A request of this operation, noted."""
+        key, ttl_ms, idle_ms = keys[0], DEFAULT_TTL, DEFAULT_TTL
+        names = [self._value() for _ in keys] if op in STORING else []
+        if key[0] == "t" and op in TIMED:
+            ttl_ms = self._ttl_ms(key)
+        if key[0] == "i" and op in TIMED and op is not Op.SET_TTL:
+            idle_ms = self.random.choice(IDLE_MS)
+        expected = None
+        if op in COMPARING:
+            # Mostly what is there, as far as anybody knows.
+            known = self.knowledge.believed.get(key)
+            expected = known if known is not None and self.random.random() < 0.9 else "never"
+        several = [wire_key(one) for one in keys] if op in SEVERAL else []
+        if op is Op.PUT_ALL:
+            several = [
+                part for one, name in zip(several, names, strict=True) for part in (one, wire_value(name))
+            ]
+        request = Request(
+            op,
+            map_of(key, self.cluster.settings),
+            [self.keys.partition(key)],
+            b"" if several else wire_key(key),
+            wire_value(names[0]) if names and not several else b"",
+            wire_value(expected) if expected is not None else b"",
+            several,
+            ttl_ms,
+            idle_ms,
+        )
+        return asked(self.knowledge, request, keys, self.world.now_ns, self.name, names, expected)
+
+    def _value(self) -> str:
+        self._count += 1
+        name = f"{self.name}.{self._count}"
+        if self.habits.large and self.random.random() < self.habits.large:
+            name += f"~{self.habits.large_bytes}"
+        return name
+
+    def _ttl_ms(self, key: str) -> int:
+        """A time to live for this key."""
+        ttl_ms = self.random.choice(TTLS_MS)
+        return LONG_TTL_MS if ttl_ms == max(TTLS_MS) and int(key[1:]) % 3 == 0 else ttl_ms
+
+    def _sweep(self) -> Asked:
+        """Something on a whole map."""
+        op = self.random.choice([Op.CLEAR, Op.EVICT_ALL, Op.ENTRIES, Op.ENTRIES, Op.ENTRIES])
+        if op is Op.CLEAR and self._turn % 2:
+            # Not drawn, so that other runs stay what they were.
+            op = Op.DESTROY
+        request = Request(op, SWEPT, list(range(self.cluster.settings.partitions.count)))
+        return asked(self.knowledge, request, self.keys.swept, self.world.now_ns, self.name)
+
+    def _burst(self, keys: Sequence[str]) -> list[Asked]:
+        """Several requests that reach the member in one read buffer, some of the same key."""
+        found: list[Asked] = []
+        if keys[0] in self.knowledge.believed and self.random.random() < RIVALS:
+            # Two that compare with the same value: one at the most may find it.
+            found += [self._ask(Op.REPLACE_IF_SAME, [keys[0]]) for _ in range(2)]
+            keys = keys[1:] or keys
+        most = min(self.habits.burst_writes, SIDE_BY_SIDE * len(keys))
+        for key in self.random.sample(list(keys) * SIDE_BY_SIDE, self.random.randint(2, most)):
+            if key in self.knowledge.unseen:
+                op = self.random.choice([Op.PUT, Op.PUT, Op.PUT, Op.REMOVE])
+            else:
+                op = self.random.choice([Op.SET, Op.SET, Op.SET, Op.PUT, Op.DELETE])
+            found.append(self._ask(op, [key]))
+        return found
+
+    def surge(self, process: Process, partition: int) -> None:
+        """At once, writes to one partition; whatever is still waited for becomes unknown."""
+        self._send(process, self._burst(self.keys.by_partition[partition][:SURGE_KEYS]), at_once=True)
+
+    def _loose(self, process: Process) -> None:
+        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
+        key = self.random.choice(self.keys.hot)
+        request = Request(Op.SET, LOOSE, [self.keys.partition(key)], wire_key(key), wire_value(self._value()))
+        self._send(process, [Asked(request, [], [], self.knowledge)])
+
+    # -- connections
+
+    def _send(self, process: Process, deeds: list[Asked], *, at_once: bool = False) -> None:
+        """Send over a client's connection, which is as slow as the network but does not lose; wait for the answers."""
+        self._turn += 1
+        turn, missing = self._turn, len(deeds)
+        self.waiting = True
+        low, high = self.world.weather.delay_ns
+
+        def answer(deed: Asked, outcome: Outcome) -> None:
+            if not process.dead:
+                self.world.after(self.random.randint(low, high), partial(hear, deed, outcome))
+
+        def hear(deed: Asked, outcome: Outcome) -> None:
+            nonlocal missing
+            if turn != self._turn or not self.waiting:
+                return
+            self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
+            self.world.marks.hit(ANSWER + outcome.status.name)
+            deed.told(outcome, self.world.now_ns)
+            missing -= 1
+            if not missing:
+                finish()
+
+        def finish() -> None:
+            if turn != self._turn or not self.waiting:
+                return
+            self.waiting = False
+            think_ns = self.habits.think_ns
+            self.world.after(self.random.randint(think_ns // 2, think_ns), self._next)
+
+        if self.wire is not None and all(deed.request.op in self.wire.OPS for deed in deeds):
+            self.wire.ask([(deed.request, partial(hear, deed)) for deed in deeds])
+            self.world.after(self.habits.patience_ns, finish)
+            return
+
+        def act() -> None:
+            if len(deeds) == 1 and self.random.random() >= self.habits.lane:
+                process.driver.execute(deeds[0].request, partial(answer, deeds[0]))
+            else:
+                self._session(process, [(deed.request, partial(answer, deed)) for deed in deeds])
+
+        def arrive() -> None:
+            process.whenever_awake(lambda: process.step(act))
+
+        self.world.after(0 if at_once else self.random.randint(low, high), arrive)
+        # A client gives up at last: what it asked for is unknown to it.
+        self.world.after(self.habits.patience_ns, finish)
+
+    def _session(self, process: Process, requests: list[tuple[Request, Callable[[Outcome], None]]]) -> None:
+        """One read buffer, as a session works on it: entries of partitions that this member serves go through the
+        data lane, the rest takes the general way; all that it causes leaves at the end of the turn.
+        """
+        driver = process.driver
+        lane = driver.lane
+        driver.enter()
+        unsealed: list[tuple[Callable[[Outcome], None], Value]] = []
+        zoned = _ZoneSession(driver)
+
+        def seal() -> None:
+            answers = list(unsealed)
+            unsealed.clear()
+
+            def settle(known: bool) -> None:
+                for done, value in answers:
+                    done(Outcome(Status.OK, value) if known else Outcome(Status.UNKNOWN))
+
+            lane.close_batch(settle)
+
+        for request, done in requests:
+            if request.map == ZONED:
+                if self.random.random() >= self.habits.lane or not zoned.take(request, done):
+                    zoned.close()
+                    driver.execute(request, done)
+                continue
+            copy = lane.serving[request.partitions[0]]
+            if copy is None or self.random.random() >= self.habits.lane:
+                direct = False
+            else:
+                direct = True
+                match request.op:
+                    case Op.SET | Op.PUT:
+                        old = lane.set(
+                            copy,
+                            request.map,
+                            request.key,
+                            request.value,
+                            request.ttl_ms,
+                            request.max_idle_ms,
+                            0,
+                        )
+                        unsealed.append((done, old if request.op is Op.PUT else None))
+                    case Op.REMOVE | Op.DELETE:
+                        found = lane.remove(copy, request.map, request.key)
+                        unsealed.append((done, found if request.op is Op.REMOVE else found is not None))
+                    case Op.GET:
+                        # This may find that the entry has ended and take it out, so it is answered like a write.
+                        unsealed.append((done, lane.read(copy, request.map, request.key)))
+                        if lane.confirms_reads and lane.confirmed(request.map):
+                            lane.rest_on(copy, request.map)
+                    case _:
+                        direct = False
+            if not direct:
+                seal()
+                driver.execute(request, done)
+        seal()
+        zoned.close()
+        driver.leave_lane()
+
+
+def _write(request: Request) -> ZoneWrite:
+    value = request.value if request.op in (Op.SET, Op.PUT) else None
+    return (request.map, request.key, value, max(0, request.ttl_ms), 0)
+
+
+class _ZoneSession:
+    """The part of a read buffer that wants something of a map in a zone, as a session works on it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._batch: ZoneBatch | None = None
+        self._wrote: dict[int, list[tuple[Request, Callable[[Outcome], None]]]] = {}
+        self._read: list[tuple[Request, Callable[[Outcome], None], Value]] = []
+
+    def take(self, request: Request, done: Callable[[Outcome], None]) -> bool:
+        """Take part in the batch of this buffer; whether that is possible."""
+        entries, partition = self._driver.zone_entries(request.map), request.partitions[0]
+        replica = entries.serving[partition] if entries is not None else None
+        if entries is None or replica is None:
+            return False
+        if request.op is Op.GET:
+            self._read.append((request, done, replica.look(request.map, request.key)))
+        elif request.op in (Op.SET, Op.PUT, Op.REMOVE, Op.DELETE):
+            self._wrote.setdefault(partition, []).append((request, done))
+        else:
+            return False
+        if self._batch is None:
+            self._batch = ZoneBatch(entries.zone)
+        assert self._batch.zone == entries.zone, "the runs have one zone"
+        if request.op is Op.GET and partition not in self._batch.reads:
+            self._batch.reads.append(partition)
+        return True
+
+    def close(self) -> None:
+        """The buffer is over, or something comes that takes the general way."""
+        batch, wrote, read = self._batch, self._wrote, self._read
+        if batch is None:
+            return
+        self._batch, self._wrote, self._read = None, {}, []
+        batch.writes = [
+            (partition, [_write(one) for one, _ in writes]) for partition, writes in wrote.items()
+        ]
+
+        def told(result: ZoneBatchDone) -> None:
+            for request, done, value in read:
+                if result.unconfirmed is None:
+                    done(Outcome(Status.OK, value))
+                else:
+                    self._driver.execute(request, done)
+            lost, former = dict(result.failed), dict(result.former)
+            for partition, writes in wrote.items():
+                failed = lost.get(partition)
+                for at, (request, done) in enumerate(writes):
+                    if failed is None:
+                        old = former[partition][at]
+                        answers = {Op.PUT: old, Op.REMOVE: old, Op.DELETE: old is not None}
+                        done(Outcome(Status.OK, answers.get(request.op)))
+                    elif failed.status is Status.MOVED:
+                        self._driver.execute(request, done)
+                    else:
+                        done(Outcome(Status.UNKNOWN, None, failed.detail))
+
+        self._driver.zone_batch(batch, told)
+
+
+class Auditor(Client):
+    """Looks at what nobody has seen yet: at all of it whenever the cluster has come to rest, at some now and then."""
+
+    AT_A_TIME = 40
+    EVERY_NS = 250 * MILLISECOND
+
+    def start(self) -> None:
+        """Begin."""
+        self._well = False
+        self._due = 0
+        self.world.after(SECOND, self._next)
+
+    def _next(self) -> None:
+        if not self.running:
+            return
+        well = self.cluster.settled()
+        if well and not self._well:
+            self._due = len(self.knowledge.unseen)
+        elif self.random.random() < 0.1:
+            self._due = max(self._due, self.AT_A_TIME)
+        self._well = well
+        keys = list(self.knowledge.unseen)[: min(self._due, self.AT_A_TIME)]
+        living = self.cluster.living()
+        if not keys or not living:
+            self.world.after(self.EVERY_NS, self._next)
+            return
+        self._due -= len(keys)
+        self._send(self.random.choice(living), [self._look(key) for key in keys])
+
+    def _look(self, key: str) -> Asked:
+        """A question whose answer is binding, and that changes nothing if the key holds what all believe."""
+        chosen = self.cluster.settings.map(map_of(key, self.cluster.settings))
+        if chosen.reads == "confirmed" or chosen.zone:
+            return self._ask(Op.GET, [key])
+        absent = self.knowledge.believed.get(key, "") is None
+        return self._ask(Op.REMOVE if absent else Op.PUT_IF_ABSENT, [key])

@@ -1,0 +1,343 @@
+"""The simulated world: one heap of what happens when, a network that misbehaves, processes that pause and die.
+
+Determinism: a sequence number breaks every tie of time, nothing iterates over a set, every draw comes from a
+stream of the seed, and a running hash over all that happens proves that a replay is the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from zlib import crc32
+
+from holdfast.core.machine import Note
+from holdfast.core.member_view import MemberView
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.primary_backup.lane import PLAIN, Ways
+from holdfast.engine.driver import Driver
+from holdfast.engine.ports import Disk
+from holdfast.engine.recording import Recorder
+from holdfast_lab.sim.clocks import Clocks
+from holdfast_lab.sim.marks import Marks
+
+Story = Callable[[str], None]
+Overhear = Callable[["Process", MemberId, bytes], None]
+ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
+"""How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
+Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
+"""Told of a packet: who sends it, whereto, its bytes, and whether it travels over a link. Answers by how many
+nanoseconds later than usual each copy of it arrives; no copy: it is lost."""
+STRAIGHT = (0,)
+
+
+class Weather:
+    """How the network behaves now. Probabilities for each packet; delays in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+        self.twice = 0.0
+        self.echo = 0.0
+        """Packets and whispers that arrive once more, long after."""
+        self.refusal = 0.0
+        """Packets to a dead process whose sender is told so, as a closed port tells it."""
+        self.delay_ns = (200_000, 2 * MILLISECOND)
+        self.cut: dict[tuple[str, str], bool] = {}
+        """Directed pairs of hosts between which nothing passes."""
+
+
+class World:
+    """Time, network and every process."""
+
+    def __init__(self, seed: int, story: Story | None) -> None:
+        self.now_ns = 0
+        self.seed = seed
+        self.random = random.Random(f"{seed}/world")
+        self.weather = Weather()
+        self.clocks = Clocks()
+        self.story = story
+        self.processes: dict[Address, Process] = {}
+        self.hash = hashlib.blake2b(digest_size=16)
+        self.events = 0
+        self.marks = Marks()
+        """What this run has exercised."""
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self.failures: list[str] = []
+        self.overhearing: list[Overhear] = []
+        """Told of every packet before it leaves: sender, receiver, bytes."""
+        self.recorder: Recorder | None = None
+        """Who writes the run down."""
+        self.ways: Ways = PLAIN
+        """What of the members is compiled."""
+        self.tap: Tap | None = None
+        """For directed faults: told of every packet when it leaves."""
+
+    def at(self, time_ns: int, deed: Callable[[], None]) -> None:
+        """Do this at that time."""
+        self._sequence += 1
+        heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, deed))
+
+    def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
+        """Do this so much later."""
+        self.at(self.now_ns + delay_ns, deed)
+
+    def run_until(self, time_ns: int, stop: Callable[[], bool] | None = None) -> None:
+        """Let things happen until that time, or until `stop` says so (asked every simulated 100 ms)."""
+        next_look = self.now_ns
+        while self._heap and self._heap[0][0] <= time_ns and not self.failures:
+            if stop is not None and self._heap[0][0] >= next_look:
+                if stop():
+                    return
+                next_look = self._heap[0][0] + 100 * MILLISECOND
+            self.now_ns, _, deed = heappop(self._heap)
+            self.events += 1
+            deed()
+        if not self.failures:
+            self.now_ns = max(self.now_ns, time_ns)
+
+    def tell(self, text: str) -> None:
+        """A line of the story, and of the trace."""
+        self.hash.update(f"{self.now_ns} {text}\n".encode())
+        if self.story is not None:
+            self.story(f"{self.now_ns / 1e9:10.4f} {text}")
+
+    def trace(self, text: str, data: bytes) -> None:
+        """Something that belongs to the trace, but is too much for the story."""
+        self.hash.update(b"%d %d " % (self.now_ns, crc32(data)) + text.encode())
+
+    def carry(
+        self,
+        source: Process,
+        target: Address,
+        data: bytes,
+        arrive: Callable[[Process], None],
+        refused: Callable[[], None] | None = None,
+        *,
+        linked: bool,
+    ) -> None:
+        """Take a packet on its way; it may be lost, doubled, delayed, overtaken, and come once more much later."""
+        for late_ns in STRAIGHT if self.tap is None else self.tap(source, target, data, linked):
+            self._carry(source, target, data, arrive, refused, late_ns)
+
+    def _carry(
+        self,
+        source: Process,
+        target: Address,
+        data: bytes,
+        arrive: Callable[[Process], None],
+        refused: Callable[[], None] | None,
+        late_ns: int,
+    ) -> None:
+        weather, draw = self.weather, self.random
+        if weather.cut.get((source.host, target.host)) or draw.random() < weather.loss:
+            return
+        low, high = weather.delay_ns
+
+        def deliver() -> None:
+            process = self.processes.get(target)
+            if process is not None and process.up and not process.dead:
+                self.trace(process.name, data)
+                process.whenever_awake(lambda: arrive(process))
+            elif refused is not None and weather.refusal and draw.random() < weather.refusal:
+                self.after(low, refused)
+
+        for _ in range(2 if draw.random() < weather.twice else 1):
+            delay = draw.randint(low, high) if draw.random() < 0.95 else draw.randint(high, 8 * high)
+            self.after(late_ns + delay, deliver)
+        if weather.echo and draw.random() < weather.echo:
+            self.after(draw.randint(*ECHO_NS), deliver)
+
+
+class Process:
+    """One process with one member: the doors of the engine, as this world has them."""
+
+    def __init__(self, world: World, name: str, address: Address) -> None:
+        self.world = world
+        self.name = name
+        self.host = address.host
+        self.address = address
+        self.up = False
+        """Whether it listens: not before its files are open."""
+        self.dead = False
+        self.when_dead: list[Callable[[], None]] = []
+        """Called once each when this process has ended, however it did."""
+        self.left = False
+        """Whether it ended by itself, after leaving the cluster."""
+        self.ended_because = ""
+        self.awake_at_ns = 0
+        self.driver: Driver
+        self.disk: Disk | None = None
+        """Its door to the disk of its host, if that has one."""
+        self.doomed = False
+        """Whether the disk has failed it: it is about to end."""
+        self._random = random.Random(f"{world.random.random()}/{name}")
+        self._peers: dict[MemberId, Address] = {}
+        self._clock = world.clocks.of(self.host)
+        self._wake_ns = 1 << 62
+        """When it is to be woken next: a time of the world."""
+        self._crash_in: int | None = None
+        self._strike: Callable[[], None] = self.crash
+
+    @property
+    def picture(self) -> MemberView:
+        """Its member, for looking."""
+        return self.driver.member.picture
+
+    # -- the doors
+
+    def now_ns(self) -> int:
+        """By the monotonic clock of its host."""
+        return self._clock.now_ns(self.world.now_ns)
+
+    def when(self, shown_ns: int) -> int:
+        """The time of the world at which that clock will show this."""
+        return self._clock.when(shown_ns)
+
+    def wall_ms(self) -> int:
+        """By the calendar of its host."""
+        return self._clock.wall_ms(self.world.now_ns)
+
+    def jitter(self, limit_ns: int) -> int:
+        return self._random.randint(0, limit_ns)
+
+    def shuffle(self, effects: list[object]) -> None:
+        self._random.shuffle(effects)
+
+    def open(self, member: MemberId, address: Address) -> None:
+        self._peers[member] = address
+
+    def close(self, member: MemberId) -> None:
+        self._peers.pop(member, None)
+
+    def carry(self, member: MemberId, packet: bytes) -> None:
+        if self.dies_here():
+            return
+        if self.world.overhearing:
+            for overhear in list(self.world.overhearing):
+                overhear(self, member, packet)
+            if self.dead:
+                return
+        me = self.driver.member.me
+        self.world.carry(
+            self,
+            self._peers[member],
+            packet,
+            lambda process: process.step(lambda: process.driver.packet(me, packet)),
+            lambda: self.whenever_awake(lambda: self.step(lambda: self.driver.peer_silent(member))),
+            linked=True,
+        )
+
+    def send_datagram(self, address: Address, data: bytes) -> None:
+        if self.dies_here():
+            return
+        origin = self.address
+        self.world.carry(
+            self,
+            address,
+            data,
+            lambda process: process.step(lambda: process.driver.whispered(origin, data)),
+            # Who looks for members to come back with to what its files hold has to learn that some have not started.
+            partial(self._nobody_at, address) if self.disk is not None else None,
+            linked=False,
+        )
+
+    def _nobody_at(self, address: Address) -> None:
+        self.whenever_awake(lambda: self.step(lambda: self.driver.seed_absent(address)))
+
+    def note(self, note: Note) -> None:
+        if not self.dead:
+            fields = " ".join(f"{key}={value}" for key, value in note.fields.items())
+            self.world.tell(f"{self.name}: {note.kind} {fields}".rstrip())
+
+    def stopped(self, why: str) -> None:
+        self.world.tell(f"{self.name}: ends: {why}")
+        self.ended_because = why
+        self.left = True
+        self._end()
+
+    def broken(self, why: str) -> None:
+        """The journal of this process has failed: it ends at once, without leaving the cluster."""
+        if not self.dead:
+            self.world.tell(f"{self.name}: ends: {why}")
+            self.ended_because = why
+            self._end()
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        self.world.after(0, lambda: self.whenever_awake(lambda: self.step(deed)))
+
+    def wake_at(self, deadline_ns: int) -> None:
+        at_ns = self._clock.when(deadline_ns)
+        if at_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
+            self._wake_ns = at_ns
+            self.world.at(at_ns, partial(self._wake, at_ns))
+
+    def clock_jumped(self) -> None:
+        """The clock of its host has jumped: what is due by now is done now."""
+        if not self.dead and self.up:
+            self.wake_at(self.now_ns())
+
+    # -- life and death
+
+    def _wake(self, at_ns: int) -> None:
+        if self.dead or at_ns != self._wake_ns:
+            # Since then it has wanted to be woken earlier, and has been.
+            return
+
+        def tick() -> None:
+            self._wake_ns = 1 << 62
+            self.step(self.driver.tick)
+
+        self.whenever_awake(tick)
+
+    def whenever_awake(self, deed: Callable[[], None]) -> None:
+        """Do this now, or when the pause of this process is over."""
+        if self.dead:
+            return
+        if self.awake_at_ns > self.world.now_ns:
+            self.world.at(self.awake_at_ns, lambda: self.whenever_awake(deed))
+        else:
+            deed()
+
+    def step(self, deed: Callable[[], None]) -> None:
+        """Let the member act; a broken invariant ends the run with its words."""
+        if self.dead:
+            return
+        try:
+            deed()
+        except (
+            Exception
+        ) as error:  # the simulator reports every failure of the code under test, whatever it is
+            self.world.tell(f"{self.name}: {type(error).__name__}: {error}")
+            self.world.failures.append(f"{self.name}: {type(error).__name__}: {error}")
+            if self.world.story is not None:
+                raise
+
+    def crash_armed(self, packets: int, strike: Callable[[], None]) -> None:
+        """Call `strike` when so many more packets have been sent, and groups of deeds given to the disk: in the middle
+        of a step's effects. 0 disarms.
+        """
+        self._crash_in, self._strike = packets or None, strike
+
+    def dies_here(self) -> bool:
+        """Something is about to leave this process: whether it is dead, perhaps since just now."""
+        if self._crash_in is not None and not self.dead:
+            self._crash_in -= 1
+            if self._crash_in <= 0:
+                self._crash_in = None
+                self._strike()
+        return self.dead
+
+    def crash(self) -> None:
+        """Die at once; nothing more leaves this process."""
+        if not self.dead:
+            self.world.tell(f"{self.name}: CRASH")
+            self._end()
+
+    def _end(self) -> None:
+        self.dead = True
+        told, self.when_dead = self.when_dead, []
+        for tell in told:
+            tell()

@@ -1,0 +1,256 @@
+"""Maps in a zone, in the runs that have them: what the zone is like, the operator who creates and alters it, and who
+looks whether its groups are at rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.config.schema import MapSettings, MetastoreSettings
+from holdfast.core.member_view import MemberView
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.zone_questions import NEVER as NEVER_SAID
+from holdfast.core.model.zone_questions import (
+    AlterZone,
+    CreateZone,
+    SettingValue,
+    ZoneAnswer,
+    ZoneOrder,
+)
+from holdfast.core.raft.follower_progress import LogFlow
+from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
+from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
+from holdfast_lab.check.linearizability import Call
+from holdfast_lab.check.zone_invariants import GroupsSeen, judge
+from holdfast_lab.sim.cluster import PARITIES, PARITY, Cluster
+from holdfast_lab.sim.kept_entries import KeptEntries
+from holdfast_lab.sim.world import Process, World
+
+ZONE = "z"
+ZONED = "zoned"
+"""The map that lives in the zone."""
+ZONE_NUMBER = 1
+"""The first zone that a cluster has."""
+PARTITIONS_MOST = 31
+"""More groups would make a run long, and find nothing more."""
+LOOK_NS = 100 * MILLISECOND
+"""Between two looks at all groups."""
+AGAIN_NS = 500 * MILLISECOND
+THERE_ALREADY = f"there is a zone {ZONE} already"
+"""An order that was given up has been carried out."""
+PATIENCE_NS = 5 * SECOND
+"""How long the operator waits for an answer, before it asks another member."""
+
+
+def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
+    """The settings of a run of this seed that has a zone, and the zone."""
+    draw = random.Random(f"{seed}/zones")
+    partitions = settings.partitions
+    if partitions.count > PARTITIONS_MOST:
+        partitions = msgspec.structs.replace(partitions, count=draw.choice([7, PARTITIONS_MOST]))
+    metastore = MetastoreSettings(
+        voters=draw.choice([1, 3, 3, 5]), replace_after_ms=draw.choice([0, 1000, 5000])
+    )
+    maps = {**settings.maps, ZONED: MapSettings(backups=settings.map("default").backups, zone=ZONE)}
+    zone = ZoneSettings(
+        ZONE,
+        partitions=partitions.count,
+        replicas=draw.choice([1, 3, 3, 5]),
+        scale_up_s=draw.choice([0, 0, 2]),
+        scale_down_s=draw.choice([0, 1, 3]),
+        adjustment=draw.choice(list(Adjustment)),
+        placement=draw.choice(list(PlacementKind)),
+    )
+    return msgspec.structs.replace(settings, partitions=partitions, metastore=metastore, maps=maps), zone
+
+
+class ZoneOperator:
+    """Creates the zone, and alters it now and again; asks again until that is done."""
+
+    def __init__(self, world: World, cluster: Cluster, zone: ZoneSettings, until_ns: int) -> None:
+        """`until_ns`: when it alters the zone no more."""
+        self._world = world
+        self._cluster = cluster
+        self._zone = zone
+        self._until_ns = until_ns
+        self._random = random.Random(f"{world.seed}/zone operator")
+        self._turn = 0
+        self._due: list[dict[str, object]] = []
+        """What it still has to alter, in this order."""
+        self.created = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._cluster.orders_wait = True
+        draw = self._random
+        self._world.after(draw.randint(SECOND, 4 * SECOND), self._next)
+        for _ in range(draw.randint(0, 3)):
+            self._world.at(draw.randint(4 * SECOND, max(5 * SECOND, self._until_ns)), self._alter)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is still to be done."""
+        return not self.created or bool(self._due)
+
+    def _alter(self) -> None:
+        what = self._random.choice(
+            ["replicas", "replicas", "placement", "adjustment", "scale_down_s", "filter"]
+        )
+        values: dict[str, list[object]] = {
+            "replicas": [1, 3, 5],
+            "placement": list(PlacementKind),
+            "adjustment": list(Adjustment),
+            "scale_down_s": [0, 1, 3],
+            "filter": ["", f"{PARITY}={PARITIES[0]}", f"{PARITY}={'|'.join(PARITIES)}"],
+        }
+        self._due.append({what: self._random.choice(values[what])})
+        self._cluster.orders_wait = True
+        if len(self._due) == 1 and self.created:
+            self._next()
+
+    def _next(self) -> None:
+        """Do the next thing, by some member."""
+        if not self.waiting:
+            return
+        self._turn += 1
+        living = [process for process in self._cluster.living() if process.picture.admitted]
+        if living:
+            process = self._random.choice(living)
+            asking = partial(self._ask, process, self._turn)
+            process.whenever_awake(partial(process.step, asking))
+        self._world.after(PATIENCE_NS if living else AGAIN_NS, partial(self._given_up, self._turn))
+
+    def _given_up(self, turn: int) -> None:
+        if turn == self._turn:
+            self._next()
+
+    def _order(self) -> ZoneOrder:
+        """The next thing."""
+        if self.created:
+            return AlterZone(ZONE, [(name, _said(value)) for name, value in sorted(self._due[0].items())])
+        zone = self._zone
+        wanted = ("partitions", "replicas", "scale_up_s", "scale_down_s", "adjustment", "placement")
+        return CreateZone(ZONE, [(name, _said(getattr(zone, name))) for name in wanted])
+
+    def _all_live(self, process: Process) -> bool:
+        """Whether the zone would be placed on members that live: groups that never began are in nobody's budget, and
+        with one replica nothing could ever move it away from a member that is dead.
+        """
+        read = KeysRead([process.picture.consensus.metastore.get(TOPOLOGY_KEY)], 0)
+        topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        living = {one.picture.consensus.groups.me for one in self._cluster.living()}
+        return topology.nodes <= living
+
+    def _ask(self, process: Process, turn: int) -> None:
+        """Give the order at a member's door."""
+        if self.created or self._all_live(process):
+            order = self._order()
+            process.driver.callers.order_zone(order, partial(self._answered, turn))
+        else:
+            self.told(turn, done=False)
+
+    def _answered(self, turn: int, answer: ZoneAnswer) -> None:
+        there = not self.created and answer.why.endswith(THERE_ALREADY)
+        self.told(turn, done=not answer.failed or there)
+
+    def told(self, turn: int, *, done: bool) -> None:
+        """What has become of it."""
+        if turn != self._turn:
+            return
+        self._turn += 1
+        if not done:
+            self._world.after(AGAIN_NS, self._next)
+            return
+        if not self.created:
+            self.created = True
+            self._world.tell(f"ZONE created: {self._zone}")
+        else:
+            self._world.tell(f"ZONE altered: {self._due.pop(0)}")
+            self._world.marks.hit("zone altered")
+        self._cluster.orders_wait = self.waiting
+        self._next()
+
+
+def _said(value: object) -> SettingValue:
+    """As people say it."""
+    if value == NEVER:
+        return NEVER_SAID
+    return value if isinstance(value, int) else str(value)
+
+
+class ZoneWatch:
+    """Looks at the groups of all members, again and again, and says whether they are at rest."""
+
+    def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator, calls: Sequence[Call]) -> None:
+        """`calls`: those of all clients."""
+        self._world = world
+        self._cluster = cluster
+        self._operator = operator
+        self._looked_ns = 0
+        self._rests = False
+        self.seen = GroupsSeen()
+        self._kept = KeptEntries(calls)
+        if cluster.disks:
+            cluster.when_up.append(self._on_up)
+            for process in cluster.running():
+                process.when_dead.append(partial(self._on_dead, process))
+
+    def _on_up(self, process: Process) -> None:
+        """A process has read its files."""
+        if process.picture.consensus.groups.found:
+            self._world.marks.hit("zone: log over a restart")
+        self._world.failures += self._kept.started(process.picture)
+        process.when_dead.append(partial(self._on_dead, process))
+
+    def _on_dead(self, process: Process) -> None:
+        """What it and the others had acknowledged until now."""
+        pictures = [member.picture for member in self._cluster.members()]
+        self._kept.look([*pictures, process.picture], self._world.now_ns)
+
+    def start(self) -> None:
+        """Begin."""
+        pictures = [member.picture for member in self._cluster.members()]
+        before = self.seen.changes
+        if self._cluster.disks:
+            self._kept.look(pictures, self._world.now_ns)
+        self._world.failures += self.seen.look(pictures)
+        self._mark(pictures, self.seen.changes - before)
+        self._world.after(LOOK_NS, self.start)
+
+    def _mark(self, pictures: Sequence[MemberView], changes: int) -> None:
+        """Count what the groups are seen to be at: once for each look."""
+        marks = self._world.marks
+        led = [
+            hosted.group
+            for picture in pictures
+            for hosted in picture.consensus.groups.hosted.values()
+            if hosted.group.leading is not None
+        ]
+        flows = [
+            progress.flow for group in led if group.leading for progress in group.leading.progress.values()
+        ]
+        if changes:
+            marks.hit("zone: another leader", changes)
+        if any(group.configuration.joint for group in led):
+            marks.hit("zone: joint")
+        if LogFlow.SNAPSHOT in flows:
+            marks.hit("zone: state sent")
+
+    def at_rest(self) -> bool:
+        """Whether nothing is under way; looked at now and then, for it costs much."""
+        if self._world.now_ns >= self._looked_ns + LOOK_NS:
+            self._looked_ns = self._world.now_ns
+            self._rests = not self._operator.waiting and not self.problems()
+        return self._rests
+
+    def problems(self) -> list[str]:
+        """What is not as it should be at rest."""
+        if self._operator.waiting:
+            return ["the operator waits for the metastore"]
+        members = self._cluster.members()
+        return judge([member.picture for member in members], ZONE_NUMBER) if members else []

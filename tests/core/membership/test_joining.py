@@ -1,0 +1,444 @@
+"""How a member comes into a cluster: whom it asks, what it answers who asks, and whose files are believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.core.membership.one_member import (
+    HEARTBEAT_NS,
+    NEWS,
+    OLD,
+    SEEDS,
+    A,
+    B,
+    C,
+    D,
+    E,
+    One,
+    a,
+    b,
+    c,
+    d,
+    home,
+    info,
+    parting,
+    recovering,
+    row,
+    view,
+)
+
+from holdfast.core.machine import CloseLink, Datagram, Note, SetTimer, Stop
+from holdfast.core.membership.joining import JOIN_INTERVAL_NS
+from holdfast.core.membership.membership_status import MembershipState
+from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.views import FilesProof, FilesSeen, View
+
+# -- looking for the cluster
+
+
+def test_it_asks_all_seeds_but_itself() -> None:
+    one = One(A, seeds=SEEDS)
+    one.membership.on_timer("join")
+    effects = one.out.take()
+    assert SetTimer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4) in effects
+    assert JOIN_INTERVAL_NS == 500 * MILLISECOND
+    request = JoinRequest(A, "prod", {"partitions.count": "7"}, "", {})
+    assert effects[1:] == [Datagram(home(B), request), Datagram(home(C), request)]
+
+
+def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
+    one = One(A, seeds=SEEDS, info=info("a", store="files"))
+    one.membership.on_join_answer(home(B), JoinAnswer(b, True, "", "b", 5701))
+    one.membership.on_timer("join")
+    assert one.membership.view is None
+    one.membership.joining.seed_absent(home(C))
+    for _ in range(5):
+        one.fresh()
+        one.membership.on_timer("join")
+    assert one.membership.view == View(
+        1, "new", [info("a", store="files")], stores={"files": FilesSeen(0, "")}
+    )
+    effects = one.out.take()
+    notes = [effect for effect in effects if isinstance(effect, Note)]
+    assert notes[0] == Note("cluster formed", {"cluster": "prod", "by": a})
+    assert not [effect for effect in effects if isinstance(effect, Datagram | SetTimer)], (
+        "it asks nobody any more"
+    )
+    one.membership.on_timer("join")
+    assert one.out.effects == [], "a member looks for nothing"
+
+
+def test_one_that_was_asked_by_an_idle_seed_knows_it_as_idle() -> None:
+    one = One(A, seeds=SEEDS)
+    one.ask(B)
+    assert one.whispered(JoinAnswer) == [("b", JoinAnswer(a, True, "", "a", 5701))]
+    one.ask(C, cluster_id="old")
+    one.membership.on_timer("join")
+    assert one.membership.view is None, "C has data"
+    one.ask(C)
+    one.membership.on_timer("join")
+    assert one.membership.view is not None
+
+
+def test_a_stopped_cluster_is_formed_again_and_its_life_does_not_count_yet() -> None:
+    who = info("a", store="files", incarnation=3, proof=FilesProof("now", "before"))
+    seen = View(
+        8, "old", [info("x", store="files"), info("y", store="more")], stores={"more": FilesSeen(2, "t")}
+    )
+    one = One(who, cluster_id="old", seen=seen)
+    one.membership.on_timer("join")
+    assert one.membership.view == View(
+        9,
+        "old",
+        [who],
+        missing=[info("y", store="more")],
+        stores={"more": FilesSeen(2, "t")},
+        recovering=True,
+    )
+
+
+def test_it_tells_what_its_files_know() -> None:
+    who = info("b", store="files", proof=FilesProof("now", reached=7))
+    seen = View(8, "old", [], stores={"more": FilesSeen(2, "t")})
+    one = One(who, seeds=SEEDS, cluster_id="old", seen=seen)
+    one.membership.on_timer("join")
+    ((_, request), _) = one.whispered(JoinRequest)
+    assert (request.cluster_id, request.stores) == ("old", {"more": FilesSeen(2, "t")})
+    assert request.info == who
+    one.membership.durable(9)
+    one.membership.on_timer("join")
+    ((_, request), _) = one.whispered(JoinRequest)
+    assert request.info.proof == FilesProof("now", reached=9), "it has gone on writing"
+    one.membership.durable(8)
+    one.membership.durable(0)
+    one.membership.on_timer("join")
+    ((_, request), _) = one.whispered(JoinRequest)
+    assert request.info.proof.reached == 9
+    assert request.stores["files"] == FilesSeen(0, "now", 9)
+
+
+def test_who_belongs_to_no_cluster_tells_nothing_of_files() -> None:
+    one = One(info("a", store="s"), seeds=SEEDS)
+    one.membership.durable(9)
+    one.membership.on_timer("join")
+    assert [request.stores for _, request in one.whispered(JoinRequest)] == [{}, {}]
+
+
+def test_who_was_removed_asks_the_members_that_it_knew_too() -> None:
+    one = One(A, A, B, D, seeds=SEEDS)
+    one.membership.on_view(ViewDecided(view(B, E, number=6, stores={"s": FilesSeen(1, "t")})))
+    assert one.membership.state == "exiled"
+    one.fresh()
+    one.membership.on_timer("join")
+    asked = one.whispered(JoinRequest)
+    assert [host for host, _ in asked] == ["b", "c", "e"]
+    assert {(request.cluster_id, frozenset(request.stores)) for _, request in asked} == {
+        ("id", frozenset({"s"}))
+    }
+    one.membership.state = MembershipState.GONE
+    one.membership.on_timer("join")
+    assert one.out.effects == []
+
+
+def test_who_was_removed_forms_no_cluster() -> None:
+    one = One(A, A, B)
+    one.membership.on_view(ViewDecided(view(B, number=6)))
+    one.membership.on_timer("join")
+    assert (one.membership.view, one.membership.state) == (None, "exiled")
+    one = One(A, A, B)
+    alone = view(A, B, number=6)
+    one.membership.last_view = alone
+    one.membership._go_into_exile(alone, alone)
+    one.fresh()
+    one.membership.on_timer("join")
+    assert [host for host, _ in one.whispered(JoinRequest)] == ["b"], "it does not ask itself"
+
+
+# -- requests to be admitted
+
+
+def test_who_is_refused_is_told_why() -> None:
+    one = One(A, A, B)
+    one.ask(C)
+    one.membership.agreement.install(one.membership.view)
+    one.fresh()
+    one.ask(C, cluster="test")
+    why = "cluster.name is 'prod' here, yours is 'test'"
+    assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
+    assert one.membership.wanted() is None, "and it asks no more"
+    one.membership.view = view(A, B, ending=True)
+    one.ask(C)
+    ((_, answer),) = one.whispered(JoinAnswer)
+    assert answer.ending is True
+
+
+def test_who_holds_data_of_another_cluster_is_refused() -> None:
+    one = One(A, A, B)
+    one.ask(C, cluster_id="other")
+    ((_, answer),) = one.whispered(JoinAnswer)
+    assert answer.refusal == "you hold data of another cluster (id other); this one is id"
+    one = One(A, cluster_id="mine", seeds=SEEDS)
+    one.ask(C, cluster_id="other")
+    ((_, answer),) = one.whispered(JoinAnswer)
+    assert answer.refusal.endswith("this one is mine")
+    one = One(A, cluster_id="mine", seeds=SEEDS)
+    one.ask(C, cluster_id="mine")
+    assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, True, "", "a", 5701, cluster_id="mine"))]
+
+
+def test_old_files_are_refused() -> None:
+    one = One(A)
+    one.membership.install(view(A, B, stores={"s": FilesSeen(4, "token", 9)}))
+    one.fresh()
+    one.ask(info("c", store="s", incarnation=3, proof=FilesProof("token")))
+    ((_, answer),) = one.whispered(JoinAnswer)
+    assert answer.refusal.startswith("these files are an old copy")
+    one.ask(info("c", store="other", incarnation=3))
+    assert one.whispered(JoinAnswer) == []
+
+
+def test_a_copy_of_this_members_files_is_refused() -> None:
+    one = One(A, info("a", store="s"), B)
+    one.ask(info("c", store="s"))
+    ((_, answer),) = one.whispered(JoinAnswer)
+    assert "is running with the same files" in answer.refusal
+
+
+def test_the_files_of_a_member_that_may_be_gone_wait_for_its_removal() -> None:
+    one = One(A, A, info("b", store="s"))
+    one.ask(info("c", store="s"))
+    assert not one.proposes
+    assert one.membership.wanted() is None
+    one.silence(B)
+    assert one.wanted().members == [A], "it asks again when B is gone"
+    one = One(A, A, B)
+    one.ask(info("c", store="s"))
+    assert one.wanted().members == [A, B, info("c", store="s", life=6)]
+
+
+def test_who_is_in_no_view_says_so() -> None:
+    one = One(A, A, B)
+    one.membership.on_view(ViewDecided(view(B, number=6)))
+    one.fresh()
+    one.ask(C)
+    assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
+    assert one.membership.joining._formation._idle == {}
+    one = parting(B)
+    one.ask(C)
+    assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
+
+
+def test_who_is_a_member_already_is_told_the_view() -> None:
+    one = One(A, A, B)
+    one.membership.carried = [(1, row(2))]
+    one.ask(B)
+    assert one.out.take() == [Datagram(home(B), ViewDecided(view(A, B), [(1, row(2))]))]
+    one = One(B, A, B, C)
+    one.ask(C)
+    assert one.out.take() == [Datagram(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
+
+
+def test_a_request_is_handed_on_to_the_master() -> None:
+    one = One(B, A, B)
+    one.ask(C)
+    assert one.whispered(JoinRequest) == [("a", JoinRequest(C, "prod", {"partitions.count": "7"}))]
+    one.ask(info("a2", host="a"))
+    assert one.whispered(JoinRequest) == [], "the master's place is taken by who asks"
+    one = One(A, A, B)
+    one.ask(C)
+    assert one.whispered(JoinRequest) == []
+    assert one.proposes
+
+
+def test_who_asks_is_remembered_by_all_for_one_may_be_master_soon() -> None:
+    one = One(B, A, B, D)
+    one.ask(C)
+    assert not one.proposes
+    one.silence(A)
+    assert one.wanted().members == [B, D, info("c", life=6)]
+
+
+def test_a_new_process_at_a_members_place_means_that_the_old_one_is_dead() -> None:
+    one = One(A, A, B, C)
+    one.beat(B)
+    one.out.now_ns += HEARTBEAT_NS * 3 // 2
+    new = info("new", host="b")
+    one.ask(new)
+    assert one.membership.wanted() is not None
+    assert one.wanted().members == [A, C, msgspec.structs.replace(new, life=6)]
+    one = One(A, A, B, C)
+    one.beat(B)
+    one.out.now_ns += HEARTBEAT_NS * 3 // 2 - 1
+    one.ask(new)
+    assert one.membership.wanted() is None, "B was just heard: it is the request that is old"
+
+
+def test_a_new_process_elsewhere_means_nothing_for_others() -> None:
+    one = One(A, A, B, C)
+    one.out.now_ns += SECOND
+    one.ask(info("new", host="b", port=5702))
+    assert [who.uuid for who in one.wanted().members] == [a, b, c, "new"]
+
+
+# -- answers to requests
+
+
+def test_why_it_is_refused_is_told_once() -> None:
+    one = One(A, seeds=SEEDS)
+    answer = JoinAnswer(b, False, "too late", "b", 5701, asker=a)
+    one.membership.on_join_answer(home(B), answer)
+    assert one.membership.refusal == "too late"
+    assert one.noted("join refused") == [{"by": "b:5701", "why": "too late", "level": "error"}]
+    one.membership.on_join_answer(home(B), answer)
+    assert one.out.effects == []
+    one.membership.on_join_answer(home(B), msgspec.structs.replace(answer, refusal="never"))
+    assert one.membership.refusal == "never"
+    one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701))
+    assert one.membership.refusal == "never", "this says nothing"
+
+
+def test_an_answer_to_another_process_or_to_a_member_does_not_count() -> None:
+    one = One(A, seeds=SEEDS)
+    one.membership.on_join_answer(home(B), JoinAnswer(b, False, "too late", "b", 5701, asker=c))
+    assert (one.membership.refusal, one.out.effects) == ("", [])
+    one = One(A, A, B)
+    one.membership.on_join_answer(home(B), JoinAnswer(b, True, "too late", "b", 5701, asker=a))
+    assert (one.membership.refusal, one.out.effects, one.membership.joining._formation._idle) == ("", [], {})
+
+
+def test_only_who_is_idle_counts_as_idle() -> None:
+    one = One(A, seeds=SEEDS)
+    one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701))
+    assert one.membership.joining._formation._idle == {}
+    one.membership.on_join_answer(home(C), JoinAnswer(b, True, "", "b", 5701, cluster_id="old"))
+    assert one.membership.joining._formation._idle == {home(B): "old"}
+
+
+def test_who_was_away_when_the_cluster_was_shut_down_may_end() -> None:
+    ending = JoinAnswer(b, False, "ends", "b", 5701, ending=True, asker=a)
+    one = One(A, A, B)
+    one.membership.on_view(ViewDecided(view(B, number=6)))
+    one.fresh()
+    one.membership.on_join_answer(home(B), msgspec.structs.replace(ending, asker=c))
+    assert one.membership.state == "exiled"
+    one.membership.on_join_answer(home(B), ending)
+    assert one.membership.state == "gone"
+    assert one.out.take() == [Stop("the cluster was shut down while this member was away")]
+    one = One(A, seeds=SEEDS)
+    one.membership.on_join_answer(home(B), ending)
+    assert (one.membership.state, one.membership.refusal) == ("joining", "ends"), "it held nothing"
+    one = One(A, A, B)
+    one.membership.on_view(ViewDecided(view(B, number=6)))
+    one.membership.on_join_answer(home(B), msgspec.structs.replace(ending, ending=False))
+    assert one.membership.state == "exiled"
+
+
+# -- files
+
+
+def test_how_far_the_journals_are_is_written_down_from_time_to_time() -> None:
+    one = One(A, info("a", store="s", proof=FilesProof("t")), B)
+    one.membership.on_timer("heartbeat")
+    assert one.notices == [], "no news"
+    one.membership.durable(9)
+    one.membership.on_timer("heartbeat")
+    assert [told.view.stores for told in one.notices] == [{"s": FilesSeen(0, "t", 9)}]
+    one.membership.durable(10)
+    one.membership.on_timer("heartbeat")
+    assert len(one.notices) == 1, "not so soon"
+    one.out.now_ns += 2 * SECOND
+    one.membership.state = MembershipState.PARTING
+    one.membership.on_timer("heartbeat")
+    assert len(one.notices) == 1
+    one.membership.state = MembershipState.MEMBER
+    one.membership.view, kept = None, one.membership.view
+    one.membership.on_timer("heartbeat")
+    one.membership.view = kept
+    one.membership.on_timer("heartbeat")
+    assert [told.view.stores["s"].reached for told in one.notices] == [9, 10]
+
+
+def test_what_is_durable_only_grows() -> None:
+    one = One(A, info("a", store="s", proof=FilesProof("t")), B)
+    for reached in (9, 7, 0):
+        one.membership.durable(reached)
+        one.membership.on_timer("heartbeat")
+        assert [beat.reached for _, beat in one.whispered(Heartbeat)] == [9]
+    assert one.membership.files.seen("s", None) == FilesSeen(0, "t", 9)
+
+
+@pytest.mark.rule("membership/F-3")
+def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
+    """membership/F-3."""
+    one = recovering(OLD, B)
+    one.ask(C, cluster_id="old", stores=NEWS)
+    assert (one.membership.state, one.membership.view) == ("gone", None)
+    assert one.membership.refusal.startswith("these files are an old copy")
+    effects = one.out.take()
+    notes = [effect for effect in effects if isinstance(effect, Note)]
+    assert notes[0] == Note("join refused", {"by": "name-c", "why": one.membership.refusal}, "error")
+    assert CloseLink(b) in effects
+    assert not [effect for effect in effects if isinstance(effect, Datagram)]
+    waiting = One(OLD, cluster_id="old", seeds=SEEDS)
+    waiting.ask(C, cluster_id="old", stores=NEWS)
+    assert waiting.membership.state == "gone", "nor may it form the cluster"
+    assert waiting.done(Datagram) == []
+
+
+@pytest.mark.parametrize("state", ["made", "other", "exiled", "none", "no files", "good"])
+def test_its_own_files_are_judged_only_while_the_table_is_not_made(state: str) -> None:
+    one = recovering(B if state == "no files" else OLD)
+    asked: dict[str, Any] = {"cluster_id": "old", "stores": NEWS}
+    if state == "made":
+        one.membership.view = View(9, "old", [OLD])
+    elif state == "other":
+        asked["cluster_id"] = ""
+    elif state == "exiled":
+        one.membership._go_into_exile(one.membership.view, View(10, "old", []))
+    elif state == "none":
+        one = One(OLD, seeds=SEEDS)
+        asked["cluster_id"] = ""
+    elif state == "good":
+        asked["stores"] = {"s": FilesSeen(2, "token2", 5)}
+    one.ask(C, **asked)
+    assert one.membership.state != "gone"
+    learned = one.membership.files._learned
+    assert bool(learned) == (state in {"no files", "good"})
+
+
+def test_who_joined_a_cluster_that_comes_back_learns_too() -> None:
+    one = One(B)
+    one.membership.install(View(9, "old", [A, B], recovering=True))
+    one.ask(C, cluster_id="old", stores=NEWS)
+    assert one.membership.files.seen("s", None) == NEWS["s"]
+
+
+def test_files_that_go_on_growing_are_no_old_copy() -> None:
+    """membership/F-3: one that heard how far they are by now, and came back with its own files, tells nothing new."""
+    one = recovering(OLD, B)
+    one.membership.durable(12)
+    seen = {"s": FilesSeen(2, "token2", 12)}
+    one.ask(C, cluster_id="old", stores=seen)
+    assert one.membership.state == "member"
+    other = recovering(B, OLD)
+    other.beat(OLD, number=9, reached=12)
+    other.ask(C, cluster_id="old", stores=seen)
+    assert other.membership.files.outdated([OLD]) == set()
+    one.ask(C, cluster_id="old", stores={"s": FilesSeen(2, "token2", 13)})
+    assert one.membership.state == "gone", "further than they ever were"
+
+
+def test_what_others_have_found_shows_who_else_has_old_files() -> None:
+    for back in (True, False):
+        one = recovering(
+            info("a", store="mine"), info("b", store="s", incarnation=2, proof=FilesProof("token2")), D
+        )
+        one.assigned = False
+        one.ask(C, cluster_id="old", stores=NEWS)
+        if not back:
+            assert one.membership.view is not None
+            one.membership.view = msgspec.structs.replace(one.membership.view, recovering=False)
+        assert [who.uuid for who in one.wanted().members] == ([a, d, c] if back else [a, b, d, c])

@@ -1,0 +1,283 @@
+"""Maps whose partitions are Raft groups: the state that all replicas come to, and what callers are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.multiraft.group_cluster import Cluster, Process
+
+from holdfast.config import MapSettings, Settings
+from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
+from holdfast.core.multiraft.group_host import ReplicaNotice
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft_partition.consensus_replication import (
+    ConsensusReplication,
+    ZonePartition,
+    ZoneReplicas,
+    ZoneState,
+)
+
+NUMBER = group_of(1, 3)
+SETTINGS = Settings(maps={"default": MapSettings(), "near": MapSettings(reads="local", zone="z")})
+
+
+def request(op: Op, key: str = "", value: str = "", name: str = "m", **more: object) -> Request:
+    return Request(op, name, [3], key.encode(), value.encode(), **more)  # type: ignore[arg-type]
+
+
+class Sink:
+    """What listeners hear."""
+
+    def __init__(self) -> None:
+        self.listening = {"m": 1}
+        self.heard: list[tuple[EventKind, bytes | None, bytes | None]] = []
+        self.notices: list[ReplicaNotice] = []
+
+    def hear(self, event: EntryEvent) -> None:
+        self.heard.append((event.kind, event.key, event.value))
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        self.notices.append(notice)
+
+
+class Maps:
+    """A group cluster whose one group keeps maps."""
+
+    def __init__(self, members: int = 3, seed: int = 0) -> None:
+        self.cluster = Cluster(members, seed=seed)
+        self.sinks: list[Sink] = []
+        self.replications: list[ConsensusReplication] = []
+        self.partitions: list[ZonePartition] = []
+        for number in range(1, members + 1):
+            self._make(self.cluster[number])
+        voters = Configuration(frozenset(self.cluster.node(each) for each in range(1, members + 1)))
+        for number in range(1, members + 1):
+            process = self.cluster[number]
+            process.groups.start(NUMBER, voters, self.partitions[number - 1])
+            process.end_step()
+        self.cluster.go(40)
+
+    def _make(self, process: Process) -> None:
+        sink = Sink()
+        zone = ZoneReplicas(SETTINGS, process.out, process.groups, sink)
+        replication = ConsensusReplication(zone)
+        partition = replication.partitions[3] = ZonePartition(NUMBER, 3, zone)
+        self.sinks.append(sink)
+        self.replications.append(replication)
+        self.partitions.append(partition)
+
+    @property
+    def leader(self) -> int:
+        found = [at for at, one in enumerate(self.replications) if self.cluster[at + 1].up and one.leads(3)]
+        assert len(found) == 1
+        return found[0]
+
+    def ask(self, at: int, *requests: Request) -> list[Outcome]:
+        told: list[Outcome] = []
+        for each in requests:
+            self.replications[at].submit(each, told.append)  # type: ignore[arg-type]
+        self.end_step(at)
+        return told
+
+    def end_step(self, at: int) -> None:
+        self.replications[at].flush()
+        self.cluster[at + 1].end_step()
+
+    def whole(self, at: int, asked: Request) -> list[tuple[Outcome, Sequence[int]]]:
+        told: list[tuple[Outcome, Sequence[int]]] = []
+        self.replications[at].submit_whole(
+            asked, lambda outcome, left, missed: told.append((outcome, missed))
+        )
+        self.end_step(at)
+        return told
+
+
+def test_a_write_is_answered_when_a_majority_has_it_and_all_replicas_come_to_the_same() -> None:
+    maps = Maps()
+    at = maps.leader
+    told = maps.ask(
+        at, request(Op.SET, "a", "1"), request(Op.PUT, "a", "2"), request(Op.PUT_IF_ABSENT, "b", "3")
+    )
+    assert told == []
+    maps.cluster.go(3)
+    assert [(each.status, each.value) for each in told] == [
+        (Status.OK, None),
+        (Status.OK, b"1"),
+        (Status.OK, None),
+    ]
+    states = [list(one.state.pieces()) for one in maps.partitions]
+    assert states[0] == states[1] == states[2]
+    assert [kind for kind, _, _ in maps.sinks[at].heard] == [
+        EventKind.ADDED,
+        EventKind.UPDATED,
+        EventKind.ADDED,
+    ]
+    assert sum(bool(sink.heard) for sink in maps.sinks) == 1, "only the leader tells listeners"
+
+
+def test_what_came_in_one_step_is_one_entry_of_the_log() -> None:
+    maps = Maps()
+    at = maps.leader
+    log = maps.cluster[at + 1].groups.hosted[NUMBER].group.log
+    before = log.last
+    maps.ask(at, *(request(Op.SET, f"k{each}", "v") for each in range(50)))
+    assert log.last == before + 1
+
+
+@pytest.mark.rule("raft_partition/Z-1")
+def test_a_change_whose_place_another_has_taken_was_not_applied() -> None:
+    maps = Maps()
+    at = maps.leader
+    cluster = maps.cluster
+    cut = cluster[at + 1].info.uuid
+    cluster.cut = {cut}
+    told = maps.ask(at, request(Op.SET, "lost", "x"))
+    cluster.go(5)
+    assert told == []
+    cluster.install([uuid for uuid in cluster.processes if uuid != cut])
+    cluster.go(5)
+    cluster.cut = set()
+    cluster.install(cluster.processes)
+    cluster.go(40)
+    assert maps.leader != at
+    new = maps.ask(maps.leader, request(Op.SET, "next", "y"))
+    cluster.go(10)
+    assert [each.status for each in new] == [Status.OK]
+    assert [each.status for each in told] == [Status.MOVED]
+    assert all(one.state.read(request(Op.GET, "lost"), 0) is None for one in maps.partitions)
+
+
+@pytest.mark.rule("raft_partition/Z-1")
+def test_a_change_of_which_nothing_is_heard_is_unknown() -> None:
+    maps = Maps()
+    at = maps.leader
+    told = maps.ask(at, request(Op.SET, "a", "x"))
+    maps.cluster.network.clear()
+    maps.cluster[at + 1].out.now_ns += 10**12
+    maps.replications[at].sweep()
+    assert [each.status for each in told] == [Status.UNKNOWN]
+
+
+@pytest.mark.rule("raft_partition/Z-2")
+def test_a_leader_that_nobody_confirms_answers_no_read_but_a_local_one() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "1"), request(Op.SET, "a", "1", name="near"))
+    maps.cluster.go(3)
+    told = maps.ask(at, request(Op.GET, "a"))
+    near = maps.ask(at, request(Op.GET, "a", name="near"))
+    assert [each.value for each in near] == [b"1"]
+    assert told == []
+    maps.cluster.network.clear()
+    maps.replications[at].sweep()
+    assert told == []
+    maps.cluster.go(8)
+    maps.cluster[at + 1].out.now_ns += 600 * MILLISECOND
+    maps.replications[at].sweep()
+    maps.cluster[at + 1].end_step()
+    maps.cluster.go(3)
+    assert [each.value for each in told] == [b"1"]
+
+
+@pytest.mark.rule("raft_partition/Z-3")
+def test_a_request_that_comes_again_is_applied_once() -> None:
+    maps = Maps()
+    at = maps.leader
+    first = maps.ask(at, request(Op.PUT_IF_ABSENT, "a", "1", id=b"me1"))
+    maps.cluster.go(3)
+    maps.ask(at, request(Op.SET, "a", "2"))
+    maps.cluster.go(3)
+    again = maps.ask(at, request(Op.PUT_IF_ABSENT, "a", "1", id=b"me1"))
+    maps.cluster.go(3)
+    assert first == again
+    assert maps.partitions[0].state.read(request(Op.GET, "a"), 0) == b"2"
+
+
+@pytest.mark.rule("raft_partition/Z-4")
+def test_an_entry_ends_for_all_replicas_at_the_same_place_of_the_log() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "1", ttl_ms=5000))
+    maps.cluster.go(3)
+    before = [list(one.state.pieces()) for one in maps.partitions]
+    assert before[0] == before[1] == before[2]
+    process = maps.cluster[at + 1]
+    process.out.epoch_ms += 6000
+    told = maps.ask(at, request(Op.GET, "a"))
+    maps.cluster.go(3)
+    assert [each.value for each in told] == [None]
+    maps.replications[at].sweep()
+    maps.end_step(at)
+    maps.cluster.go(3)
+    assert [one.state.maps["m"].state.entries for one in maps.partitions] == [{}, {}, {}]
+    assert maps.sinks[at].heard[-1][0] is EventKind.EXPIRED
+    # A leader whose clock is behind does not take time back.
+    process.out.epoch_ms -= 6000
+    maps.ask(at, request(Op.SET, "b", "1"))
+    maps.cluster.go(3)
+    assert {one.state.time_ms for one in maps.partitions} == {6000}
+
+
+def test_operations_on_whole_partitions_say_what_is_not_led_here() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, *(request(Op.SET, f"k{each}", "v") for each in range(5)))
+    maps.cluster.go(3)
+    asked = Request(Op.SIZE, "m", [2, 3])
+    told = maps.whole(at, asked)
+    maps.cluster.go(3)
+    assert [(outcome.value, missed) for outcome, missed in told] == [(5, [2])]
+    cleared = maps.whole(at, Request(Op.CLEAR, "m", [3]))
+    maps.cluster.go(3)
+    assert [(outcome.value, missed) for outcome, missed in cleared] == [(5, [])]
+    assert all(not one.state.maps["m"].state.entries for one in maps.partitions)
+    other = (at + 1) % 3
+    assert maps.whole(other, asked)[0][1] == [2, 3]
+
+
+OPS = st.sampled_from(
+    [Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE, Op.DELETE, Op.SET_TTL, Op.CLEAR, Op.PUT_ALL]
+)
+REQUESTS = st.builds(
+    lambda op, key, value, ttl, named, word: Request(
+        op,
+        "mn"[key % 2],
+        [3],
+        b"k%d" % key,
+        value,
+        items=[b"k%d" % key, value] if op is Op.PUT_ALL else [],
+        ttl_ms=ttl,
+        id=b"i%d" % named if named and op is not Op.CLEAR else b"",
+        key_hash=word,
+    ),
+    OPS,
+    st.integers(0, 5),
+    st.binary(max_size=3),
+    st.sampled_from([-1, 0, 3, 50]),
+    st.integers(0, 4),
+    st.sampled_from([0, 0, 7]),
+)
+STEPS = st.lists(st.tuples(st.integers(0, 30), REQUESTS, st.booleans()), max_size=40)
+
+
+@given(STEPS, st.integers(0, 40))
+def test_a_state_in_pieces_goes_on_as_the_one_that_it_was_made_of(
+    steps: list[tuple[int, Request, bool]], moved: int
+) -> None:
+    one, other = ZoneState(3, 100), ZoneState(3, 100)
+    for at, (later_ms, each, sweep) in enumerate(steps):
+        if at == moved:
+            other.restore(list(one.pieces()))
+        answers = []
+        for state in (one, other):
+            state.time_ms += later_ms
+            answers.append(state.carry_out(each, None))
+            if sweep:
+                state.sweep(None)
+        assert at < moved or answers[0] == answers[1]
+    if moved < len(steps):
+        assert list(one.pieces()) == list(other.pieces())

@@ -1,0 +1,189 @@
+"""Who leads which group, and where requests on maps in zones go."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.core.multiraft.group_cluster import Cluster
+
+from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, Settings
+from holdfast.core.machine import Complete, Send
+from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
+from holdfast.core.model.ids import GroupNumber, MemberId, group_of
+from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
+from holdfast.core.multiraft.group_host import ReplicaNotice
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
+from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.request_refusals import RequestRefusals
+from holdfast.wire.codec import decode
+
+SETTINGS = Settings(
+    partitions=PartitionSettings(count=4),
+    metastore=MetastoreSettings(voters=3),
+    maps={"default": MapSettings(), "m": MapSettings(zone="z")},
+)
+NUMBER = group_of(7, 2)
+
+
+class Around:
+    """What is around the routing: other members, listeners, who watches replicas."""
+
+    listening: dict[str, int] = {}  # noqa: RUF012 - nobody writes to it
+
+    def is_member(self, member: MemberId) -> bool:
+        return True
+
+    def hears(self, member: MemberId) -> bool:
+        return True
+
+    def hear(self, event: EntryEvent) -> None: ...
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
+
+
+class RoutingBench:
+    """The routing of one member of a cluster of groups."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(3)
+        self.process = self.cluster[1]
+        around = Around()
+        out = self.process.out
+        self.zones = LeaderRouting(
+            self.process.info.uuid,
+            SETTINGS,
+            out,
+            self.process.groups,
+            around,
+            around,
+            Waiting(SETTINGS, out),
+            RequestRefusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
+            around,
+        )
+
+    def effects(self, kind: type[Any]) -> list[Any]:
+        self.zones.flush(list(self.cluster.processes))
+        return [effect for effect in self.process.out.take() if isinstance(effect, kind)]
+
+    def ask(self, token: int = 1, **changed: Any) -> None:
+        self.zones.execute(Request(Op.SET, "m", [2], b"k", b"v", **changed), token)
+
+
+@pytest.fixture
+def bench() -> RoutingBench:
+    return RoutingBench()
+
+
+def test_a_map_in_a_zone_that_there_is_not_is_refused(bench: RoutingBench) -> None:
+    bench.ask()
+    [told] = bench.effects(Complete)
+    assert told.answer.status is Status.NOT_READY
+    assert "holdfast zone create z" in told.answer.detail
+
+
+def test_only_maps_of_zones_are_held_here(bench: RoutingBench) -> None:
+    assert bench.zones.holds(Request(Op.GET, "m", [0]))
+    assert not bench.zones.holds(Request(Op.GET, "other", [0]))
+    assert not bench.zones.holds(Request(Op.CALL, "m", [0]))
+
+
+@pytest.mark.rule("raft_partition/R-1")
+def test_a_request_goes_to_who_leads_in_the_highest_term(bench: RoutingBench) -> None:
+    two, three = list(bench.cluster.processes)[1:]
+    bench.zones.know(7, "z", 4)
+    bench.ask()
+    assert bench.effects(Send) == []
+    bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5)]))
+    [sent] = bench.effects(Send)
+    assert sent.to == two
+    assert isinstance(sent.message, ZoneForward)
+    assert sent.message.term == 5
+    bench.zones.on_leaders(three, ZoneLeaders([(NUMBER, 4)]))
+    refused = Answer(sent.message.ticket, Outcome(Status.MOVED, None, "not here"), [])
+    assert bench.zones.on_answer(two, refused)
+    assert bench.effects(Send) == [], "who leads in a lower term is not believed"
+    bench.zones.on_leaders(three, ZoneLeaders([(NUMBER, 6)]))
+    [sent] = bench.effects(Send)
+    assert sent.to == three
+    assert bench.zones.on_answer(three, Answer(sent.message.ticket, Outcome(Status.OK), []))
+    [told] = bench.effects(Complete)
+    assert (told.token, told.answer.status) == (1, Status.OK)
+    assert not bench.zones.on_answer(three, Answer(999, Outcome(Status.OK), []))
+
+
+@pytest.mark.rule("raft_partition/R-2")
+def test_what_a_leader_has_not_answered_is_sent_to_the_next_one(bench: RoutingBench) -> None:
+    two, three = list(bench.cluster.processes)[1:]
+    bench.zones.know(7, "z", 4)
+    bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5)]))
+    bench.ask()
+    [first] = bench.effects(Send)
+    bench.zones.on_leaders(three, ZoneLeaders([(NUMBER, 6)]))
+    [second] = bench.effects(Send)
+    assert isinstance(first.message, ZoneForward) and isinstance(second.message, ZoneForward)
+    assert (second.to, second.message.term) == (three, 6)
+    assert first.message.request == second.message.request and second.message.request.id
+    late = Answer(first.message.ticket, Outcome(Status.OK, b"from before"), [])
+    assert not bench.zones.on_answer(two, late), "what the former says does not count"
+    assert bench.zones.on_answer(three, Answer(second.message.ticket, Outcome(Status.NOT_READY), []))
+    assert bench.effects(Complete) == [], "it is asked again"
+    bench.zones.forget(7)
+    [told] = bench.effects(Complete)
+    assert told.answer.status is Status.UNKNOWN, "the former may have applied it"
+
+
+def test_leaders_that_were_heard_of_before_their_zone_count(bench: RoutingBench) -> None:
+    two = list(bench.cluster.processes)[1]
+    bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5), (group_of(8, 9999), 1)]))
+    bench.zones.know(7, "old", 4)
+    bench.zones.know(7, "z", 4)
+    bench.ask()
+    assert [sent.to for sent in bench.effects(Send)] == [two]
+
+
+def test_who_is_elected_serves_and_says_so(bench: RoutingBench) -> None:
+    bench.zones.know(7, "z", 4)
+    bench.ask()
+    begin = Configuration(frozenset({bench.cluster.node(1)}))
+    bench.process.groups.start(NUMBER, begin, bench.zones.partition(NUMBER))
+    for _ in range(60):
+        bench.process.groups.on_timer()
+        for _ in range(3):
+            bench.zones.flush(list(bench.cluster.processes))
+            bench.process.end_step()
+            while bench.process.disk:
+                bench.process.disk_turn()
+    [told] = [effect for effect in bench.process.told if isinstance(effect, Complete)]
+    assert told.answer.status is Status.OK
+    sent = {to for _, to, data in bench.cluster.network if isinstance(decode(data), ZoneLeaders)}
+    assert sent == set(list(bench.cluster.processes)[1:])
+    refused = ProposalRefused("leadership is being handed over")
+    with patch.object(bench.process.groups, "propose", side_effect=refused):
+        bench.ask(2)
+        bench.zones.flush(list(bench.cluster.processes))
+    assert bench.effects(Complete) == [], "a client that is told to ask again rests first"
+    bench.zones.on_timer()
+    bench.zones.flush(list(bench.cluster.processes))
+    assert bench.zones.leftovers["zones: requests at groups"] == 1, "it is taken as soon as it can be"
+    bench.zones.end(NUMBER)
+    bench.zones.forget(7)
+
+
+def test_what_waits_for_a_zone_that_is_dropped_is_told(bench: RoutingBench) -> None:
+    bench.zones.know(7, "z", 4)
+    bench.ask()
+    bench.zones.forget(7)
+    told = bench.effects(Complete)
+    assert [each.answer.status for each in told] == [Status.NOT_READY]
+
+
+def test_an_idle_time_is_refused(bench: RoutingBench) -> None:
+    bench.zones.know(7, "z", 4)
+    bench.ask(max_idle_ms=5)
+    [told] = bench.effects(Complete)
+    assert told.answer.status is Status.FAILED

@@ -1,0 +1,530 @@
+"""The transactions of a member as one machine: what each order and each occasion sets going."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.core.transactions.one_member import BEN, CAT, COUNT, MAP, ME, UNKNOWN, One, key_in
+
+from holdfast.config import MapSettings
+from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.topology import MappedOn, TopologyVersion
+from holdfast.core.model.transaction_orders import (
+    BeginTransaction,
+    HoldCommits,
+    ListTransactions,
+    LockWait,
+    ResumeCommits,
+    RollBackTransaction,
+    StoreTogether,
+    TransactionFate,
+    TransactionOrder,
+)
+from holdfast.core.model.transactions import (
+    CommitBranch,
+    ForgetBranches,
+    LockKeys,
+    PrepareBranch,
+    RollBackBranch,
+    StepFate,
+    StepResult,
+    TransactionalWrite,
+    encode,
+)
+from holdfast.core.transactions.mapping import Mapping
+from holdfast.core.transactions.steps import result_of
+
+GONE = MemberId("gone")
+K1, K2 = key_in(1), key_in(2)
+DONE, NOT_DONE, NOT_ACTIVE = TransactionFate.DONE, TransactionFate.NOT_DONE, TransactionFate.NOT_ACTIVE
+T1 = b"1" * 16
+
+
+def view_changes(one: One, *, gone: Sequence[MemberId] = (), admitted: bool = True) -> None:
+    view = one.standing.view
+    one.transactions.on_view(ViewInstalled(view, view, admitted, frozenset(gone), frozenset()))
+    one.hear()
+
+
+def lock(one: One, partition: int, transaction: bytes, owner: MemberId, number: int = 0) -> None:
+    step = LockKeys(transaction, owner, [(MAP, key_in(partition, number))], 1000)
+    one.partitions.decide(partition, step)
+
+
+def committing(one: One) -> int:
+    """A transaction of two partitions whose commit has begun; the test serves what is asked."""
+    one.prompt()
+    tx = one.begin()
+    one.do(tx, Op.SET, K1, b"v")
+    one.do(tx, Op.SET, K2, b"v")
+    one.slow()
+    token = one.commit(tx)
+    for asked in one.take():
+        asked.serve()
+    one.hear()
+    return token
+
+
+# -- orders
+
+
+ORDERS: list[TransactionOrder] = [
+    BeginTransaction(),
+    RollBackTransaction(b"0" * 16),
+    StoreTogether(MAP, [], []),
+    HoldCommits(b"cut", 1000),
+    ResumeCommits(b"cut"),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_member_in_no_cluster_takes_no_orders(order: TransactionOrder) -> None:
+    one = One()
+    one.standing.view = None
+    one.standing.state = type(one.standing.state).JOINING
+    answer = one.answer(one.order(order))
+    assert (answer.fate, answer.why) == (NOT_ACTIVE, "this member is in no cluster")
+    assert one.fate(one.order(ListTransactions())) is DONE, "but operators see what is there"
+
+
+def test_operators_see_what_runs_who_waits_and_what_is_orphaned() -> None:
+    one = One()
+    holder, waiter = one.begin(), one.begin()
+    one.do(holder, Op.SET, K1, b"v")
+    one.operate(waiter, Op.SET, K1, b"w")
+    lock(one, 2, T1, GONE)
+    one.transactions.orphans.look()
+    one.out.now_ns += 7 * MILLISECOND
+    answer = one.answer(one.order(ListTransactions()))
+    assert [each.transaction for each in answer.running] == [holder, waiter]
+    assert answer.waits == [LockWait(waiter, ME, holder, (MAP, K1), 7)]
+    assert answer.orphans == 1
+    assert one.transactions.figures == {"running": 2, "oldest_ms": 7, "orphans": 1}
+
+
+def test_an_operator_rolls_one_back_and_says_why() -> None:
+    one = One()
+    tx = one.begin()
+    assert one.fate(one.roll_back(tx, "by hand")) is DONE
+    assert one.answer(one.commit(tx)).why == "by hand"
+
+
+# -- cuts: commits are held up
+
+
+def test_who_holds_commits_up_is_told_when_none_is_under_way() -> None:
+    one = One()
+    told = one.order(HoldCommits(b"cut", 5000))
+    assert (one.fate(told), one.answer(told).value) == (DONE, [5, 3])
+    told = one.order(ResumeCommits(b"cut"))
+    assert (one.fate(told), one.answer(told).value) == (DONE, [5, 3])
+    told = one.order(ResumeCommits(b"cut"))
+    assert (one.fate(told), one.answer(told).value) == (NOT_DONE, [5, 3]), "it was resumed before"
+
+
+def test_who_holds_commits_up_waits_for_those_that_have_begun() -> None:
+    one = One()
+    token = committing(one)
+    held = one.order(HoldCommits(b"cut", 5000))
+    first, second = one.take()
+    first.serve()
+    one.hear()
+    assert one.fate(held) is None
+    second.serve()
+    one.hear()
+    assert (one.fate(held), one.fate(token)) == (DONE, DONE)
+    later = committing(one)
+    assert one.partitions.asked == [], "it is prepared, and goes no further"
+    one.order(ResumeCommits(b"cut"))
+    assert [asked.step.__class__ for asked in one.partitions.asked] == [CommitBranch] * 2
+    one.serve()
+    assert one.fate(later) is DONE
+
+
+def test_a_cut_learns_when_a_commit_does_not_end() -> None:
+    one = One()
+    committing(one)
+    held = one.order(HoldCommits(b"cut", 5000))
+    longer = one.order(HoldCommits(b"other", 6000))
+    one.pass_time(4999)
+    assert one.fate(held) is None
+    one.pass_time(1)
+    assert (one.fate(held), one.answer(held).why) == (
+        NOT_DONE,
+        "a transaction that is being committed does not come to its end",
+    )
+    assert one.fate(longer) is None
+    one.serve()
+    assert one.fate(longer) is DONE
+
+
+@pytest.mark.parametrize(
+    ("wanted_ms", "held_ms"), [(-5, 1), (0, 1), (1, 1), (2, 2), (30_000, 30_000), (30_001, 30_000)]
+)
+def test_a_hold_is_bounded(wanted_ms: int, held_ms: int) -> None:
+    one = One()
+    one.order(HoldCommits(b"a", wanted_ms))
+    one.out.now_ns += held_ms * MILLISECOND - 1
+    assert one.fate(one.order(ResumeCommits(b"a"))) is DONE
+    one.order(HoldCommits(b"b", wanted_ms))
+    one.out.now_ns += held_ms * MILLISECOND
+    assert one.fate(one.order(ResumeCommits(b"b"))) is NOT_DONE
+
+
+def nothing_takes_part() -> One:
+    return One(maps={MAP: MapSettings(transactional=False)})
+
+
+def test_where_no_map_takes_part_nothing_is_held_up() -> None:
+    one = nothing_takes_part()
+    answer = one.answer(one.order(HoldCommits(b"cut", 1000)))
+    assert (answer.fate, answer.why) == (NOT_ACTIVE, "no map takes part in transactions")
+    assert one.timer_ms is None
+
+
+# -- occasions
+
+
+def test_the_sweep_looks_for_waits_and_once_a_second_for_orphans() -> None:
+    one = One(BEN, ME)
+    holder, waiter = one.begin(), one.begin()
+    one.do(holder, Op.SET, K1, b"v")
+    one.operate(waiter, Op.SET, K1, b"w")
+    one.slow()
+    one.transactions.sweep()
+    lock(one, 2, T1, GONE)
+    one.out.now_ns += 999 * MILLISECOND
+    one.transactions.sweep()
+    one.hear()
+    assert one.sent == [(BEN, LocksAwaited([(waiter, ME, holder)]))]
+    assert one.partitions.asked == []
+    one.out.now_ns += MILLISECOND
+    one.transactions.sweep()
+    one.hear()
+    assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, GONE, [2], False)]
+    one.standing.state = type(one.standing.state).PARTING
+    lock(one, 3, b"3" * 16, GONE)
+    one.out.now_ns += 2000 * MILLISECOND
+    one.transactions.sweep()
+    one.hear()
+    assert len(one.partitions.asked) == 1, "who leaves begins nothing"
+
+
+def test_where_no_map_takes_part_nothing_is_looked_for() -> None:
+    one = nothing_takes_part()
+    lock(one, 2, T1, GONE)
+    one.transactions.sweep()
+    view_changes(one, gone=[GONE])
+    assert one.partitions.asked == []
+    assert one.transactions.orphans.count == 0
+
+
+def test_the_timer_looks_for_waits_too() -> None:
+    one = One(BEN, ME)
+    holder, waiter = one.begin(), one.begin()
+    one.do(holder, Op.SET, K1, b"v")
+    one.operate(waiter, Op.SET, K1, b"w")
+    one.pass_time(750)
+    assert (BEN, LocksAwaited([(waiter, ME, holder)])) in one.sent
+
+
+def test_when_members_go_what_they_keep_here_is_ended_at_once() -> None:
+    one = One()
+    lock(one, 1, T1, CAT)
+    one.slow()
+    one.enter(ME, BEN)
+    view_changes(one)
+    assert one.partitions.asked == []
+    view_changes(one, gone=[CAT])
+    assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, CAT, [1], False)]
+
+
+def test_many_that_a_member_leaves_are_ended_part_by_part() -> None:
+    one = One()
+    for number in range(70):
+        step = LockKeys(number.to_bytes(16, "big"), GONE, [(MAP, b"\0\0\0\1%d" % number)], 1000)
+        one.partitions.decide(1, step)
+    view_changes(one, gone=[GONE])
+    assert (one.partitions.kept, one.timer_ms) == (38, 10)
+    one.pass_time(10)
+    assert (one.partitions.kept, one.timer_ms) == (6, 10)
+    one.pass_time(10)
+    assert one.partitions.kept == 0
+    assert one.timer_ms is None
+
+
+def test_what_comes_with_a_partition_is_looked_at_soon() -> None:
+    one = One()
+    lock(one, 1, T1, GONE)
+    lock(one, 2, b"2" * 16, GONE)
+    one.transactions.on_served(3)
+    one.hear()
+    assert one.timer_ms is None, "there is nothing of transactions in it"
+    one.leading[4] = None
+    one.transactions.on_served(4)
+    one.hear()
+    assert one.timer_ms is None
+    one.transactions.on_served(1)
+    one.transactions.on_served(2)
+    one.hear()
+    assert (one.timer_ms, one.partitions.kept) == (10, 2)
+    one.pass_time(10)
+    assert one.partitions.kept == 0
+    assert one.timer_ms is None
+
+
+def test_a_member_that_is_removed_ends_nothing_any_more() -> None:
+    one = One()
+    token = committing(one)
+    tx = one.begin()
+    view_changes(one, admitted=False)
+    assert one.fate(token) is TransactionFate.UNKNOWN
+    assert one.fate(one.commit(tx)) is TransactionFate.ROLLED_BACK
+    assert set(one.transactions.leftovers.values()) == {0}
+
+
+def test_what_is_under_way_is_left_over() -> None:
+    one = One()
+    committing(one)
+    assert one.transactions.leftovers == {
+        "transactions": 1,
+        "transactions that are being ended": 1,
+        "steps of transactions": 2,
+    }
+    one.serve()
+    assert set(one.transactions.leftovers.values()) == {0}
+
+
+def test_members_hear_each_other_about_owners_and_circles() -> None:
+    one = One()
+    lock(one, 1, T1, BEN)
+    one.transactions.orphans.look()
+    one.transactions.on_owners_asked(CAT, OwnersAsked([T1]))
+    one.hear()
+    assert one.sent == [(CAT, OwnersGone([T1]))]
+    one.slow()
+    one.transactions.on_owners_gone(BEN, OwnersGone([T1]))
+    one.hear()
+    assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, BEN, [1], False)]
+    tx = one.begin()
+    one.transactions.on_deadlock(BEN, DeadlockFound(tx, [T1]))
+    one.hear()
+    assert one.answer(one.commit(tx)).why.startswith("a deadlock")
+
+
+def test_an_answer_that_comes_too_late_for_its_step_is_heard_in_the_next() -> None:
+    one = One()
+    tx = one.begin()
+    one.slow()
+    one.pass_time(250)
+    token = one.operate(tx, Op.GET, K1)
+    asked = one.next()
+    asked.serve()
+    one.transactions.rest()
+    assert one.fate(token) is None
+    [timer] = one.out.effects
+    assert timer.after_ns == 1  # type: ignore[union-attr]
+    one.transactions.on_timer()
+    one.hear()
+    assert one.fate(token) is DONE
+
+
+def test_a_hold_that_is_over_is_looked_at_with_the_timer() -> None:
+    one = One()
+    committing(one)
+    held = one.order(HoldCommits(b"cut", 100))
+    one.pass_time(100)
+    assert one.fate(held) is NOT_DONE
+
+
+def test_an_answer_that_is_there_counts_before_the_time_is_over() -> None:
+    one = One()
+    tx = one.begin()
+    one.do(tx, Op.SET, K1, b"v")
+    one.slow()
+    token = one.commit(tx)
+    prepare = one.next(PrepareBranch)
+    one.pass_time(9800)
+    prepare.serve()
+    one.out.now_ns += 200 * MILLISECOND
+    one.transactions.on_timer()
+    one.hear()
+    assert one.fate(token) is DONE
+
+
+def test_orphans_are_not_looked_for_with_each_timer() -> None:
+    """That is the sweep's affair: it looks at all partitions."""
+    one = One()
+    one.begin()
+    lock(one, 1, T1, GONE)
+    one.pass_time(5000)
+    assert one.partitions.kept == 1
+
+
+def test_what_branches_need_not_keep_is_forgotten_with_the_timer() -> None:
+    one = One()
+    committing(one)
+    one.serve()
+    assert one.partitions.kept == 2
+    one.prompt()
+    one.pass_time(50)
+    assert one.partitions.kept == 0
+
+
+def test_who_holds_commits_up_on_a_member_that_is_removed_is_told_of_no_view() -> None:
+    one = One()
+    committing(one)
+    held = one.order(HoldCommits(b"cut", 5000))
+    one.standing.view = None
+    view_changes(one, admitted=False)
+    assert (one.fate(held), one.answer(held).value) == (DONE, [0, 0])
+
+
+def test_the_master_hears_who_waits_elsewhere() -> None:
+    one = One()
+    first, second = b"1" * 16, b"2" * 16
+    one.transactions.on_awaited(CAT, LocksAwaited([(first, BEN, second), (second, CAT, first)]))
+    one.hear()
+    assert one.sent == [(CAT, DeadlockFound(second, [first]))]
+
+
+def test_entries_are_stored_together() -> None:
+    one = One()
+    assert one.fate(one.order(StoreTogether(MAP, [K1, K2], [b"1", b"2"]))) is DONE
+    assert [one.partitions.value(1, K1), one.partitions.value(2, K2)] == [b"1", b"2"]
+
+
+# -- steps
+
+
+class Hearer:
+    def __init__(self) -> None:
+        self.told: list[tuple[int, Outcome]] = []
+
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
+        self.told.append((ticket, outcome))
+
+
+def test_steps_are_requests_to_the_map_of_transactions() -> None:
+    one = One()
+    one.slow()
+    steps, hearer = one.transactions.steps, Hearer()
+    lock_step = LockKeys(T1, ME, [], 1)
+    prepare = PrepareBranch(T1, ME, [1], [], [], True)
+    for step, op in (
+        (lock_step, Op.TRANSACT),
+        (prepare, Op.TRANSACT),
+        (CommitBranch(T1), Op.SETTLE),
+        (ForgetBranches([T1]), Op.SETTLE),
+    ):
+        steps.send(step, 3, hearer)
+        assert one.next().request == Request(op, "__transactions", [3], value=encode(step))
+    steps.send(prepare, 4, hearer, request_id=b"id")
+    assert one.next().request == Request(Op.TRANSACT, "__transactions", [4], value=encode(prepare), id=b"id")
+
+
+def test_each_answer_is_heard_once_in_order_at_the_end_of_the_step() -> None:
+    one = One()
+    one.slow()
+    steps, hearer = one.transactions.steps, Hearer()
+    tickets = [steps.send(CommitBranch(T1), partition, hearer) for partition in range(3)]
+    assert tickets == [1, 2, 3]
+    assert steps.waiting == 3
+    steps.drop(tickets[1])
+    steps.drop(99)
+    assert steps.waiting == 2
+    asked = one.take()
+    for each in (asked[2], asked[1], asked[0]):
+        each.answer(UNKNOWN)
+    assert hearer.told == []
+    steps.hear()
+    assert hearer.told == [(3, UNKNOWN), (1, UNKNOWN)], "nobody wants to hear of the second"
+    steps.hear()
+    assert (len(hearer.told), steps.waiting) == (2, 0)
+
+
+def test_who_hears_an_answer_may_ask_again_at_once() -> None:
+    one = One()
+    steps = one.transactions.steps
+
+    class Twice(Hearer):
+        def on_outcome(self, ticket: int, outcome: Outcome) -> None:
+            super().on_outcome(ticket, outcome)
+            if len(self.told) == 1:
+                steps.send(CommitBranch(T1), 1, self)
+
+    hearer = Twice()
+    steps.send(CommitBranch(T1), 1, hearer)
+    steps.hear()
+    assert [ticket for ticket, _ in hearer.told] == [1, 2]
+
+
+def test_the_timer_is_set_for_the_soonest() -> None:
+    one = One()
+    steps = one.transactions.steps
+    steps.wake(100)
+    steps.wake(200)
+    steps.wake(100)
+    steps.wake(50)
+    assert [effect.after_ns for effect in one.out.take()] == [100, 50]  # type: ignore[union-attr]
+    steps.woken()
+    steps.wake(70)
+    assert [effect.after_ns for effect in one.out.take()] == [70]  # type: ignore[union-attr]
+    steps.rest()
+    assert one.out.take() == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "result"),
+    [
+        (Outcome(Status.UNKNOWN, encode(StepResult(StepFate.DONE))), None),
+        (Outcome(Status.NOT_READY), None),
+        (
+            Outcome(Status.OK, encode(StepResult(StepFate.LOCKED, [b"x"]))),
+            StepResult(StepFate.LOCKED, [b"x"]),
+        ),
+        (Outcome(Status.OK, 5), StepResult(StepFate.REFUSED, why="this is no answer to a step")),
+    ],
+)
+def test_what_a_partition_has_answered(outcome: Outcome, result: StepResult | None) -> None:
+    assert result_of(outcome) == result
+
+
+def test_bytes_that_are_no_answer_are_a_refusal() -> None:
+    result = result_of(Outcome(Status.OK, b"\xc1"))
+    assert result is not None
+    assert result.fate is StepFate.REFUSED
+    assert result.why
+
+
+def test_what_is_refused_outside_is_asked_of_the_router() -> None:
+    one = One()
+    one.partitions.refuses = lambda request: UNKNOWN if request.map == "x" else None
+    why_refused = one.transactions.steps.why_refused
+    assert why_refused(Request(Op.GET, "x", [1])) == UNKNOWN
+    assert why_refused(Request(Op.GET, MAP, [1])) is None
+
+
+# -- on which topology it is mapped
+
+
+@pytest.mark.rule("transactions/P-1")
+def test_the_topology_is_the_view_and_the_table() -> None:
+    one = One()
+    mapping = Mapping(one.standing, one.table)
+    assert mapping.version == TopologyVersion(5, COUNT)
+    one.table.apply(2, Assignment(4, (BEN,)))
+    assert mapping.of(2, holds=True) == MappedOn(TopologyVersion(5, COUNT + 3), 4, True)
+    assert mapping.of(3, holds=False) == MappedOn(TopologyVersion(5, COUNT + 3), 1, False)
+    assert [mapping.knows(2, row) for row in (3, 4, 5)] == [True, True, False]
+    one.standing.view = None
+    assert mapping.version == TopologyVersion(0, COUNT + 3)
+
+
+def test_a_write_of_a_transaction_says_of_which_entry_it_is() -> None:
+    assert TransactionalWrite(MAP, K1, None).entry == (MAP, K1)

@@ -1,0 +1,100 @@
+"""The whole demo on a few rows, and its exit status."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("pyspark")
+
+from holdfast_lab.demo import main_job as run
+from holdfast_lab.processes.local_cluster import ClusterError
+
+
+class Story:
+    """Stands for a run: finds what it is told to find."""
+
+    found: dict[str, int]
+    failure: Exception | None
+
+    def __init__(self, _source: object, findings: run.Findings, *_: object, **__: object) -> None:
+        self.findings = findings
+
+    def play(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        for name, value in self.found.items():
+            setattr(self.findings, name, value)
+
+
+@pytest.mark.parametrize(
+    ("found", "failure", "status"),
+    [
+        ({}, None, 0),
+        ({"rows_lost": 1}, None, 1),
+        ({"diverged": 1}, None, 1),
+        ({"writes_lost": 1}, None, 1),
+        ({}, ClusterError("m1 has not left"), 1),
+    ],
+)
+def test_the_exit_status_tells_whether_all_was_well(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: dict[str, int],
+    failure: Exception | None,
+    status: int,
+) -> None:
+    monkeypatch.setattr(Story, "found", found, raising=False)
+    monkeypatch.setattr(Story, "failure", failure, raising=False)
+    monkeypatch.setattr(run, "_Story", Story)
+    monkeypatch.setattr(run.pipeline, "java", lambda: "Java is here")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,name\n1,a\n2,b\n", encoding="utf-8")
+    assert run.main(csv=rows, key="id", out=tmp_path, console=Console(quiet=True)) == status
+    assert (tmp_path / "report.html").exists() == (failure is None)
+
+
+def test_a_demo_with_a_zone_needs_as_many_members_as_that_has_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run.pipeline, "java", lambda: "Java is here")
+    assert run.main(members=2, out=tmp_path, console=Console(width=110), zone=True) == 2
+    assert "--members is 2; it must be at least 3, for the zone has 3 replicas" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.interop
+def test_the_demo_with_somebodys_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["shelf,place,title,weight,bought"]
+    lines += [
+        f"{n // 50},{n % 50},Book {n},{n / 7:.3f},2024-0{1 + n % 9}-03" if n % 9 else f"{n // 50},{n % 50},,,"
+        for n in range(3000)
+    ]
+    books = tmp_path / "books.csv"
+    books.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert (
+        run.main(
+            members=4,
+            csv=books,
+            key="shelf,place",
+            out=tmp_path / "out",
+            console=Console(width=110),
+            zone=True,
+        )
+        == 0
+    )
+    said = re.sub(r"[│ ]+", " ", capsys.readouterr().out)
+    assert "3,000 rows, 0 lost" in said
+    assert " lost 0 " in said
+    assert " diverged 0 " in said
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "3,000 books.csv" in page
+    assert "813 replicas, 0 diverged" in said
+    assert "Who led which partition of the zone" in page
+    assert "m2 killed" in page
+    assert "m4, m5 joined" in page
+    assert "m1 drained" in page

@@ -1,0 +1,153 @@
+"""A simulated client with a near cache: what it keeps, forgets and repairs."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+from tests.lab.sim.callers import request
+from tests.lab.sim.stage import Stage, settings
+from tests.lab.sim.zone_stage import ZONED, ZoneStage
+
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent, Op
+from holdfast.server.hazelcast.near_caches import Invalidations
+from holdfast.wire.hazelcast.refusals import UNSUPPORTED
+from holdfast_lab.sim.calls import wire_key
+from holdfast_lab.sim.clients.near_cache_client import NearCacheClient
+from holdfast_lab.sim.clients.simulated_doors import Doors
+from holdfast_lab.sim.run import simulate
+from holdfast_lab.sim.workload import MAP
+
+
+def connected(stage: Stage, map_name: str = MAP, repair_s: int = 0) -> NearCacheClient:
+    doors = Doors(stage.world, stage.cluster)
+    client = NearCacheClient("near", stage.world, doors, random.Random("near"), map_name, repair_s * SECOND)
+    client.calm = True
+    client.start()
+    stage.wait(6)
+    return client
+
+
+def write(stage: Stage, op: Op, key: str, value: str = "") -> None:
+    process = stage.processes[0]
+    process.step(lambda: process.driver.execute(request(op, key, value), lambda outcome: None))
+    stage.wait(1)
+
+
+def kept(client: NearCacheClient, key: str) -> str | None:
+    """What it keeps of this key after it has read it, if it keeps it."""
+    client.read(key)
+    client.world.run_until(client.world.now_ns + SECOND)
+    found = client.kept.get(wire_key(key))
+    return found.value if found is not None else None
+
+
+@pytest.fixture
+def dropped(monkeypatch: pytest.MonkeyPatch) -> set[bytes]:
+    """Keys whose invalidations no member sends."""
+    keys: set[bytes] = set()
+    original = Invalidations._heard
+
+    def hears(fed: Invalidations, event: EntryEvent) -> None:
+        if event.key not in keys:
+            original(fed, event)
+
+    monkeypatch.setattr(Invalidations, "_heard", hears)
+    return keys
+
+
+def test_a_read_value_is_kept_until_it_changes() -> None:
+    stage = Stage(3, settings=settings(1))
+    client = connected(stage)
+    assert client.fed == 3
+    write(stage, Op.SET, "a", "old")
+    assert kept(client, "a") == "old"
+    assert client.read("a"), "no member is asked"
+    write(stage, Op.SET, "a", "new")
+    assert wire_key("a") not in client.kept
+    assert kept(client, "a") == "new"
+    write(stage, Op.REMOVE, "a")
+    assert kept(client, "a") is None
+    assert client.problems == []
+
+
+def test_an_answer_that_an_invalidation_overtakes_is_not_kept() -> None:
+    stage = Stage(3, settings=settings(1))
+    client = connected(stage)
+    write(stage, Op.SET, "a", "old")
+    client.read("a")
+    client._reserved.pop(wire_key("a"))
+    stage.wait(1)
+    assert client.kept == {}
+
+
+def test_a_connection_that_breaks_takes_what_its_member_fed() -> None:
+    stage = Stage(3, settings=settings(1))
+    client = connected(stage)
+    keys = [f"k{number}" for number in range(20)]
+    for key in keys:
+        write(stage, Op.SET, key, "old")
+        assert kept(client, key) == "old"
+    owner = stage.owner_of("k0")
+    client.break_line(client.lines[owner.host])
+    stage.wait(0.05)
+    gone = {key for key in keys if wire_key(key) not in client.kept}
+    assert gone == {key for key in keys if stage.owner_of(key) is owner}
+    stage.wait(3)
+    assert client.fed == 4, "registered again"
+    assert kept(client, "k0") == "old"
+
+
+@pytest.mark.parametrize("repair_s", [0, 5])
+def test_a_lost_invalidation_is_repaired_by_numbers(repair_s: int, dropped: set[bytes]) -> None:
+    stage = Stage(3, settings=settings(1))
+    client = connected(stage, repair_s=repair_s)
+    write(stage, Op.SET, "a", "first")
+    write(stage, Op.SET, "a", "old")
+    assert kept(client, "a") == "old"
+    dropped.add(wire_key("a"))
+    write(stage, Op.SET, "a", "new")
+    dropped.clear()
+    stage.wait(6)
+    assert (wire_key("a") in client.kept) is (repair_s == 0)
+    if not repair_s:
+        # Without repairs the next change of the partition shows that one is missing.
+        write(stage, Op.SET, "a", "newer")
+        assert client.missed == 1
+    assert kept(client, "a") in ("new", "newer")
+
+
+def test_a_gap_forgets_the_other_keys_of_the_partition(dropped: set[bytes]) -> None:
+    stage = Stage(1, settings=settings(0))
+    client = connected(stage)
+    home = partition_of(wire_key("k0"), 0, 7)
+    names = (f"k{number}" for number in range(100))
+    missed, other, later = islice((key for key in names if partition_of(wire_key(key), 0, 7) == home), 3)
+    for key in (missed, other):
+        write(stage, Op.SET, key, "old")
+    assert (kept(client, missed), kept(client, other)) == ("old", "old")
+    dropped.add(wire_key(missed))
+    write(stage, Op.SET, missed, "new")
+    assert wire_key(missed) in client.kept
+    write(stage, Op.SET, later, "new")
+    assert client.kept == {}
+
+
+def test_a_raft_map_feeds_no_near_cache() -> None:
+    stage = ZoneStage(3)
+    client = connected(stage, ZONED)
+    assert client.fed == 0
+    assert set(client.refusals) == {UNSUPPORTED.number}
+    client.read("a")
+    stage.wait(1)
+    assert client.kept == {}
+
+
+def test_runs_judge_near_caches() -> None:
+    verdict = simulate(100, lies=frozenset({"near-cache-repeats"}))
+    assert verdict.figures["near_cache_hits"] > 0
+    assert verdict.figures["near_cache_invalidations"] > 0
+    assert any("follows" in problem for problem in verdict.problems)

@@ -1,0 +1,128 @@
+"""Each rule, switched off, must do harm that the campaign finds: else the rule, or the simulator, is idle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast_lab.cli.simulate import Terms, judged
+from holdfast_lab.sim.ablations.rules import DIRECTED, DURABLE, RULES, TRANSACTIONAL, ZONED
+from holdfast_lab.sim.run import Verdict
+from holdfast_lab.sim.shape import Journalling
+
+ROOT = Path(__file__).parents[3]
+SEED = {
+    "activate": 4,
+    "all-ack": 6,
+    "all-prepared": 3,
+    "apply-once": 1,
+    "confirmed-answers": 5,
+    "copy-complete": 1,
+    "cut-kept": 1,
+    "destination-acks": 2,
+    "drain-waits": 4,
+    "durable-ack": 3,
+    "failed-version": 41,
+    "fence": 6,
+    "forget-last": 1,
+    "in-order": 7,
+    "lives": 1,
+    "lock-exclusive": 3,
+    "once": 7,
+    "owner-by-proof": 2,
+    "plan-keeps-copies": 1,
+    "promotion-by-table": 20,
+    "record-order": 42,
+    "repeat": 1,
+    "table-majority": 62,
+    "view-majority": 10,
+    "wait-for-copies": 8,
+}
+"""A short run of the campaign that shows the harm of each that one soon shows. Maps are journalled as in a campaign
+(`mixed`), or synchronously, with power cuts, for those of `DURABLE`. If the code changes so that a seed does not
+show it any more, `python -m holdfast_lab simulate --alarm --without RULE` finds another one.
+"""
+LONG = ("repeat", "fence", "confirmed-answers", "cut-kept", "failed-version", "lives")
+"""Their runs take long: they are slow tests. Directed tests show the harm of the last four, too."""
+SHOWN_BY = {
+    "newest-table": "tests/core/partition_table/test_table_replication_orders.py",
+    "destination-first": "tests/core/partition_table/test_table_replication_orders.py",
+    "no-gap": "tests/core/state_transfer/test_destination.py",
+    "newer-wins": "tests/core/primary_backup/test_staging_replica.py",
+    "term": "tests/lab/sim/test_repair.py",
+    "monotonic-reads": "tests/lab/sim/test_backup_reads.py",
+    "fill-durable": "tests/core/journal/test_log.py",
+    "failed-sync-stops": "tests/engine/test_journal.py",
+    "damage-ends": "tests/core/journal/test_recovery.py",
+    "wait-for-stores": "tests/lab/sim/test_waiting_for_stores.py",
+    "lost-refused": "tests/lab/sim/test_loss_policies.py",
+    "lost-stays": "tests/lab/sim/test_loss_policies.py",
+    "baseline-history": "tests/lab/sim/test_baseline.py",
+    "baseline-outside": "tests/lab/sim/test_baseline.py",
+    "level-by-all": "tests/lab/sim/test_builds.py",
+    "level-admits": "tests/lab/sim/test_builds.py",
+    "level-in-force": "tests/lab/sim/test_builds.py",
+    "told-when-safe": "tests/lab/sim/test_changes.py",
+    "vote-durable": "tests/core/multiraft/test_persistence.py",
+    "append-durable": "tests/core/raft/test_schedule_rules.py",
+    "vote-for-complete": "tests/core/raft/test_schedule_rules.py",
+    "joint-majorities": "tests/core/raft/test_schedule_rules.py",
+    "matching-append": "tests/core/raft/test_schedule_rules.py",
+    "catch-up": "tests/core/raft/test_reconfiguration.py",
+    "change-token": "tests/core/raft/test_reconfiguration.py",
+    "change-agreed": "tests/core/raft/test_reconfiguration.py",
+    "read-index": "tests/lab/sim/test_zones.py",
+    "read-standing": "tests/core/multiraft/test_read_rounds.py",
+    "forward-term": "tests/lab/sim/test_zones.py",
+    "reset-fences": "tests/core/raft/test_reconfiguration.py",
+    "metastore-reads": "tests/core/metastore/test_metastore.py",
+    "keys-guarded": "tests/core/zones/test_zone_schedules.py",
+    "clean-up": "tests/core/zones/test_zone_schedules.py",
+    "zone-waits": "tests/lab/sim/test_zones.py",
+    "lock-respected": "tests/lab/sim/test_transactions.py",
+    "topology-compared": "tests/lab/sim/test_transactions.py",
+    "seen-compared": "tests/lab/sim/test_transactions.py",
+    "asked-is-fenced": "tests/core/operations/test_transaction_branches.py",
+    "branches-decide": "tests/lab/sim/test_transactions.py",
+    "all-asked": "tests/lab/sim/test_transactions.py",
+    "outcome-kept": "tests/core/operations/test_transaction_branches.py",
+    "orphans-end": "tests/lab/sim/test_transactions.py",
+}
+"""Where a directed test shows the harm of the others: those of `DIRECTED`, for which a campaign has not enough
+luck, and those for which it takes some dozen runs.
+"""
+
+
+def run(seed: int, power_cuts: bool, zones: bool, *without: str) -> Verdict:
+    journal: Journalling = "sync" if power_cuts else "mixed"
+    transactions = bool(TRANSACTIONAL & {*without})
+    return judged(
+        seed, Terms(frozenset(without), journal, power_cuts, zones=zones, transactions=transactions)
+    )
+
+
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=pytest.mark.slow) if rule in LONG else rule for rule in sorted(SEED)]
+)
+def test_the_campaign_finds_the_rule_that_is_missing(rule: str) -> None:
+    assert not run(SEED[rule], rule in DURABLE, rule in ZONED, rule).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "power_cuts", "zones"),
+    sorted({(seed, rule in DURABLE, rule in ZONED) for rule, seed in SEED.items()}),
+)
+def test_with_all_rules_in_force_the_same_runs_are_good(seed: int, power_cuts: bool, zones: bool) -> None:
+    verdict = run(seed, power_cuts, zones)
+    assert verdict.ok, verdict.problems
+
+
+def test_every_rule_is_tried() -> None:
+    assert not SEED.keys() & SHOWN_BY.keys()
+    assert SEED.keys() | SHOWN_BY.keys() == RULES.keys()
+    assert SHOWN_BY.keys() >= DIRECTED
+    for rule, path in SHOWN_BY.items():
+        test = (ROOT / path).read_text(encoding="utf-8")
+        assert f'ablated("{rule}")' in test

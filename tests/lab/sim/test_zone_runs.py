@@ -1,0 +1,30 @@
+"""Whole runs with a metastore and a zone: `make zones` has more of them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sampled_cases import sampled
+
+from holdfast_lab.sim.run import simulate
+
+FOUND = {
+    158: "a clock that was set back stopped the timers of data nodes until it was as late again",
+    20: "a metastore's state that was older than the zone destroyed replicas, which began anew without what they held",
+}
+"""Seeds that failed once, and what they found."""
+
+
+@pytest.mark.parametrize("seed", [*sampled(FOUND, 2), 3])
+def test_maps_in_a_zone_are_linearizable_and_come_to_rest(seed: int) -> None:
+    verdict = simulate(seed, journal="mixed", zones=True)
+    assert verdict.ok, verdict.problems
+
+
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(20) if seed != 3)]
+)
+def test_maps_in_a_zone_lose_nothing_when_everybody_loses_power(seed: int) -> None:
+    verdict = simulate(seed, journal="sync", power_cuts=True, zones=True)
+    assert verdict.ok, verdict.problems
+    assert verdict.figures["fault_power-cut-all"] >= 2
+    assert verdict.figures["writes_acknowledged"] > 0
