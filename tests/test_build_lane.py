@@ -51,10 +51,10 @@ def test_objects_that_are_laid_out_in_another_way_are_not_touched(
     made, why = build_lane.build(tmp_path / "into")  # type: ignore[attr-defined]
     assert (len(made), why) == (1, "")
     monkeypatch.syspath_prepend(str(made[0].parent))
-    found, why_not = compiled_from(name, source)
+    found, problem = compiled_from(name, source)
     sys.modules.pop(name, None)
     assert (found is not None) is right
-    assert ("make install" in why_not) is not right
+    assert ("make install" in problem) is not right
 
 
 def test_whoever_has_no_slots_is_not_built_upon(build_lane: object, monkeypatch: pytest.MonkeyPatch) -> None:

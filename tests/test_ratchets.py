@@ -37,6 +37,7 @@ DIALECT = {
     "is told": r"\b(?:is|are) told\b",
     "of which": r"\bof (?:which|whom)\b",
     "nobody": r"\bnobody\b",
+    "why_": r"\bdef _*why_",
     "What/Who/Of": r"(?:^|[.!?:]\s+|\"\"\")(?:What|Who|Of)\s(?![^.?!\n]*\?)",
 }
 """Words and beginnings of sentences that plain English does without. A question may begin with What or Who."""
@@ -219,6 +220,7 @@ def test_each_kind_of_count_is_seen_to_rise(tmp_path: Path) -> None:
     assert misnamed(path.with_name("a.py"), wide) == {}
     assert dialect('"""What is kept. Whoever is told so begins anew, of which nobody knows."""') == 6
     assert dialect('"""What is kept? A member reports it."""') == 0
+    assert dialect("def why_unsafe(): ...\ndef unsafe_reason(): ...") == 1
     assert risen({"a": 2, "b": 1, "c": 1}, {"a": 1, "b": 1}) == {"a": (1, 2), "c": (0, 1)}
 
 

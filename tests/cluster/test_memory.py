@@ -278,11 +278,11 @@ def test_a_destination_without_room_says_so() -> None:
             (first,) = await crew.start(1)
             await crew.fill()
             member = first._node.member
-            assert member.destination._why_no_room() == ""
+            assert member.destination._room_problem() == ""
             squeeze(first, Room.LITTLE)
-            assert member.destination._why_no_room() == ""
+            assert member.destination._room_problem() == ""
             squeeze(first, Room.NONE)
-            assert member.destination._why_no_room() == MEMORY_FULL
+            assert member.destination._room_problem() == MEMORY_FULL
 
     asyncio.run(story())
 

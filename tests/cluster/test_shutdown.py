@@ -231,7 +231,7 @@ def test_a_frozen_table_stays_as_it_is(state: ClusterState, who: str) -> None:
             await crew.leave(going)
             await asyncio.sleep(0.3)
             assert [crew.table(member) for member in crew.members] == [before, before]
-            assert all("and without" in member.why_cluster_unsafe() for member in crew.members)
+            assert all("and without" in member.cluster_unsafe_reason() for member in crew.members)
             await crew.members[0].change_cluster_state(ClusterState.ACTIVE)
             await crew.rest()
             assert crew.holds(going) == 0
@@ -441,6 +441,6 @@ def test_all_data_members_die_and_a_lite_one_tells_it() -> None:
                 await until(partial(lambda told: len(told) == PARTITIONS, losses))
                 assert {loss.partition for loss in losses if loss.all_lost} == set(range(PARTITIONS))
             assert heard[0] == heard[1] == heard[2]
-            assert "0 of" in crew.members[0].why_cluster_unsafe()
+            assert "0 of" in crew.members[0].cluster_unsafe_reason()
 
     run(story())

@@ -89,7 +89,7 @@ class Seat:
     def may_demote(self, member: MemberId) -> bool:
         return False
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         return ""
 
     def rounds(self) -> tuple[int, int]:

@@ -57,9 +57,13 @@ def _is_value(what: object) -> bool:
 
 def test_looking_at_everything_changes_nothing(stage: Stage) -> None:
     process = stage.processes[0]
-    before = [process.picture.why_unsafe(), process.picture.leftovers(), process.picture.assignments]
+    before = [process.picture.unsafe_reason(), process.picture.leftovers(), process.picture.assignments]
     for name, found in ASKED.items():
         if isinstance(found, property):
             getattr(process.picture, name)
-    assert before == [process.picture.why_unsafe(), process.picture.leftovers(), process.picture.assignments]
+    assert before == [
+        process.picture.unsafe_reason(),
+        process.picture.leftovers(),
+        process.picture.assignments,
+    ]
     assert not process.driver.member.out.take()

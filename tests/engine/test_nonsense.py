@@ -83,6 +83,6 @@ def test_nothing_that_can_be_read_meets_an_error(seed: int) -> None:
 
 
 def test_it_is_the_bounds_that_see_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "why_nonsense", lambda message, count: "")
+    monkeypatch.setattr(codec, "message_problem", lambda message, count: "")
     with pytest.raises((IndexError, AssertionError, ValueError)):
         betray(0, 400)

@@ -90,7 +90,7 @@ def test_what_is_refused_says_what_to_do() -> None:
             with pytest.raises(holdfast.Refused, match="no member that is here would own data"):
                 await change(one, REMOVE, "m1", "m2", "m3")
             await crew.crash(three)
-            await until(lambda: bool(one._node.member.picture.why_unserved()))
+            await until(lambda: bool(one._node.member.picture.unserved_reason()))
             with pytest.raises(holdfast.Refused, match=r"partitions have no owner.*accept-loss"):
                 await change(one, REMOVE, "m3")
             await one._node.control.accept_loss(20)

@@ -178,7 +178,7 @@ def test_safety_is_answered_to_many_while_members_come_and_go() -> None:
                 while not stop:
                     for member in list(crew.members):
                         asked += 1
-                        if member.cluster_safe != (not member.why_cluster_unsafe()):
+                        if member.cluster_safe != (not member.cluster_unsafe_reason()):
                             wrong.append("two answers in one moment")
                         if member.safe and all(one.safe for one in crew.members):
                             rows = crew.table(member)
@@ -352,7 +352,7 @@ def test_after_a_crash_copies_are_restored_when_the_delay_is_over() -> None:
             await crew.fill()
             before = asyncio.get_running_loop().time()
             await crew.crash(crew.members[2])
-            await until(lambda: "restoring waits" in crew.members[0].why_unsafe())
+            await until(lambda: "restoring waits" in crew.members[0].unsafe_reason())
             assert crew.members[0].status()["migrations"]["delayed_ms"] > 0  # type: ignore[index]
             assert await crew.missing() == [], "what is left serves meanwhile"
             await crew.rest()
@@ -431,7 +431,7 @@ def test_an_error_inside_a_member_stops_it_and_every_call_says_so(quiet: pytest.
             with pytest.raises(InvariantBroken):
                 broken.status()
             assert not broken.safe
-            assert "partition 4 diverged" in broken.why_cluster_unsafe()
+            assert "partition 4 diverged" in broken.cluster_unsafe_reason()
             await crew.rest()  # to the others it was a crash
             assert await crew.missing() == []
         assert "this member stops, because of an error inside it: partition 4 diverged" in quiet.text

@@ -15,7 +15,7 @@ from tests.runtime.certificates import HOST, Authority, Shown
 from tests.runtime.test_member import cluster, member, run
 
 from holdfast.core.model.ids import Address
-from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
+from holdfast.core.model.protocols import Speaks, protocol_mismatch, spoken
 from holdfast.runtime import node
 from holdfast.runtime.peering.greetings import (
     CONNECTS,
@@ -240,11 +240,11 @@ def test_nobody_in_between_makes_them_speak_an_older_version() -> None:
 
 def test_what_is_said_to_those_who_have_no_version_in_common() -> None:
     here, there = Speaks(1, 1, "0.1"), Speaks(2, 3, "0.5")
-    why = why_not_spoken(here, there)
+    why = protocol_mismatch(here, there)
     assert "there is Holdfast 0.5, which speaks the member protocol 2 to 3" in why
     assert "here Holdfast 0.1, which speaks the member protocol 1" in why
     assert "Start a version here that is nearer to the one there" in why
-    assert "Start a version there that is nearer to the one here" in why_not_spoken(there, here)
+    assert "Start a version there that is nearer to the one here" in protocol_mismatch(there, here)
 
 
 def of_another_build(speaks: Speaks, monkeypatch: pytest.MonkeyPatch) -> None:

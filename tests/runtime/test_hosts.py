@@ -51,7 +51,7 @@ def test_copies_share_a_host_only_until_there_is_another() -> None:
                 now = members[0]._node.member.picture.assignments
                 return sum(len({host_of[str(uuid)] for uuid in row.replicas if uuid}) < 2 for row in now)
 
-            await until(lambda: not shared() and not members[0].why_cluster_unsafe())
+            await until(lambda: not shared() and not members[0].cluster_unsafe_reason())
             # The forecast groups members as the master does: by it everybody is where he should be.
             cluster = Cluster(
                 members[0]._node.status(),

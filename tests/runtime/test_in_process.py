@@ -407,7 +407,7 @@ def test_a_member_says_when_it_is_used_too_early_or_too_late_and_is_unharmed() -
         await one.leave()
         for call in CALLS.values():
             await refused(call, one, Closing, "this member has ended: left the cluster")
-        assert "left the cluster" in one.why_unsafe()
+        assert "left the cluster" in one.unsafe_reason()
         await one.leave()
 
     asyncio.run(story())

@@ -296,7 +296,7 @@ def test_a_member_that_is_not_started_says_so_and_can_be_started_then() -> None:
                 await call
         for look in (
             one.status,
-            one.why_unsafe,
+            one.unsafe_reason,
             lambda: one.safe,
             lambda: one.client_address,
             lambda: one.lite,

@@ -15,7 +15,7 @@ import holdfast
 from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
 from holdfast.client.client_transaction import ClientTransaction
-from holdfast.client.grouped_putting import GroupedRows, GroupSender, why_not_together
+from holdfast.client.grouped_putting import GroupedRows, GroupSender, grouped_put_problem
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.transaction_orders import StoreTogether
 from holdfast.errors import ProtocolError, Refused, RolledBack
@@ -140,8 +140,8 @@ def test_rows_are_stored_in_groups_again_and_again_until_they_are_there() -> Non
 
     def outside(address: str) -> None:
         with Client(address, timeout_s=20) as client:
-            assert why_not_together(client, "m") == ""
-            assert "takes no part" in why_not_together(client, "plain")
+            assert grouped_put_problem(client, "m") == ""
+            assert "takes no part" in grouped_put_problem(client, "plain")
             sender = GroupSender(client, "m", 4)
             with ClientTransaction(parse_addresses(address)) as transaction:
                 transaction.set("m", 5, "locked")

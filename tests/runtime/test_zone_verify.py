@@ -19,7 +19,7 @@ from tests.cluster.crew import until
 from tests.runtime.test_member import cluster, run
 
 from holdfast.cli.main import holdfast
-from holdfast.cli.verify import _why_left
+from holdfast.cli.verify import _skip_reason
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
@@ -182,8 +182,10 @@ def test_each_damage_to_a_replica_is_found_and_named() -> None:
             assert "holdfast member drain" in mended.stdout
             # Groups may be handed over meanwhile.
             [one, *_] = report.zones.conflicts
-            assert "It leads, and would give what it holds to others" in _why_left(replace(one, leads=True))
-            assert "It leads" not in _why_left(replace(one, leads=False))
+            assert "It leads, and would give what it holds to others" in _skip_reason(
+                replace(one, leads=True)
+            )
+            assert "It leads" not in _skip_reason(replace(one, leads=False))
 
     run(story())
 

@@ -67,7 +67,7 @@ def rights(*rules: str) -> Rights:
 
 
 def why(rights: Rights, request: str, **attributes: Any) -> str:
-    return access.why_not_call(rights, Call(NUMBERS[request], 1, -1, **attributes))
+    return access.call_rejection(rights, Call(NUMBERS[request], 1, -1, **attributes))
 
 
 # -- total
@@ -84,8 +84,8 @@ def test_what_has_no_entry_is_refused() -> None:
     everything_but = rights(*(f"{kind} * any" for kind in Kind), "map __* any")
     unknown = NUMBERS["Map.executeOnKey"]
     assert unknown not in access.HAZELCAST
-    assert "may do everything only" in access.why_not_call(everything_but, Call(unknown, 1, -1, "m"))
-    assert access.why_not_call(EVERYTHING, Call(unknown, 1, -1, "m")) == ""
+    assert "may do everything only" in access.call_rejection(everything_but, Call(unknown, 1, -1, "m"))
+    assert access.call_rejection(EVERYTHING, Call(unknown, 1, -1, "m")) == ""
 
 
 def test_the_table_names_kinds_and_actions_that_there_are() -> None:
@@ -142,9 +142,9 @@ def test_every_question_of_the_own_protocol_needs_something() -> None:
     assert set(SOME) == set(get_args(own.Question))
     nobody = rights()
     for kind, question in SOME.items():
-        refused = access.why_not_question(nobody, question, ())
+        refused = access.question_rejection(nobody, question, ())
         assert bool(refused) is (kind not in OPEN), kind
-        assert access.why_not_question(EVERYTHING, question, ()) == ""
+        assert access.question_rejection(EVERYTHING, question, ()) == ""
 
 
 MINE, OTHERS = b"mine" * 4, b"other" * 4
@@ -204,24 +204,24 @@ def test_every_order_is_listed_here() -> None:
 @pytest.mark.parametrize(("asked", "rules"), NEEDS, ids=lambda value: str(value)[:60])
 def test_an_order_needs_just_its_rules(asked: object, rules: list[str]) -> None:
     question = question_of(asked)
-    assert access.why_not_question(rights(*rules), question, {MINE}) == ""
+    assert access.question_rejection(rights(*rules), question, {MINE}) == ""
     for missing in rules:
         rest = [rule for rule in rules if rule != missing]
-        assert access.why_not_question(rights(*rest), question, {MINE}), f"without {missing}"
+        assert access.question_rejection(rights(*rest), question, {MINE}), f"without {missing}"
     all_others = [
         f"{kind} * {action}"
         for kind in Kind
         for action in ACTIONS[kind]
         if not any(rule.startswith(f"{kind} ") and rule.endswith(f" {action}") for rule in rules)
     ]
-    assert access.why_not_question(rights(*all_others), question, {MINE})
+    assert access.question_rejection(rights(*all_others), question, {MINE})
 
 
 @pytest.mark.rule("server/P-3")
 def test_transactions_of_others_are_used_by_nobody() -> None:
     user = rights("transaction * any", "map * any")
     for order in (CommitTransaction(OTHERS), OperateIn(OTHERS, GET)):
-        assert access.why_not_question(user, own.OrderTransaction(1, order), {MINE})
+        assert access.question_rejection(user, own.OrderTransaction(1, order), {MINE})
 
 
 @pytest.mark.rule("server/P-3")
@@ -271,7 +271,7 @@ def test_each_name_of_a_request_is_looked_at() -> None:
     assert why(user, "Client.destroyProxy", name="a", service=service) == ""
     assert why(user, "Client.destroyProxy", name="b", service=service)
     cut = own.Cut(1, b"", ["a", "b"], [0], 1)
-    assert "'b'" in access.why_not_question(user, cut, ())
+    assert "'b'" in access.question_rejection(user, cut, ())
 
 
 def test_rows_need_what_they_do() -> None:
@@ -285,8 +285,8 @@ def test_rows_need_what_they_do() -> None:
         (bytes((own.PutKind.REMOVE, 77)), False, False),
     ):
         put = own.PutColumns(1, "m", [0], [1], batch, kinds=kinds)
-        assert (access.why_not_question(puts, put, ()) == "") is may_put
-        assert (access.why_not_question(removes, put, ()) == "") is may_remove
+        assert (access.question_rejection(puts, put, ()) == "") is may_put
+        assert (access.question_rejection(removes, put, ()) == "") is may_remove
 
 
 def test_decisions_about_endless_names_are_not_kept() -> None:
@@ -309,8 +309,8 @@ def test_a_name_as_long_as_a_message_is_neither_tried_nor_repeated() -> None:
         why(user, "Client.createProxies", proxies=[("m", service), (long, service)]),
         why(user, "Client.destroyProxy", name=long, service=service),
         why(user, "Client.createProxy", name="m", service=long),
-        access.why_not_question(user, own.Scan(1, long, 0), ()),
-        access.why_not_question(user, own.AskMetastore(1, metastore.PrefixAsked(long.encode())), ()),
+        access.question_rejection(user, own.Scan(1, long, 0), ()),
+        access.question_rejection(user, own.AskMetastore(1, metastore.PrefixAsked(long.encode())), ()),
     ):
         assert 0 < len(refused) < 2000
     for name, of in (("__" + long, service), ("m", long)):
@@ -457,7 +457,7 @@ def test_who_hears_values_may_read_them(grid: OneMemberGrid) -> None:
     assert [name for name, _, _ in grid.listeners] == ["r"]
     for name, refused in (("m", True), ("r", False)):
         asked = own.AskChanges(1, name, 0, 0, 0, 0)
-        assert bool(access.why_not_question(grid.rights, asked, ())) is refused
+        assert bool(access.question_rejection(grid.rights, asked, ())) is refused
 
 
 def test_a_schema_is_stored_by_who_may_store_something(grid: OneMemberGrid) -> None:

@@ -133,7 +133,7 @@ def test_what_is_left_is_not_stored_when_the_cluster_becomes_passive_between_two
     work = rows.storing(member, said.append)
     next(work)
     member.passive = True
-    monkeypatch.setattr(member, "why_refused", lambda request, size=0: Outcome(Status.PASSIVE))
+    monkeypatch.setattr(member, "rejection", lambda request, size=0: Outcome(Status.PASSIVE))
     assert list(work) == []
     ((done),) = said
     assert (done.stored, done.moved, done.known) == (1, [two], True)

@@ -595,7 +595,7 @@ def test_an_error_before_anything_changes_is_answered_and_the_member_goes_on(
     answer = wire.ask(own.AskStatus)
     assert answer.kind is own.FaultKind.FAILED
     assert "a fault of ours" in answer.detail
-    monkeypatch.setattr(under_test.OwnSession, "_why_too_large", broken)
+    monkeypatch.setattr(under_test.OwnSession, "_size_rejection", broken)
     request = Request(Op.SET, "m", [at(KEY)], KEY, b"v")
     assert wire.ask(own.Execute, request).kind is own.FaultKind.FAILED
     monkeypatch.undo()

@@ -29,7 +29,7 @@ from holdfast.aio.near_cache import NearCache, NearCacheOptions
 from holdfast.aio.near_cache_feed import NearCacheFeed
 from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
 from holdfast.aio.subscriptions import Subscriptions
-from holdfast.aio.verdicts import in_words, pause_s, why_again
+from holdfast.aio.verdicts import in_words, pause_s, retry_reason
 from holdfast.config.addresses import format_address, parse_addresses
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
@@ -208,9 +208,9 @@ class Client:
                     line.end(
                         f"{format_address(*line.address)} sent what is no answer of this protocol: {broken}"
                     )
-                    why = why_again(form, LineBroken(line.ended))
+                    why = retry_reason(form, LineBroken(line.ended))
                 except HoldfastError as failed:
-                    why = why_again(form, failed)
+                    why = retry_reason(form, failed)
             if self._closed:
                 raise NotReady("the client is closed")
             if self._keeper is None:

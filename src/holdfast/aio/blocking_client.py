@@ -24,7 +24,7 @@ from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache import NearCache, NearCacheOptions
 from holdfast.aio.request_forms import RequestForm
 from holdfast.aio.subscriptions import Subscriptions
-from holdfast.aio.verdicts import pause_s, why_again
+from holdfast.aio.verdicts import pause_s, retry_reason
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 from holdfast.serialization.entry_changes import EntryChange
@@ -87,7 +87,7 @@ class _Direct:
                 try:
                     return self._to(line).ask(form, partition, rest)
                 except HoldfastError as failed:
-                    why = why_again(form, failed)
+                    why = retry_reason(form, failed)
             if self.closed:
                 raise NotReady("the client is closed")
             now = time.monotonic()

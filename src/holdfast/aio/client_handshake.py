@@ -9,7 +9,7 @@ from uuid import uuid4
 from holdfast.aio.member_views import Welcome, read_error, read_welcome
 from holdfast.aio.request_forms import AUTHENTICATE, RequestForm, form
 from holdfast.config.addresses import format_address
-from holdfast.config.client_tls import why_no_handshake
+from holdfast.config.client_tls import handshake_problem
 from holdfast.errors import Denied, HoldfastError, NotReady
 from holdfast.version import __version__
 from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, FRAME, INT, message, text, uuid
@@ -19,7 +19,7 @@ _SERIALIZATION_VERSION = b"\x01"
 
 def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
     """What is raised when TLS cannot be agreed on: Denied for what will be so the next time too."""
-    why = f"no TLS with {format_address(*address)}: {why_no_handshake(failed)}"
+    why = f"no TLS with {format_address(*address)}: {handshake_problem(failed)}"
     if isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLWantReadError):
         return NotReady(why)
     return Denied(why)

@@ -11,7 +11,7 @@ MAYBE = "the request may or may not have been applied"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
 
 
-def why_again(form: RequestForm, failed: HoldfastError) -> str:
+def retry_reason(form: RequestForm, failed: HoldfastError) -> str:
     """Why a request is sent again. Raises Refused or Unknown if it must not be, and what is none of its failures."""
     match failed:
         case LineClosed():

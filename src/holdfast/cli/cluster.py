@@ -333,7 +333,7 @@ def safe(*, address: str, wait_s: float, as_json: bool, credentials: Credentials
     deadline = time.monotonic() + wait_s
     with _client(address, credentials) as client:
         while True:
-            why = _why_unsafe(client)
+            why = _unsafe_reason(client)
             if not why:
                 tell_json({"safe": True, "why": ""}) if as_json else print("safe")
                 return
@@ -344,7 +344,7 @@ def safe(*, address: str, wait_s: float, as_json: bool, credentials: Credentials
     sys.exit(EXIT_FAILED)
 
 
-def _why_unsafe(client: Client) -> str:
+def _unsafe_reason(client: Client) -> str:
     try:
         status = client.status()
     except Denied:

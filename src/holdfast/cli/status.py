@@ -51,7 +51,7 @@ class Report:
     """When it was looked (monotonic)."""
 
     @property
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """Why the cluster could lose data at the next crash, as any member sees it; empty if it is safe."""
         if self.silent:
             return f"{len(self.silent)} of {len(self.seen['members'])} members do not answer"
@@ -104,8 +104,8 @@ class Report:
             "zones": self.zones,
             "rebalance": self.seen["migrations"]["process"],
             "delayed_ms": self.delayed_ms,
-            "safe": not self.why_unsafe,
-            "why_unsafe": self.why_unsafe,
+            "safe": not self.unsafe_reason,
+            "why_unsafe": self.unsafe_reason,
             "members": [
                 {
                     **member,
@@ -206,7 +206,9 @@ def picture(report: Report, notes: Sequence[str] = ()) -> Group:
         ("   version ", "dim"),
         ", ".join(versions) or "not known",
         "   ",
-        ("safe", "bold green") if not report.why_unsafe else (f"not safe: {report.why_unsafe}", "bold red"),
+        ("safe", "bold green")
+        if not report.unsafe_reason
+        else (f"not safe: {report.unsafe_reason}", "bold red"),
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("member", "clients at", "role"):

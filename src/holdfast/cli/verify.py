@@ -358,11 +358,11 @@ def _show_left(zones: ZoneReport) -> None:
     """Why replicas of zones are not mended, and what to do instead."""
     for one in zones.conflicts[:SHOWN]:
         click.echo(
-            f"left alone: partition {one.partition} of zone {one.zone} on {one.member}: {_why_left(one)}"
+            f"left alone: partition {one.partition} of zone {one.zone} on {one.member}: {_skip_reason(one)}"
         )
 
 
-def _why_left(one: ZoneFinding) -> str:
+def _skip_reason(one: ZoneFinding) -> str:
     begin = "a replica of a zone is changed by its log alone, and begins anew where its member is taken out. "
     if one.leads:
         return (
@@ -515,7 +515,7 @@ def _plain_repair(
         ],
         "outcome": asdict(outcome),
         "after": _plain(after),
-        "left": [{**asdict(one), "why": _why_left(one)} for one in report.zones.conflicts],
+        "left": [{**asdict(one), "why": _skip_reason(one)} for one in report.zones.conflicts],
     }
 
 

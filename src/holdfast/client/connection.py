@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast.client.routing import error_of_fault
-from holdfast.config.client_tls import SPEAKS_NONE, ClientTls, why_no_handshake
+from holdfast.config.client_tls import SPEAKS_NONE, ClientTls, handshake_problem
 from holdfast.core.model.ids import Address
 from holdfast.errors import Denied, HoldfastError, ProtocolError, Unsupported
 from holdfast.wire import doors, own
@@ -63,7 +63,7 @@ def _secured(plain: socket.socket, tls: ClientTls, address: Address) -> ssl.SSLS
 def _raise_tls(failed: BaseException, address: Address) -> None:
     """Raise Denied or ProtocolError for what is wrong with TLS, and will be wrong the next time too."""
     if isinstance(failed, ssl.SSLError) and not isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        why = why_no_handshake(failed)
+        why = handshake_problem(failed)
         if why:
             kind = ProtocolError if why == SPEAKS_NONE else Denied
             raise kind(f"no TLS with {address}: {why}") from failed

@@ -113,7 +113,7 @@ class GroupSender:
         """Wait for the answer; store the group again until it is there."""
         deadline = time.monotonic() + self._client.timeout_s
         for delay in delays():
-            why = self._why_not(sent)
+            why = self._retry_reason(sent)
             if not why:
                 self.count.rows += len(sent.group.keys)
                 self.count.partitions.update(sent.group.partitions)
@@ -129,7 +129,7 @@ class GroupSender:
             sent = self._post(sent.group)
 
     @staticmethod
-    def _why_not(sent: _Sent) -> str:
+    def _retry_reason(sent: _Sent) -> str:
         """Why it has to be sent again; empty when it is stored. Raises Refused when that would be of no use."""
         if sent.posted is None:
             return sent.why
@@ -154,7 +154,7 @@ def _post(client: Client, order: StoreTogether, turn: int) -> tuple[Connection, 
     return connection, number
 
 
-def why_not_together(client: Client, map_name: str) -> str:
+def grouped_put_problem(client: Client, map_name: str) -> str:
     """Why rows of this map cannot be stored in transactions, in words; empty when they can. Raises NotReady."""
     deadline = time.monotonic() + client.timeout_s
     for turn, delay in enumerate(delays()):

@@ -175,9 +175,9 @@ class RowSender:
         deadline = time.monotonic() + self._client.timeout_s
         wait = delays()
         while True:
-            more, why_more = self._collect(posted)
+            more, more_reason = self._collect(posted)
             before = len(rows)
-            left, why = left + more, why_more or why
+            left, why = left + more, more_reason or why
             if not left:
                 return
             rows = rows.only(left)

@@ -63,7 +63,7 @@ def _try(client: Client, maps: Sequence[str], lease_s: float, left_s: float) -> 
     if isinstance(before, list) and all(said.fate is TransactionFate.NOT_ACTIVE for said in before):
         return take_cut(client, maps, lease_s=lease_s, timeout=left_s), ""
     cut: Cut | None = None
-    why = before if isinstance(before, str) else _why_not(before)
+    why = before if isinstance(before, str) else _hold_problem(before)
     after: list[TransactionAnswer] | str = []
     try:
         if not why:
@@ -72,7 +72,7 @@ def _try(client: Client, maps: Sequence[str], lease_s: float, left_s: float) -> 
         after = _ask_all(client, ResumeCommits(hold))
     if cut is None:
         return None, why
-    why = after if isinstance(after, str) else _why_not(after)
+    why = after if isinstance(after, str) else _hold_problem(after)
     if not why and isinstance(before, list) and isinstance(after, list):
         seen = {tuple(said.value) for said in [*before, *after] if isinstance(said.value, list)}
         why = "" if len(seen) == 1 else "members came or went meanwhile"
@@ -84,7 +84,7 @@ def _try(client: Client, maps: Sequence[str], lease_s: float, left_s: float) -> 
     return Cut(cut.id, marks, cut.lease_s), ""
 
 
-def _why_not(answers: list[TransactionAnswer]) -> str:
+def _hold_problem(answers: list[TransactionAnswer]) -> str:
     """Why transactions were not, or not always, held up everywhere."""
     for said in answers:
         if said.fate is not TransactionFate.DONE:

@@ -68,7 +68,7 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def why_no_handshake(error: Exception) -> str:
+def handshake_problem(error: Exception) -> str:
     """Why TLS could not be agreed on, in words for whoever set it up; empty when that is not what went wrong."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"

@@ -211,7 +211,7 @@ class ConsensusHost:
         """How each zone stands, as far as this member knows."""
         return [msgspec.structs.asdict(self.view.told(zone)) for zone in self.view.zones()]
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """What of all this a crash could cost something of now; empty: nothing."""
         if not self._on:
             return ""
@@ -220,7 +220,7 @@ class ConsensusHost:
             return f"the metastore has no leader{f'; {lost}' if lost else ', as far as this member knows'}"
         if lacking := self.voters.lacking:
             return f"the metastore lacks {lacking} of its voters: others take their places first"
-        return self.view.why_unsafe()
+        return self.view.unsafe_reason()
 
     def way_out(self) -> str:
         """What an operator can do about a majority that is lost; empty: none is, as far as this member knows."""
@@ -233,11 +233,11 @@ class ConsensusHost:
             return f"the metastore has no leader; {lost}" if lost else ""
         return self.view.way_out()
 
-    def why_kept(self, member: MemberId) -> str:
+    def leave_blocker(self, member: MemberId) -> str:
         """What of all this needs the member, in words; empty: nothing."""
         if not self.voters.may_part(member):
             return "it votes in the metastore; that moves to another member first"
-        return self.zoned.why_kept(member)
+        return self.zoned.leave_blocker(member)
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -428,7 +428,7 @@ class Member:
         self.repair.forgetting.sweep()
         self.agreed.sweep()
         self.transactions.sweep()
-        if self.copies.stale and self.table.assigned and not self.picture.why_cluster_unsafe():
+        if self.copies.stale and self.table.assigned and not self.picture.cluster_unsafe_reason():
             self.copies.drop_stale()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
 
@@ -448,9 +448,9 @@ class Member:
         """As master: whether this member may become a lite one."""
         return self.migrations.may_demote(member)
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
-        return self.picture.why_unsafe()
+        return self.picture.unsafe_reason()
 
     def rounds(self) -> tuple[int, int]:
         """The last round of the table that is applied here, and up to which one all have."""

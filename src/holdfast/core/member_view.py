@@ -211,9 +211,9 @@ class MemberView:
         """Why the operator's order that these members have ended is not carried out; empty: it is."""
         return self._safety.dead_order_rejection(ended, without_majority=without_majority)
 
-    def why_suspected(self, member: MemberId) -> str:
+    def suspicion_reason(self, member: MemberId) -> str:
         """What this member knows of the silence of that one, in words."""
-        return self._membership.detector.why_silent(member, self._out.now_ns)
+        return self._membership.detector.silence_reason(member, self._out.now_ns)
 
     @property
     def hears_majority(self) -> bool:
@@ -400,9 +400,9 @@ class MemberView:
         """Whether nothing may be changed."""
         return self._router.refusals.passive
 
-    def why_not_now(self, request: Request) -> Outcome | None:
+    def rejection_here(self, request: Request) -> Outcome | None:
         """The answer to a request that must not be taken now."""
-        return self._router.refusals.why_not_now(request)
+        return self._router.refusals.rejection_here(request)
 
     # -- whom it tells
 
@@ -596,36 +596,36 @@ class MemberView:
         """How many more data members the first assignment waits for."""
         return self._safety.waits_for_members
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
-        return self._safety.why_unsafe() or self._agreed.why_unsafe()
+        return self._safety.unsafe_reason() or self._agreed.unsafe_reason()
 
-    def why_unsafe_anew(self) -> str:
+    def fresh_unsafe_reason(self) -> str:
         """The same, trusting nothing that it remembers to have seen."""
-        return self._safety.why_unsafe(anew=True) or self._agreed.why_unsafe()
+        return self._safety.unsafe_reason(refresh=True) or self._agreed.unsafe_reason()
 
-    def why_cluster_unsafe(self) -> str:
+    def cluster_unsafe_reason(self) -> str:
         """The same for the whole cluster, as the members have said."""
-        return self.why_unsafe() or self._safety.why_cluster_unsafe()
+        return self.unsafe_reason() or self._safety.cluster_unsafe_reason()
 
-    def why_silent(self) -> str:
+    def silence_problem(self) -> str:
         """Whom this member does not hear; empty when it hears all."""
-        return self._safety.why_silent()
+        return self._safety.silence_problem()
 
-    def why_unserved(self) -> str:
+    def unserved_reason(self) -> str:
         """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
         if not self._table.assigned:
-            return self.why_unsafe() or "partitions are not assigned yet"
+            return self.unsafe_reason() or "partitions are not assigned yet"
         ownerless = [p for p, row in enumerate(self._table.rows) if not self.is_member(row.owner)]
         return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
 
     def accept_loss_rejection(self) -> str:
         """Why the operator's order to go on without what is missing is not carried out; empty: it is."""
-        return self._safety.accept_loss_rejection(self.why_unserved(), self._agreed.way_out())
+        return self._safety.accept_loss_rejection(self.unserved_reason(), self._agreed.way_out())
 
-    def why_kept(self) -> str:
+    def leave_blocker(self) -> str:
         """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
         if not self.admitted:
             return ""
         me = self._membership.me
-        return self.why_silent() or self._migrations.why_kept(me) or self._agreed.why_kept(me)
+        return self.silence_problem() or self._migrations.leave_blocker(me) or self._agreed.leave_blocker(me)

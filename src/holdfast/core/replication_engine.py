@@ -26,7 +26,7 @@ yet, and those that were not led here when it began."""
 class ReplicationEngineDelegate(Protocol):
     """What a replication protocol asks of whom it serves: the router."""
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         """Asked before each slice of long work: why it must not be done just now."""
 
     def changed(self, partition: int) -> None:

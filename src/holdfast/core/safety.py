@@ -52,28 +52,28 @@ class Safety:
         """Members or rows have changed."""
         self._copies = None
 
-    def why_unsafe(self, *, anew: bool = False) -> str:
-        """Why a crash could cost something now; empty when all is safe as far as this member knows. `anew`: what it
-        remembers to have seen does not count.
+    def unsafe_reason(self, *, refresh: bool = False) -> str:
+        """Why a crash could cost something now; empty when all is safe as far as this member knows. `refresh`: count
+        the missing copies again, and do not use the count it has cached.
         """
         membership = self._membership
         if not membership.admitted:
             advice = f": {membership.way_in}" if membership.way_in else ""
             return f"this member is {membership.state}{advice}"
-        silent = self.why_silent()
+        silent = self.silence_problem()
         if silent:
             return silent
         if not self._table_replication.table.assigned:
             if membership.view is not None and membership.view.recovering:
                 return (
-                    f"the table of before is not found yet: waiting {self._migrations.returns.why_waiting()}"
+                    f"the table of before is not found yet: waiting {self._migrations.returns.wait_reason()}"
                 )
             return "" if self.waits_for_members else "partitions are not assigned yet"
         if self._copies is None:
             self._copies = self._missing_copies()
-        lacking = self._missing_copies() if anew else self._copies
+        lacking = self._missing_copies() if refresh else self._copies
         if lacking:
-            return lacking + self._why_not_restored()
+            return lacking + self._not_restored_reason()
         if full := [info.name for info in membership.members() if info.uuid in membership.intents.full]:
             return (
                 f"the disk of {', '.join(full)} is full: writes to journalled maps are refused there, and nothing can "
@@ -93,7 +93,7 @@ class Safety:
             return 0
         return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
 
-    def why_silent(self) -> str:
+    def silence_problem(self) -> str:
         """Whom this member does not hear, and what that means for what is to be decided; empty when it hears all."""
         membership, now_ns = self._membership, self._out.now_ns
         silent = silent_members(membership, now_ns)
@@ -118,9 +118,9 @@ class Safety:
             return ""
         return f"every partition has an owner: nothing is waited for{f'; {further}' if further else ''}"
 
-    def why_cluster_unsafe(self) -> str:
+    def cluster_unsafe_reason(self) -> str:
         """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
-        why = self.why_unsafe()
+        why = self.unsafe_reason()
         if why:
             return why
         membership = self._membership
@@ -153,7 +153,7 @@ class Safety:
                 first = first or f"partition {partition} has {living} of {wanted} copies{primary}"
         return f"{first}, and {lacking - 1} more lack some" if lacking > 1 else first
 
-    def _why_not_restored(self) -> str:
+    def _not_restored_reason(self) -> str:
         here = {info.uuid for info in self._membership.members()}
         rows = self._table_replication.table.rows
         waiting = sum(bool(row.version) and not here.intersection(row.replicas) for row in rows)

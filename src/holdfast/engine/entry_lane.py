@@ -25,7 +25,7 @@ class EntryLane(Protocol):
 
     serving: list[PartitionCopy | None]
     leading: list[PartitionCopy | None]
-    """The same, also while some writes are refused: for reading, and for what `Grid.why_refused` lets pass."""
+    """The same, also while some writes are refused: for reading, and for what `Grid.rejection` lets pass."""
     listening: dict[str, int]
     """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
 

@@ -86,7 +86,7 @@ def driver_with_files(
         view = member.picture.view
         if view is not None and (member.picture.assigned or not view.recovering):
             journal.admitted(view.cluster_id, behind=member.picture.info.behind)
-            if member.picture.assigned and not member.picture.stale and not member.picture.why_unsafe():
+            if member.picture.assigned and not member.picture.stale and not member.picture.unsafe_reason():
                 # What these files have lost the cluster has made up for.
                 journal.forgive()
 

@@ -54,7 +54,7 @@ class Alarms:
         names = {info.uuid: info.name for info in picture.members()} if picture.admitted else {}
         silent = {uuid: names[uuid] for uuid in picture.suspects(picture.now_ns) if uuid in names}
         notes = [
-            Note(SUSPECTED, {"name": name, "why": picture.why_suspected(uuid)}, "warning")
+            Note(SUSPECTED, {"name": name, "why": picture.suspicion_reason(uuid)}, "warning")
             for uuid, name in silent.items()
             if uuid not in self._suspects
         ]

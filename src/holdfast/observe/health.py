@@ -31,7 +31,7 @@ STANDINGS = {
 """What is told of the states in which nobody should come."""
 
 
-def why_not_ready(member: Member) -> str:
+def unready_reason(member: Member) -> str:
     """Why nobody should be sent to this member now, in words; empty: it is ready."""
     picture = member.picture
     if picture.refusal:
@@ -40,7 +40,7 @@ def why_not_ready(member: Member) -> str:
     if standing in STANDINGS:
         return STANDINGS[standing]
     if picture.leaving:
-        return "it is leaving: " + (picture.why_kept() or "as soon as the others know")
+        return "it is leaving: " + (picture.leave_blocker() or "as soon as the others know")
     if picture.ending:
         return "the cluster is being shut down"
     if not picture.assigned:

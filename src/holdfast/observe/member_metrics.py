@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.core.member import Member
 from holdfast.core.model.views import ClusterState, Room
-from holdfast.observe.health import why_not_ready
+from holdfast.observe.health import unready_reason
 from holdfast.observe.latency_histogram import LatencyHistogram, told_buckets
 from holdfast.observe.map_figures import counting_maps
 from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS, REASONS_TOLD
@@ -81,9 +81,9 @@ def collecting(member: Member, beside: Beside) -> Generator[None, None, Collecte
 def _cluster(member: Member, beside: Beside, tell: Any) -> None:
     picture = member.picture
     tell("holdfast_build_info", 1, beside.version, beside.lane, beside.sockets)
-    tell("holdfast_ready", not why_not_ready(member))
-    tell("holdfast_safe", not picture.why_unsafe())
-    tell("holdfast_cluster_safe", not picture.why_cluster_unsafe())
+    tell("holdfast_ready", not unready_reason(member))
+    tell("holdfast_safe", not picture.unsafe_reason())
+    tell("holdfast_cluster_safe", not picture.cluster_unsafe_reason())
     for state in ClusterState:
         tell("holdfast_cluster_state", picture.cluster_state is state, state.value)
     tell("holdfast_members", len(picture.members()))

@@ -125,8 +125,8 @@ def status_of(
     rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
     backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
-    why_unsafe = member.picture.why_unsafe()
-    why_cluster_unsafe = member.picture.why_cluster_unsafe()
+    unsafe_reason = member.picture.unsafe_reason()
+    cluster_unsafe_reason = member.picture.cluster_unsafe_reason()
     view = picture.view
     outside = {info.uuid for info in picture.outside()}
     return {
@@ -136,7 +136,7 @@ def status_of(
         "state": picture.state,
         "leaving": picture.leaving,
         "wish": picture.intent.value,
-        "why_kept": member.picture.why_kept() if picture.leaving else "",
+        "why_kept": member.picture.leave_blocker() if picture.leaving else "",
         "refusal": picture.refusal,
         "cluster_state": picture.cluster_state.value,
         "ending": picture.ending,
@@ -222,8 +222,8 @@ def status_of(
             "crowded": member.picture.backlog.crowded,
             "refusing": member.picture.backlog.refusing,
         },
-        "safe": not why_unsafe,
-        "why_unsafe": why_unsafe,
-        "cluster_safe": not why_cluster_unsafe,
-        "why_cluster_unsafe": why_cluster_unsafe,
+        "safe": not unsafe_reason,
+        "why_unsafe": unsafe_reason,
+        "cluster_safe": not cluster_unsafe_reason,
+        "why_cluster_unsafe": cluster_unsafe_reason,
     }

@@ -15,7 +15,7 @@ from holdfast.config import Settings
 from holdfast.config.schema import DEFAULT_MAP
 from holdfast.core.member import Member
 from holdfast.core.membership.baseline_orders import BaselineChange, owners_wanted
-from holdfast.core.membership.next_level import why_not_raised
+from holdfast.core.membership.next_level import raise_problem
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import DECLARED
 from holdfast.core.model.views import ClusterState, Intent
@@ -88,7 +88,7 @@ class Control:
         def why() -> str:
             if picture.cluster_state is state:
                 return "not every member has said that it knows; " + (
-                    self._member.picture.why_silent() or "wait"
+                    self._member.picture.silence_problem() or "wait"
                 )
             return f"the cluster is {picture.cluster_state}" + self._whom_it_waits_for()
 
@@ -109,12 +109,12 @@ class Control:
             # Said again: a new master has not heard it.
             nonlocal asked_s
             now_s = asyncio.get_running_loop().time()
-            if now_s - asked_s >= 1 and self._member.picture.why_unserved():
+            if now_s - asked_s >= 1 and self._member.picture.unserved_reason():
                 asked_s = now_s
                 self._node.guard(self._driver.accept_loss)
-            return not self._member.picture.why_unserved()
+            return not self._member.picture.unserved_reason()
 
-        await self.until(served, timeout_s, self._member.picture.why_unserved)
+        await self.until(served, timeout_s, self._member.picture.unserved_reason)
 
     async def declare_ended(
         self, members: Sequence[str], timeout_s: float, *, without_majority: bool = False
@@ -211,7 +211,7 @@ class Control:
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
-        if unserved := picture.why_unserved():
+        if unserved := picture.unserved_reason():
             raise Refused(
                 f"{unserved}: start the members that hold them, or go on without what they held (holdfast cluster "
                 "accept-loss), before others own data"
@@ -256,14 +256,14 @@ class Control:
             if view is None:
                 return False
             if view.level < level and now_s - asked_s >= 1:
-                if why := why_not_raised(view, level):
+                if why := raise_problem(view, level):
                     raise Refused(why)
                 asked_s = now_s
                 self._node.guard(lambda: self._driver.order_level(level))
             return view.level >= level and picture.known_by_all
 
         assert picture.view is not None, "a member is in a view"
-        if why := why_not_raised(picture.view, level):
+        if why := raise_problem(picture.view, level):
             raise Refused(why)
         await self.until(
             reached, timeout_s, lambda: f"not every member is at level {level}" + self._whom_it_waits_for()
@@ -319,7 +319,7 @@ class Control:
             raise Refused("this is the last data member: without it nobody would hold the partitions")
         self._become(Intent.LITE)
         try:
-            await self.until(lambda: picture.info.lite, timeout_s, self._why_not_lite)
+            await self.until(lambda: picture.info.lite, timeout_s, self._not_lite_reason)
         except BaseException:
             self._become(Intent.NONE)
             raise
@@ -347,7 +347,7 @@ class Control:
     def _become(self, wish: Intent) -> None:
         self._node.guard(lambda: self._driver.become(wish))
 
-    def _why_not_lite(self) -> str:
+    def _not_lite_reason(self) -> str:
         left = sum(1 for row in self._member.picture.assignments if self._member.me in row.replicas)
         state = self._member.picture.cluster_state
         still = f"{left} partition replicas are still here" if left else "the others have not agreed yet"
@@ -367,14 +367,14 @@ class Control:
 
     async def _until_ended(self, timeout_s: float) -> None:
         def why() -> str:
-            return self._member.picture.why_kept() or "the others have not agreed yet that it may go"
+            return self._member.picture.leave_blocker() or "the others have not agreed yet that it may go"
 
         await self.until(self._ended.is_set, timeout_s, why)
         if self._node.broken is not None:
             self._node.check()
 
     def _whom_it_waits_for(self) -> str:
-        silent = self._member.picture.why_silent()
+        silent = self._member.picture.silence_problem()
         return f"; {silent}" if silent else ""
 
     def _must_be_member(self) -> None:

@@ -58,10 +58,10 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
         return DataLane("python", serve_entries, why="member.lane = 'python'")
     sources = lane_sources()
     compiled, why = compiled_from(COMPILED, *sources)
-    table, why_no_table = compiled_from(TABLE, *sources)
-    puts, why_no_puts = compiled_from(PUTS, Path(packed_puts_cy.__file__))
+    table, table_problem = compiled_from(TABLE, *sources)
+    puts, puts_problem = compiled_from(PUTS, Path(packed_puts_cy.__file__))
     if compiled is None or table is None or puts is None:
-        return DataLane("python", serve_entries, why=why or why_no_table or why_no_puts)
+        return DataLane("python", serve_entries, why=why or table_problem or puts_problem)
     serve: ServeEntries = compiled.serve_entries
     ways = Ways(table.EntryTable, cast("PackedPuts", puts))
     return DataLane("compiled", serve, ways, tally=compiled.Tally, frees=cast("FreesLater", table))

@@ -555,8 +555,8 @@ class Node(MemberGrid):
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        refused = self.member.picture.why_not_now(request)
+    def rejection(self, request: Request, size: int = 0) -> Outcome | None:
+        refused = self.member.picture.rejection_here(request)
         if (
             refused is None
             and size > self._measure_after

@@ -126,15 +126,15 @@ async def _announce(node: Node) -> None:
             told = "waiting"
             missing = node.member.picture.waits_for_members
             why = f"partitions are not assigned yet, for {missing} more data members" if missing else ""
-            log.info("in the cluster; %s", why or node.member.picture.why_unsafe())
+            log.info("in the cluster; %s", why or node.member.picture.unsafe_reason())
         now_s = loop.time()
         if node.member.picture.admitted:
             continue  # It is in a cluster, and waits there for others: as long as that takes.
         if limit_s and now_s - began_s >= limit_s:
-            raise NotReady(f"{why_alone(node, limit_s)} (cluster.join_timeout_ms): this member ends")
+            raise NotReady(f"{no_cluster_reason(node, limit_s)} (cluster.join_timeout_ms): this member ends")
         if now_s - warned_s >= WARN_S:
             warned_s = now_s
-            log.warning("%s", why_alone(node, now_s - began_s))
+            log.warning("%s", no_cluster_reason(node, now_s - began_s))
     picture = node.member.picture
     log.info(
         "ready uuid=%s client_port=%d member_port=%d members=%d master=%s",
@@ -146,7 +146,7 @@ async def _announce(node: Node) -> None:
     )
 
 
-def why_alone(node: Node, waited_s: float) -> str:
+def no_cluster_reason(node: Node, waited_s: float) -> str:
     """That it has found no cluster for so long, and what may help."""
     seeds = ", ".join(node.settings.cluster.seeds) or "none"
     advice = node.member.picture.way_in or "Start the first seed, or start one member with --bootstrap"
@@ -189,7 +189,7 @@ class LeavingLog:
 def _progress(node: Node) -> str:
     picture = node.member.picture
     left = sum(1 for row in node.member.picture.assignments if node.member.me in row.replicas)
-    why = "" if picture.cluster_state.migrates else node.member.picture.why_kept()
+    why = "" if picture.cluster_state.migrates else node.member.picture.leave_blocker()
     if why:
         return f"{why}, or stop it at once with a second signal"
     return "as soon as the others know" if picture.ending else f"{left} partition replicas still here"
@@ -207,5 +207,5 @@ async def _drained(node: Node, at_once: asyncio.Event) -> None:
     if at_once.is_set():
         log.warning("ending at once, before the drain is complete")
     else:
-        why = node.member.picture.why_kept() or "the others have not agreed that it may go"
+        why = node.member.picture.leave_blocker() or "the others have not agreed that it may go"
         log.error("not drained within partitions.drain_timeout_s = %d: %s", limit_s, why)

@@ -177,7 +177,7 @@ class AnyCall(Protocol):
     include_value: bool
 
 
-def why_not_call(rights: Rights, call: AnyCall) -> str:
+def call_rejection(rights: Rights, call: AnyCall) -> str:
     """Why this request of the Hazelcast protocol is refused, in words; empty: it is permitted."""
     if rights.everything:
         return ""
@@ -189,10 +189,10 @@ def why_not_call(rights: Rights, call: AnyCall) -> str:
         case ("open",):
             return ""
         case ("somewhere", kind, action):
-            return _why_not(rights, Needed(Kind(kind), "", Action(action), "some"), what)
+            return _rejection(rights, Needed(Kind(kind), "", Action(action), "some"), what)
         case ("object", action):
             objects = call.proxies or [(call.name, call.service)]
-            return next(filter(None, (_why_not_object(rights, what, action, *one) for one in objects)), "")
+            return next(filter(None, (_object_rejection(rights, what, action, *one) for one in objects)), "")
         case (kind, *actions):
             if call.include_value:
                 actions = [*actions, READ]  # Of a listener: its events tell values (server/P-2).
@@ -202,7 +202,7 @@ def why_not_call(rights: Rights, call: AnyCall) -> str:
                 for name in names
                 for action in actions
             )
-            return next(filter(None, (_why_not(rights, need, what) for need in needs)), "")
+            return next(filter(None, (_rejection(rights, need, what) for need in needs)), "")
         case _:  # pragma: no cover - the table is not empty
             return _refused(rights, what)
 
@@ -212,12 +212,12 @@ def _name_of(kind: str, name: str) -> str:
     return name if kind in ("map", "maps") else ""
 
 
-def _why_not_object(rights: Rights, what: str, action: str, name: str, service: str) -> str:
+def _object_rejection(rights: Rights, what: str, action: str, name: str, service: str) -> str:
     kind = SERVICES.get(service)
     if kind is None:
         return _refused(rights, f"{what}: no rule can permit objects of {service[:SHOWN_MAX]}")
     if action != "known":
-        return _why_not(rights, Needed(kind, name, Action(action)), what)
+        return _rejection(rights, Needed(kind, name, Action(action)), what)
     if rights.knows(kind, name):
         return ""
     return _refused(rights, f"no rule permits anything for {kind} {name[:SHOWN_MAX]!r}")
@@ -226,7 +226,7 @@ def _why_not_object(rights: Rights, what: str, action: str, name: str, service: 
 # -- the own protocol
 
 
-def why_not_question(rights: Rights, question: own.Question, begun: Container[TransactionId]) -> str:
+def question_rejection(rights: Rights, question: own.Question, begun: Container[TransactionId]) -> str:
     """The same of a question of the own protocol. `begun`: the transactions of this connection."""
     if rights.everything:
         return ""
@@ -234,7 +234,7 @@ def why_not_question(rights: Rights, question: own.Question, begun: Container[Tr
     for need in needs_of(question, begun):
         if need is None:
             return _refused(rights, f"{what} is permitted to those who may do everything only")
-        if why := _why_not(rights, need, what):
+        if why := _rejection(rights, need, what):
             return why
     return ""
 
@@ -394,9 +394,9 @@ HTTP: dict[str, tuple[str, ...]] = {
     "POST /console/api/verify": ("question",),
     "POST /console/api/entry": ("question",),
 }
-"""Routes, and what has to be permitted. `open`: nothing, and nobody has to say who he is. `known`: nothing, for whoever
-is logged in. `question`: what the same needs as a question of the own protocol (`why_not_question`); whoever serves the
-route asks. Else what a thing without a name needs: the kind, and the actions.
+"""Routes, and what has to be permitted. `open`: nothing, without a login. `known`: nothing beyond a login.
+`question`: the rights of the same question of the own protocol (`question_rejection`), which the handler of the route
+checks. Else the kind and the actions of a thing without a name.
 """
 
 
@@ -405,7 +405,7 @@ def is_open(route: str) -> bool:
     return HTTP.get(route) == ("open",)
 
 
-def why_not_route(rights: Rights, route: str) -> str:
+def route_rejection(rights: Rights, route: str) -> str:
     """Why this request over HTTP is refused, in words; empty: it is permitted."""
     if rights.everything:
         return ""
@@ -416,7 +416,7 @@ def why_not_route(rights: Rights, route: str) -> str:
             return ""
         case (kind, *actions):
             needs = (Needed(Kind(kind), "", Action(action)) for action in actions)
-            return next(filter(None, (_why_not(rights, need, route) for need in needs)), "")
+            return next(filter(None, (_rejection(rights, need, route) for need in needs)), "")
         case _:  # pragma: no cover - the table is not empty
             return _refused(rights, route)
 
@@ -424,7 +424,7 @@ def why_not_route(rights: Rights, route: str) -> str:
 # -- saying no
 
 
-def _why_not(rights: Rights, need: Needed, what: str) -> str:
+def _rejection(rights: Rights, need: Needed, what: str) -> str:
     """Why not, in words that say what to do about it."""
     kind, name, action, reach = need
     shown = f" {name[:SHOWN_MAX]!r}" if name else ""

@@ -29,7 +29,7 @@ class AgreedAsker(Protocol):
         """See `Grid`."""
 
 
-def why_malformed(question: own.AskMetastore | own.OrderZone) -> str:
+def question_problem(question: own.AskMetastore | own.OrderZone) -> str:
     """What makes no sense in it; empty when it makes sense."""
     if isinstance(question, own.AskMetastore):
         asked = msgspec.structs.asdict(question.question)
@@ -41,10 +41,10 @@ def why_malformed(question: own.AskMetastore | own.OrderZone) -> str:
         return f"a name of a zone has at most {NAME_MAX} characters here"
     if len(getattr(order, "partitions", ())) > PARTITIONS_MAX:
         return f"at most {PARTITIONS_MAX} partitions are named in an order"
-    return _why_no_settings(order) if isinstance(order, CreateZone | AlterZone) else ""
+    return _settings_problem(order) if isinstance(order, CreateZone | AlterZone) else ""
 
 
-def _why_no_settings(order: CreateZone | AlterZone) -> str:
+def _settings_problem(order: CreateZone | AlterZone) -> str:
     if len(order.settings) > SETTINGS_MAX:
         return f"at most {SETTINGS_MAX} settings are named in an order"
     for name, value in order.settings:

@@ -24,14 +24,14 @@ class StreamAsker(Protocol):
         """Tell what has changed; `done` is called once, now or when the journal was read."""
 
 
-def why_no_stream(changes: StreamHeads, name: str) -> str:
+def stream_problem(changes: StreamHeads, name: str) -> str:
     """Why nothing can be told of the map, in words; empty when it can."""
     if changes.streams(name):
         return ""
     return f"map {name!r} has no change stream: set maps.{name}.changes_bytes on every member"
 
 
-def why_malformed(question: own.AskChanges) -> str:
+def question_problem(question: own.AskChanges) -> str:
     """Why this is no question; empty when it is one."""
     numbers = (question.after, question.after_term, question.upto, question.upto_term)
     if not all(0 <= number <= COUNTER_MAX for number in numbers):

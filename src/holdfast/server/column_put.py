@@ -83,7 +83,7 @@ class ColumnPut:
             at += rows
         return cls(put, keys, values)
 
-    def why_wrong(self, lifetime_ms_max: int) -> tuple[own.FaultKind, str] | None:
+    def rejection(self, lifetime_ms_max: int) -> tuple[own.FaultKind, str] | None:
         """Why nothing of it can be stored; None when it can."""
         put = self.put
         if put.kinds and max(put.kinds) > _KIND_MAX:
@@ -99,7 +99,7 @@ class ColumnPut:
         return None
 
     def storing(self, grid: Grid, say: Callable[[own.PutDone], None]) -> Work:
-        """Store what is served here, slice by slice; `Grid.why_refused` has let it pass. `say` is called once, when the
+        """Store what is served here, slice by slice; `Grid.rejection` has let it pass. `say` is called once, when the
         backups hold it or when that cannot be known. A group whose partition leaves this member between two slices
         counts as not stored.
         """
@@ -121,7 +121,7 @@ class ColumnPut:
                     lane.close_batch(sealing.begin())
                     yield
                     size = 0
-                    refused = refused or grid.why_refused(as_request(put)) is not None
+                    refused = refused or grid.rejection(as_request(put)) is not None
                 size += ROW_BYTES  # Of the group, which may have no rows.
                 copy = lane.leading[partition] if not refused else None
                 if copy is None:

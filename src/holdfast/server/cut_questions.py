@@ -12,7 +12,7 @@ from holdfast.wire import own
 CUT_ID_BYTES = 16
 
 
-def why_refused(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultKind, str] | None:
+def rejection(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultKind, str] | None:
     """Why the question is not answered; None when it is."""
     malformed = own.FaultKind.MALFORMED
     if len(question.cut) != CUT_ID_BYTES:
@@ -22,10 +22,10 @@ def why_refused(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultK
         return malformed, f"the lease of a cut is {least} to {LEASE_MS_MAX} milliseconds"
     if len(question.partitions) > own.CUT_MARKS_MAX:
         return malformed, f"a question about a cut is about {own.CUT_MARKS_MAX} partitions at most"
-    return _why_not_begun(grid, question) if isinstance(question, own.Cut) else None
+    return _begin_rejection(grid, question) if isinstance(question, own.Cut) else None
 
 
-def _why_not_begun(grid: Grid, question: own.Cut) -> tuple[own.FaultKind, str] | None:
+def _begin_rejection(grid: Grid, question: own.Cut) -> tuple[own.FaultKind, str] | None:
     malformed = own.FaultKind.MALFORMED
     maps, marks = question.maps, own.CUT_MARKS_MAX
     if not 1 <= len(maps) <= own.CUT_MAPS_MAX:
@@ -63,7 +63,7 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
 
     # While nothing may be written only this member keeps it. So a map can be read where there is no room for more.
     writes = [Request(Op.SET, name, question.partitions) for name in question.maps]
-    passive = grid.passive or any(grid.why_refused(write) is not None for write in writes)
+    passive = grid.passive or any(grid.rejection(write) is not None for write in writes)
     grid.take_cut(question.cut, question.maps, question.partitions, question.lease_ms, done, passive=passive)
 
 

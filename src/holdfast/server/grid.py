@@ -131,7 +131,7 @@ class Grid(Protocol):
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
         """Tell what has changed; `done` is called once, now or when the journal was read."""
 
-    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
+    def rejection(self, request: Request, size: int = 0) -> Outcome | None:
         """The answer to a request that must not be taken now, whatever its keys: nothing of it was done. `size`: the
         bytes that it brings, if these are many.
         """

@@ -8,7 +8,7 @@ from holdfast.core.model.views import ClusterState
 from holdfast.wire import own
 
 
-def why_no_order(order: own.Order) -> str:
+def order_problem(order: own.Order) -> str:
     """What is wrong with it, in words, apart from the partitions that it names; empty: nothing is."""
     if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
         return f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"

@@ -23,7 +23,7 @@ from holdfast.core.model.operations import (
     Outcome,
     Request,
     Status,
-    why_malformed,
+    request_problem,
 )
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.transaction_orders import (
@@ -46,15 +46,15 @@ from holdfast.server import agreed_questions as agreed
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
 from holdfast.server import replica_digests as replicas
-from holdfast.server.access import why_not_question
+from holdfast.server.access import question_rejection
 from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
 from holdfast.server.column_put import ColumnPut, as_request
 from holdfast.server.flow import EXPECTED_SHARE, REQUEST_UNITS, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.logins import Login, LoginAnswer
 from holdfast.server.open_transactions import OpenTransactions
-from holdfast.server.order_bounds import named_partitions, why_no_order
-from holdfast.server.reserved import is_reserved, why_no_request, why_no_rows
+from holdfast.server.order_bounds import named_partitions, order_problem
+from holdfast.server.reserved import is_reserved, reserved_map_rejection, reserved_rows_rejection
 from holdfast.server.rights import EVERYTHING
 from holdfast.server.scanning import FIELDS_MAX, Scanned
 from holdfast.wire import own
@@ -368,19 +368,19 @@ class OwnSession:
             self._fault(question.id, own.FaultKind.DENIED, detail)
             return False
         rights, audit = self._rights, self._grid.audit
-        why = why_not_question(rights, question, self._begun)
+        why = question_rejection(rights, question, self._begun)
         if why:
             self._fault(question.id, own.FaultKind.DENIED, why)
             audit(AuditEvent(AuditKind.REFUSED, rights.user, self._peer, type(question).__name__, why))
             return False
-        if why := self._why_not_in_zone(question):
+        if why := self._zone_problem(question):
             self._fault(question.id, own.FaultKind.UNSUPPORTED, why)
             return False
         if order := order_of(question, self._begun):
             audit(AuditEvent(AuditKind.ORDER, rights.user, self._peer, type(question).__name__, order))
         return True
 
-    def _why_not_in_zone(self, question: own.Question) -> str:
+    def _zone_problem(self, question: own.Question) -> str:
         """What is not done with a map that lives in a zone; empty when this is, or is about none."""
         if isinstance(question, own.Cut):
             maps = question.maps
@@ -482,7 +482,7 @@ class OwnSession:
 
     def _digests(self, question: own.AskDigests | own.AskZoneDigests) -> None:
         if isinstance(question, own.AskZoneDigests):
-            if wrong := replicas.why_malformed(question):
+            if wrong := replicas.question_problem(question):
                 self._fault(question.id, own.FaultKind.MALFORMED, wrong)
                 return
             work = replicas.summing(self._grid, question, self._say)
@@ -549,11 +549,11 @@ class OwnSession:
     # -- change streams
 
     def _has_stream(self, number: int, name: str, partitions: list[int]) -> bool:
-        malformed = _why_malformed(name, 0)
+        malformed = _map_problem(name, 0)
         if malformed is not None:
             self._fault(number, own.FaultKind.MALFORMED, malformed)
             return False
-        why = changes.why_no_stream(self._grid.changes, name)
+        why = changes.stream_problem(self._grid.changes, name)
         if why:
             self._fault(number, own.FaultKind.UNSUPPORTED, why)
         return (
@@ -563,14 +563,14 @@ class OwnSession:
     def _are_lost(self, number: int, maps: list[str], partitions: list[int]) -> bool:
         """Whether one of these maps has lost one of these partitions: then that is the answer (routing/R-12)."""
         for name in maps:
-            refused = self._grid.losses.why_refused(Request(Op.ENTRIES, name, partitions))
+            refused = self._grid.losses.rejection(Request(Op.ENTRIES, name, partitions))
             if refused is not None:
                 self._fault(number, own.FaultKind.LOST, refused.detail)
                 return True
         return False
 
     def _changes(self, question: own.AskChanges) -> None:
-        wrong = changes.why_malformed(question)
+        wrong = changes.question_problem(question)
         if wrong:
             self._fault(question.id, own.FaultKind.MALFORMED, wrong)
             return
@@ -615,7 +615,7 @@ class OwnSession:
         self._grid.count_maps(self._telling("AskStatus", done, question.id))
 
     def _order(self, order: own.Order) -> None:
-        if detail := why_no_order(order):
+        if detail := order_problem(order):
             self._fault(order.id, own.FaultKind.MALFORMED, detail)
             return
         if (named := named_partitions(order)) and not self._in_range(order.id, named):
@@ -639,7 +639,7 @@ class OwnSession:
 
     def _agreed(self, question: own.AskMetastore | own.OrderZone) -> None:
         """What goes to the metastore."""
-        wrong = agreed.why_malformed(question)
+        wrong = agreed.question_problem(question)
         if wrong:
             self._fault(question.id, own.FaultKind.MALFORMED, wrong)
             return
@@ -658,11 +658,11 @@ class OwnSession:
         wrong: str | None = None
         if isinstance(order, OperateIn):
             request = order.request
-            wrong = _why_malformed(request.map, DEFAULT_TTL) or why_malformed(
+            wrong = _map_problem(request.map, DEFAULT_TTL) or request_problem(
                 request, self._grid.partition_count
             )
         elif isinstance(order, StoreTogether):
-            wrong = _why_malformed(order.map, DEFAULT_TTL) or order.why_malformed()
+            wrong = _map_problem(order.map, DEFAULT_TTL) or order.problem()
         if wrong:
             self._fault(question.id, own.FaultKind.MALFORMED, wrong)
             return
@@ -719,7 +719,7 @@ class OwnSession:
 
     def _execute(self, question: own.Execute) -> None:
         request = question.request
-        wrong = self._why_refused(request)
+        wrong = self._rejection(request)
         if wrong is not None:
             self._fault(question.id, *wrong)
             return
@@ -738,13 +738,13 @@ class OwnSession:
         self._acts = True
         self._grid.execute(request, self._telling("Execute", done, question.id))
 
-    def _why_refused(self, request: Request) -> tuple[own.FaultKind, str] | None:
+    def _rejection(self, request: Request) -> tuple[own.FaultKind, str] | None:
         count = self._grid.partition_count
         malformed = own.FaultKind.MALFORMED
         refused = (
-            _why_malformed(request.map, DEFAULT_TTL)
-            or self._why_no_partitions(request.partitions)
-            or why_malformed(request, count)
+            _map_problem(request.map, DEFAULT_TTL)
+            or self._partitions_problem(request.partitions)
+            or request_problem(request, count)
         )
         if refused:
             return malformed, refused
@@ -764,10 +764,10 @@ class OwnSession:
         for key in keys:
             if partition_of(key, request.key_hash, count) != request.partitions[0]:
                 return malformed, f"a key does not belong to partition {request.partitions[0]}"
-        reserved = why_no_request(request)
-        return (own.FaultKind.DENIED, reserved) if reserved else self._why_too_large(keys, values)
+        reserved = reserved_map_rejection(request)
+        return (own.FaultKind.DENIED, reserved) if reserved else self._size_rejection(keys, values)
 
-    def _why_too_large(self, keys: list[bytes], values: list[bytes]) -> tuple[own.FaultKind, str] | None:
+    def _size_rejection(self, keys: list[bytes], values: list[bytes]) -> tuple[own.FaultKind, str] | None:
         key_max, value_max = self._limits.key_bytes, self._limits.value_bytes
         if keys and max(map(len, keys)) > key_max:
             return own.FaultKind.TOO_LARGE, f"a key of more than {key_max} bytes (limits.key_bytes)"
@@ -782,7 +782,7 @@ class OwnSession:
         return not self._are_lost(question.id, maps, question.partitions)
 
     def _cut(self, question: own.Cut | own.HoldCut) -> None:
-        wrong = cuts.why_refused(self._grid, question)
+        wrong = cuts.rejection(self._grid, question)
         if wrong is not None:
             self._fault(question.id, *wrong)
         elif not self._in_range(question.id, question.partitions):
@@ -850,14 +850,14 @@ class OwnSession:
         self._say(page)
 
     def _put_columns(self, put: own.PutColumns) -> None:
-        refused = _why_malformed(put.map, put.ttl_ms)
+        refused = _map_problem(put.map, put.ttl_ms)
         if refused is not None:
             self._fault(put.id, own.FaultKind.MALFORMED, refused)
             return
         # A partition may have several groups: their rows are bounded.
         if not self._in_range(put.id, put.partitions, once=False) or not self._may_wait(put.id, count=False):
             return
-        unfit = self._grid.why_refused(as_request(put), put.columns.size_bytes)
+        unfit = self._grid.rejection(as_request(put), put.columns.size_bytes)
         if unfit is not None:
             self._fault(put.id, _FAULTS.get(unfit.status, own.FaultKind.NOT_READY), unfit.detail)
             return
@@ -870,13 +870,13 @@ class OwnSession:
         except ProtocolError as broken:
             self._end(own.FaultKind.MALFORMED, str(broken))
             return
-        wrong = rows.why_wrong(LIFETIME_MS_MAX) or self._why_too_large(rows.keys, rows.values)
+        wrong = rows.rejection(LIFETIME_MS_MAX) or self._size_rejection(rows.keys, rows.values)
         step = RESERVED_PER_SLICE if is_reserved(put.map) else own.ROWS_MAX
         for begin in range(0, len(rows.keys), step):
             if begin:
                 yield
             some = slice(begin, begin + step)
-            if reserved := why_no_rows(put, zip(rows.keys[some], rows.values[some], strict=True)):
+            if reserved := reserved_rows_rejection(put, zip(rows.keys[some], rows.values[some], strict=True)):
                 wrong = (own.FaultKind.DENIED, reserved)
                 break
         if wrong is not None:
@@ -897,12 +897,12 @@ class OwnSession:
 
     def _in_range(self, number: int, partitions: list[int], *, once: bool = True) -> bool:
         """Whether these are partitions, each of them `once`."""
-        wrong = self._why_no_partitions(partitions, once=once)
+        wrong = self._partitions_problem(partitions, once=once)
         if wrong:
             self._fault(number, own.FaultKind.MALFORMED, wrong)
         return not wrong
 
-    def _why_no_partitions(self, partitions: list[int], *, once: bool = True) -> str:
+    def _partitions_problem(self, partitions: list[int], *, once: bool = True) -> str:
         count = self._grid.partition_count
         if len(partitions) > count or not all(0 <= partition < count for partition in partitions):
             return f"partitions are 0 to {count - 1}, at most {count} in a question"
@@ -947,7 +947,7 @@ def _unheard(_: TransactionAnswer) -> None:
     """Nobody is there to be told."""
 
 
-def _why_malformed(name: str, lifetime_ms: int) -> str | None:
+def _map_problem(name: str, lifetime_ms: int) -> str | None:
     if not 1 <= len(name) <= own.MAP_NAME_MAX:
         return f"a map's name has 1 to {own.MAP_NAME_MAX} characters"
     if not DEFAULT_TTL <= lifetime_ms <= LIFETIME_MS_MAX:

@@ -37,7 +37,7 @@ class ReplicaHolder(Protocol):
         """See `Grid`."""
 
 
-def why_malformed(question: own.AskZoneDigests) -> str:
+def question_problem(question: own.AskZoneDigests) -> str:
     """What makes no sense in it; empty when it makes sense."""
     if len(question.partitions) != len(question.indexes):
         return "each partition has one index"

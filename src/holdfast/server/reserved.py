@@ -41,7 +41,7 @@ def _text(stored: bytes, kind: int) -> bytes | None:
     return stored[_HEAD_BYTES:]
 
 
-def _why_no_description(key: bytes, value: bytes) -> str:
+def _description_problem(key: bytes, value: bytes) -> str:
     name, content = _text(key, STRING), _text(value, JSON)
     if name is None or content is None:
         return "the key is a text, the value JSON"
@@ -55,38 +55,38 @@ def _why_no_description(key: bytes, value: bytes) -> str:
 
 _WRITABLE: dict[str, tuple[frozenset[Op], Callable[[bytes, bytes], str]]] = {
     SCHEMAS_MAP: (frozenset({Op.SET}), schema_entry_problem),
-    "__schemas.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
-    "__overwrites.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
-    "__streams.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
+    "__schemas.spark": (frozenset({Op.SET, Op.DELETE}), _description_problem),
+    "__overwrites.spark": (frozenset({Op.SET, Op.DELETE}), _description_problem),
+    "__streams.spark": (frozenset({Op.SET, Op.DELETE}), _description_problem),
 }
 _NOT_MAPS = frozenset({Op.CALL, Op.ASK})
 
 
-def why_no_request(request: Request) -> str:
+def reserved_map_rejection(request: Request) -> str:
     """Why a client of the own protocol may not do this to a map of this name; empty when it may."""
     name = request.map
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return f"{request.op.name} is what members say to each other"
     if not is_reserved(name) or request.op in READS or request.op in _NOT_MAPS:
         return ""
-    operations, why_not = _WRITABLE.get(name, (frozenset[Op](), _why_no_description))
+    operations, entry_problem = _WRITABLE.get(name, (frozenset[Op](), _description_problem))
     if request.op not in operations:
         return f"the map name {name!r} is reserved: members keep that map for themselves"
     if request.op is Op.SET:
-        why = why_not(request.key, request.value)
+        why = entry_problem(request.key, request.value)
         return why and f"the map {name!r} takes no such entry: {why}"
     return ""
 
 
-def why_no_rows(put: own.PutColumns, entries: Iterable[tuple[bytes, bytes]]) -> str:
+def reserved_rows_rejection(put: own.PutColumns, entries: Iterable[tuple[bytes, bytes]]) -> str:
     """Why these rows may not be stored in a map of this name; empty when they may."""
     if not is_reserved(put.map):
         return ""
     if put.map not in _WRITABLE or put.kinds.strip(bytes((own.PutKind.SET,))):
         return f"the map name {put.map!r} is reserved: members keep that map for themselves"
-    why_not = _WRITABLE[put.map][1]
+    entry_problem = _WRITABLE[put.map][1]
     for key, value in entries:
-        why = why_not(key, value)
+        why = entry_problem(key, value)
         if why:
             return f"the map {put.map!r} takes no such entry: {why}"
     return ""

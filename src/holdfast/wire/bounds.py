@@ -22,11 +22,11 @@ from holdfast.core import messages as m
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
-from holdfast.core.model.operations import EntryEvent, Op, Request, why_malformed
+from holdfast.core.model.operations import EntryEvent, Op, Request, request_problem
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import PAIR_BYTES, Record
-from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, why_no_step
+from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, step_problem
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
 from holdfast.core.store.digest import RANGES
@@ -49,14 +49,14 @@ _HEX_DIGITS_MAX = 32
 _REPLICA_STATES = frozenset(LocalState)
 
 
-def why_no_uuid(uuid: str) -> str:
+def uuid_problem(uuid: str) -> str:
     """Why this is not who a member can be; empty when it is."""
     if _UUID.fullmatch(uuid) and len(uuid.replace("-", "")) <= _HEX_DIGITS_MAX:
         return ""
     return f"{uuid[:40]!a} is no UUID"
 
 
-def why_no_address(host: str, port: int) -> str:
+def address_problem(host: str, port: int) -> str:
     """Why no member can listen there; empty when one can."""
     if not 0 <= port <= PORT_MAX:
         return f"port {port} is not in 0 to {PORT_MAX}"
@@ -100,7 +100,7 @@ def _row(row: Assignment) -> None:
     _require(len(row.replicas) <= 1 + BACKUPS_MAX, f"a row of {len(row.replicas)} replicas")
     _require(len(set(holders)) == len(holders), "a row names a member twice")
     for uuid in holders:
-        _none(why_no_uuid(uuid))
+        _none(uuid_problem(uuid))
     _names_of_maps(row.lost)
 
 
@@ -117,9 +117,9 @@ def _rows(rows: Sequence[tuple[int, Assignment]], count: int) -> None:
 
 
 def _info(info: MemberInfo) -> None:
-    _none(why_no_uuid(info.uuid))
-    _none(why_no_address(info.host, info.port))
-    _none(why_no_address(info.client_host, info.client_port))
+    _none(uuid_problem(info.uuid))
+    _none(address_problem(info.host, info.port))
+    _none(address_problem(info.client_host, info.client_port))
     _numbers(info.life, most=VIEW_MAX)
     _numbers(info.incarnation, info.proof.reached)
     for text in (info.name, info.group, info.store, info.proof.token, info.proof.before):
@@ -152,7 +152,7 @@ def _view(view: View) -> None:
     _numbers(view.number, most=VIEW_MAX)
     _require(0 < view.level <= LEVEL_MAX, f"{view.level} is no feature level")
     if view.cluster_id:
-        _none(why_no_uuid(view.cluster_id))
+        _none(uuid_problem(view.cluster_id))
     uuids = [info.uuid for info in view.members]
     _require(len(set(uuids)) == len(uuids), "a view names a member twice")
     for info in (*view.members, *view.missing):
@@ -170,7 +170,7 @@ def _news(news: Iterable[News], count: int) -> None:
             _partitions([one.migration.partition], count)
             for uuid in (one.migration.source, one.migration.destination):
                 if uuid is not None:
-                    _none(why_no_uuid(uuid))
+                    _none(uuid_problem(uuid))
             _require(one.migration.destination_new <= BACKUPS_MAX, "a replica index that cannot be")
         if one.loss is not None:
             _partitions([one.loss.partition], count)
@@ -205,19 +205,19 @@ def _mark(told: bytes) -> None:
 
 
 def _request(request: Request, count: int) -> None:
-    _none(why_malformed(request, count))
+    _none(request_problem(request, count))
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
         try:
             step = decode_step(request.value)
         except msgspec.MsgspecError as error:
             raise _Wrong(f"no step of a transaction: {error}") from error
-        _none(why_no_step(step, count))
+        _none(step_problem(step, count))
         _require(begins(step) == (request.op is Op.TRANSACT), "a step of a transaction under another name")
 
 
 def _event(event: EntryEvent) -> None:
-    _none(why_no_uuid(event.member))
+    _none(uuid_problem(event.member))
     _numbers(event.count, most=2**31 - 1)
 
 
@@ -374,7 +374,7 @@ def _request_of_migration(message: m.MigrationRequest, count: int) -> None:
     _numbers(message.version)
     for uuid in (migration.source, migration.destination):
         if uuid is not None:
-            _none(why_no_uuid(uuid))
+            _none(uuid_problem(uuid))
     _require(migration.destination_new <= BACKUPS_MAX, "a replica index that cannot be")
 
 
@@ -384,7 +384,7 @@ def _decided(message: m.ViewDecided, count: int) -> None:
 
 
 def _heartbeat(message: m.Heartbeat, _: int) -> None:
-    _none(why_no_uuid(message.uuid))
+    _none(uuid_problem(message.uuid))
     _numbers(message.life, message.view, most=VIEW_MAX)
     _numbers(message.wish_number, message.applied, message.known, message.reached)
 
@@ -398,9 +398,9 @@ def _join(message: m.JoinRequest, _: int) -> None:
 
 
 def _joined(message: m.JoinAnswer, _: int) -> None:
-    _none(why_no_uuid(message.uuid))
+    _none(uuid_problem(message.uuid))
     if message.host:
-        _none(why_no_address(message.host, message.port))
+        _none(address_problem(message.host, message.port))
 
 
 def _promise(message: m.Promise, _: int) -> None:
@@ -521,7 +521,7 @@ def _transactions(names: Iterable[bytes]) -> None:
 def _locks_awaited(message: m.LocksAwaited) -> None:
     for waiter, owner, holder in message.waits:
         _transactions((waiter, holder))
-        _none(why_no_uuid(owner))
+        _none(uuid_problem(owner))
 
 
 _CHECKS: dict[type, Callable[[Any, int], None]] = {
@@ -570,7 +570,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
 """What is not named here holds numbers that are only compared, and names that are only looked up."""
 
 
-def why_nonsense(message: m.Message, partition_count: int) -> str:
+def message_problem(message: m.Message, partition_count: int) -> str:
     """Why no member of a cluster with so many partitions can mean this; empty when one can."""
     check = _CHECKS.get(type(message))
     if check is None:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.messages import Message
 from holdfast.errors import ProtocolError, UnknownMessage
-from holdfast.wire.bounds import why_nonsense
+from holdfast.wire.bounds import message_problem
 
 ANY_COUNT = 1 << 31
 """More partitions than any cluster has: for readers that only look at messages, and act on none."""
@@ -55,7 +55,7 @@ def decode(data: bytes | memoryview, partition_count: int = ANY_COUNT) -> Messag
     """
     try:
         message = _decoder.decode(data)
-        why = why_nonsense(message, partition_count)
+        why = message_problem(message, partition_count)
     except Exception as error:
         if (kind := _unknown_kind(data)) is not None:
             raise UnknownMessage(f"a message of kind {kind}, which this Holdfast does not know") from error

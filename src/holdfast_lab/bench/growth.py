@@ -127,7 +127,7 @@ def all_systems() -> Iterator[list[System]]:
         running = [stack.enter_context(systems.holdfast(1, 0))]
         if systems.redis_program():
             running.append(stack.enter_context(systems.redis()))
-        if not systems.why_no_hazelcast():
+        if not systems.hazelcast_problem():
             running.append(stack.enter_context(systems.hazelcast("8g")))
         yield running
 

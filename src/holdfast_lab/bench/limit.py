@@ -77,7 +77,7 @@ def main(rounds: int, seconds: float) -> None:
         compared = [stack.enter_context(in_c(folder)), stack.enter_context(systems.holdfast(2, 1))]
         if systems.redis_program():
             compared.append(stack.enter_context(systems.redis(replicas=1, name="Redis + WAIT 1")))
-        if not systems.why_no_hazelcast():
+        if not systems.hazelcast_problem():
             compared.append(stack.enter_context(systems.hazelcast("2g", members=2, backups=1)))
         found: dict[tuple[int, str], list[tuple[float, float]]] = {}
         for system in compared:

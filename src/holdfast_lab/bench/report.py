@@ -244,7 +244,7 @@ def command(module: str, given: Mapping[str, object], usual: Mapping[str, object
 
 def hazelcast() -> str:
     """Which Hazelcast is measured, or why none is."""
-    return systems.why_no_hazelcast() or f"Hazelcast {systems.HAZELCAST}"
+    return systems.hazelcast_problem() or f"Hazelcast {systems.HAZELCAST}"
 
 
 def lane() -> str:

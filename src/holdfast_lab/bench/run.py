@@ -187,7 +187,7 @@ def _systems(members: int, backups: int) -> Iterator[list[System]]:
         running = [stack.enter_context(systems.holdfast(members, backups))]
         if systems.redis_program():
             running.append(stack.enter_context(systems.redis(replicas=backups)))
-        if members == 1 and not systems.why_no_hazelcast():
+        if members == 1 and not systems.hazelcast_problem():
             running.append(stack.enter_context(systems.hazelcast()))
         yield running
 

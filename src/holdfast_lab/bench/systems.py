@@ -238,7 +238,7 @@ HAZELCAST_CONFIG = """<hazelcast xmlns="http://www.hazelcast.com/schema/config">
 """
 
 
-def why_no_hazelcast() -> str:
+def hazelcast_problem() -> str:
     """What is missing for a Hazelcast member; empty: nothing."""
     if shutil.which("java") is None:
         return "Java is not installed here"
@@ -250,7 +250,7 @@ def hazelcast(heap: str = "4g", members: int = 1, backups: int = 0) -> Iterator[
     """Hazelcast members on loopback and on the servers' core, with the defaults of their release but for the network
     and the number of sync backups.
     """
-    assert not why_no_hazelcast(), "ask why_no_hazelcast() first"
+    assert not hazelcast_problem(), "ask hazelcast_problem() first"
     ports = free_ports(members)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-hazelcast-")))

@@ -137,12 +137,12 @@ class Growing:
         deadline_s, looks = time.monotonic() + SAFE_S, 0
         while looks < 2:
             time.sleep(0.2)
-            why = self._why_not(names)
+            why = self._unsettled_reason(names)
             if time.monotonic() > deadline_s:
                 raise click.ClickException(f"{doing}: not done after {SAFE_S:.0f} s: {why}")
             looks = 0 if why else looks + 1
 
-    def _why_not(self, names: set[str]) -> str:
+    def _unsettled_reason(self, names: set[str]) -> str:
         address = self.cluster.alive[0].client_address
         told = order_zone(parse_addresses(address), Credentials(), ShowZone(ZONE))
         moving = sum(part.leader is None or bool(part.pending or part.planned) for part in told.partitions)

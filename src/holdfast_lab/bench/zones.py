@@ -132,7 +132,7 @@ class Etcd:
         return Sample(**json.loads(done.stdout))
 
 
-def why_no_etcd() -> str:
+def etcd_problem() -> str:
     """Why etcd is not measured here; empty when it is."""
     missing = [program for program in ("etcd", "go") if shutil.which(program) is None]
     return f"{' and '.join(missing)} not found: etcd is not measured" if missing else ""
@@ -223,7 +223,7 @@ def ratios(pairs: list[tuple[str, str]], results: Results) -> list[list[str]]:
 def main(quick: bool, beside: bool, out: Path | None) -> None:
     """Measure maps in a zone beside maps with two sync backups, and beside etcd."""
     load, effort = os.getloadavg()[0], QUICK if quick else FULL
-    problem = why_no_etcd() if beside else "etcd was left out"
+    problem = etcd_problem() if beside else "etcd was left out"
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, ExitStack() as stack:
         bench = Bench(Path(name), effort)
         running: list[Running] = []

@@ -28,7 +28,7 @@ def judge(members: Sequence[MemberView]) -> list[str]:
             told = ", ".join(f"{kind} ({count})" for kind, count in unfinished.items())
             problems.append(f"{name}: unfinished: {told}")
         # A judge trusts nothing that the member remembers to have seen.
-        why = member.why_unsafe_anew()
+        why = member.fresh_unsafe_reason()
         if why:
             problems.append(f"{name}: not safe: {why}")
     return problems

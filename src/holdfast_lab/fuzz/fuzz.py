@@ -337,11 +337,11 @@ class Run:
             self.verdict.grown_bytes = max(self.verdict.grown_bytes, grown)
             if grown > self.plan.megabytes * MEGABYTE:
                 wrong.append(f"{member.name} has taken {grown // MEGABYTE} MB more than at rest")
-            why = self._why_silent(member)
+            why = self._silence_reason(member)
             if why:
                 wrong.append(f"{member.name}: {why}")
 
-    def _why_silent(self, member: ManagedMember) -> str:
+    def _silence_reason(self, member: ManagedMember) -> str:
         """Why this member does not seem well; empty when it does."""
         deadline_s = time.monotonic() + HANG_S
         while member.alive:

@@ -126,7 +126,7 @@ def names_of(call: Call) -> set[str]:
     return {name for name in (call.name, *call.names, *(name for name, _ in call.proxies)) if name}
 
 
-def why_wrong(call: Call, code: int | None) -> str:
+def response_problem(call: Call, code: int | None) -> str:
     """What is wrong with the answer to this request of the Hazelcast protocol. `code`: of the error, if it is one."""
     service, _, verb = name_of(call.kind).partition(".")
     names = names_of(call)
@@ -151,7 +151,7 @@ def why_wrong(call: Call, code: int | None) -> str:
     return ""
 
 
-def why_wrong_answer(question: own.Question, answer: own.Answer) -> str:
+def answer_problem(question: own.Question, answer: own.Answer) -> str:
     """The same of a question of the own protocol."""
     names, storing, reading = _of_question(question)
     if isinstance(answer, own.Fault):
@@ -262,7 +262,7 @@ class Talking:
             call = _read(kind, data)
             if call is not None:
                 what = f"{name_of(kind)} of {sorted(names_of(call))} {call.service}: code {code}"
-                self._judged(why_wrong(call, code), what, refused=code == NOT_PERMITTED)
+                self._judged(response_problem(call, code), what, refused=code == NOT_PERMITTED)
 
     def _answer_to(self, number: int) -> bytes | None:
         for message in self._messages():
@@ -303,7 +303,7 @@ class Talking:
                 return
             refused = isinstance(answer, own.Fault) and WORDS in answer.detail
             told = f"{question!r:.200} was answered {answer!r:.100}"
-            self._judged(why_wrong_answer(question, answer), told, refused=refused)
+            self._judged(answer_problem(question, answer), told, refused=refused)
 
     def _told(self, frames: own.Frames, number: int) -> own.Answer | None:
         while True:
@@ -424,4 +424,4 @@ def fuzz_rules(
     return found
 
 
-__all__ = ["Guest", "Judgement", "fuzz_rules", "why_wrong", "why_wrong_answer"]
+__all__ = ["Guest", "Judgement", "answer_problem", "fuzz_rules", "response_problem"]

@@ -374,11 +374,11 @@ class LocalCluster:
 
         Answers the last status.
         """
-        return self._wait(self._why_unsafe, timeout, "safe")
+        return self._wait(self._unsafe_reason, timeout, "safe")
 
     def wait_settled(self, timeout: float = 60.0) -> Status:
         """Like `wait_safe`, and no partition is moving or still to move, in two looks one after the other."""
-        return self._wait(self._why_unsettled, timeout, "settled", looks=2)
+        return self._wait(self._unsettled_reason, timeout, "settled", looks=2)
 
     def create_zone(self, name: str, replicas: int, scale_down_s: int) -> str:
         """Create a zone; answers what was done, in words. Its replicas follow whoever comes at once, and whoever goes
@@ -394,18 +394,18 @@ class LocalCluster:
 
     def wait_served(self, timeout: float = 60.0) -> Status:
         """Wait until every partition is served by one of the members that run, whether or not it has its backups."""
-        return self._wait(_why_unserved, timeout, "served", everyone=True)
+        return self._wait(_unserved_reason, timeout, "served", everyone=True)
 
     def _wait(
         self,
-        why_not: Callable[[list[Status]], str],
+        problem: Callable[[list[Status]], str],
         timeout: float,
         wanted: str,
         looks: int = 1,
         *,
         everyone: bool = False,
     ) -> Status:
-        """Until `why_not` has nothing to say in so many looks at one and the same partition table.
+        """Until `problem` has nothing to say in so many looks at one and the same partition table.
 
         `everyone`: it needs to hear all members before it can say anything.
         """
@@ -415,12 +415,12 @@ class LocalCluster:
         while time.monotonic() < deadline:
             looked_s = time.monotonic()
             try:
-                statuses = self._statuses(None if everyone else why_not)
+                statuses = self._statuses(None if everyone else problem)
             except (HoldfastError, OSError) as failure:
                 why = str(failure)
                 seen = []
             else:
-                why = why_not(statuses)
+                why = problem(statuses)
                 version = statuses[0]["table"]["version"] if statuses else 0
                 seen = [] if why else [*(earlier for earlier in seen if earlier == version), version]
                 if len(seen) == 1:
@@ -430,17 +430,17 @@ class LocalCluster:
             time.sleep(4 * POLL_S)
         raise self._failure(f"not {wanted} after {timeout:g} s: {why}")
 
-    def _statuses(self, why_not: Callable[[list[Status]], str] | None) -> list[Status]:
-        """What the members say; only the oldest one when that is enough for `why_not` to know that it is not over."""
+    def _statuses(self, problem: Callable[[list[Status]], str] | None) -> list[Status]:
+        """What the members say; only the oldest one when that is enough for `problem` to know that it is not over."""
         running = self.alive
         statuses: list[Status] = []
         for member in running:
             statuses.append(self.status(member))
-            if why_not is not None and len(statuses) == 1 and why_not(statuses):
+            if problem is not None and len(statuses) == 1 and problem(statuses):
                 break
         return statuses
 
-    def _why_unsafe(self, statuses: list[Status]) -> str:
+    def _unsafe_reason(self, statuses: list[Status]) -> str:
         """What is still missing, in words; empty when every member says that all is safe, of the same cluster."""
         here = {member.uuid for member in self.alive}
         if not statuses:
@@ -454,9 +454,9 @@ class LocalCluster:
         stamps = {status["table"]["stamp"] for status in statuses}
         return "" if len(stamps) == 1 else "the members have different partition tables"
 
-    def _why_unsettled(self, statuses: list[Status]) -> str:
+    def _unsettled_reason(self, statuses: list[Status]) -> str:
         """The same, for `wait_settled`."""
-        if why := self._why_unsafe(statuses):
+        if why := self._unsafe_reason(statuses):
             return why
         for status in statuses:
             moving = status["migrations"]["active"] + status["migrations"]["queued"]
@@ -488,7 +488,7 @@ class LocalCluster:
         return ClusterError(f"{what}\n{self.log_tails()}")
 
 
-def _why_unserved(statuses: list[Status]) -> str:
+def _unserved_reason(statuses: list[Status]) -> str:
     """What is still missing, in words, for `wait_served`."""
     if not statuses:
         return "no member runs"

@@ -521,7 +521,7 @@ def settled_among(members: list[Member]) -> bool:
     return len(numbers) == 1 and all(
         member.picture.admitted
         and len(member.picture.members()) == len(members)
-        and not member.picture.why_unsafe()
+        and not member.picture.unsafe_reason()
         and not member.picture.batches_waiting
         for member in members
     )

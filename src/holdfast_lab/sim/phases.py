@@ -117,7 +117,9 @@ class Phases:
 
     def _why(self, core: set[str], probes: Probes) -> str:
         members = [process.driver.member for process in self._of(core)]
-        whys = [f"{member.picture.info.name}: {member.picture.why_unsafe() or 'well'}" for member in members]
+        whys = [
+            f"{member.picture.info.name}: {member.picture.unsafe_reason() or 'well'}" for member in members
+        ]
         return f"{'; '.join(whys)}; not answered: partitions {sorted(probes.open)}"
 
     def _choose_core(self) -> list[Process]:
@@ -266,7 +268,7 @@ class Phases:
         serving = [p for p in lost for member in members if member.picture.serves(p)]
         if serving:
             self._fail(f"partitions {sorted(serving)} are served though all their copies are lost")
-        if any(not member.picture.why_unsafe() for member in members if not member.picture.info.lite):
+        if any(not member.picture.unsafe_reason() for member in members if not member.picture.info.lite):
             self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
         process = self.random.choice(self.cluster.living())
         self.world.tell(f"LOSS accepted at {process.name}")
@@ -276,7 +278,7 @@ class Phases:
 
     def _accept_again(self, process: Process) -> None:
         """As `runtime.control` does until all is served: another holder may be found dead just after the order."""
-        if not process.dead and process.driver.member.picture.why_unserved():
+        if not process.dead and process.driver.member.picture.unserved_reason():
             process.step(process.driver.accept_loss)
             self.world.after(SECOND, partial(self._accept_again, process))
 

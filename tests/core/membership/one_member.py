@@ -63,7 +63,7 @@ class Above:
     def may_demote(self, member: MemberId) -> bool:
         return member in self._one.may_demote
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         return "" if self._one.safe else "unsafe"
 
     def rounds(self) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from holdfast.core.membership.known_files import (
     is_behind,
     newest,
     seen_of,
-    why_old,
+    stale_files_reason,
 )
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.views import FilesProof, FilesSeen, MemberInfo
@@ -67,7 +67,7 @@ SHORT = (
 def test_the_newest_files_are_those_of_the_last_life_to_its_end(
     files: MemberInfo, seen: FilesSeen | None, why: str
 ) -> None:
-    assert why_old(files, seen) == why
+    assert stale_files_reason(files, seen) == why
 
 
 @pytest.mark.parametrize(

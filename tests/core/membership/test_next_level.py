@@ -9,7 +9,7 @@ from tests.core.membership.one_member import START_NS, A, B, C, D, One, home, in
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.formation import Formation
 from holdfast.core.membership.identity import Identity
-from holdfast.core.membership.next_level import NextLevel, possible, why_not_raised
+from holdfast.core.membership.next_level import NextLevel, possible, raise_problem
 from holdfast.core.messages import JoinAnswer, JoinRequest, LevelWanted
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels, common
@@ -107,7 +107,7 @@ def test_who_is_waited_for_counts() -> None:
     one.beat(of(B, NEW))
     order(one)
     assert one.membership.wanted() is None
-    assert "name-d (1)" in why_not_raised(frozen, 2)
+    assert "name-d (1)" in raise_problem(frozen, 2)
 
 
 def test_an_order_is_forgotten_that_nobody_repeats() -> None:
@@ -126,10 +126,10 @@ def test_nobody_but_the_master_hears_it() -> None:
 def test_the_operator_is_told_what_stands_in_the_way() -> None:
     view = View(5, "id", [*new(A, B), of(C, OLD)], level=1)
     assert possible(view) == 1
-    assert "name-c (1)" in why_not_raised(view, 2)
-    assert why_not_raised(msgspec.structs.replace(view, level=2), 1).endswith("a level never falls")
-    assert why_not_raised(msgspec.structs.replace(view, members=new(A, B), level=2), 2) == "", "it is there"
-    assert why_not_raised(View(5, "id", new(A, B)), 2) == ""
+    assert "name-c (1)" in raise_problem(view, 2)
+    assert raise_problem(msgspec.structs.replace(view, level=2), 1).endswith("a level never falls")
+    assert raise_problem(msgspec.structs.replace(view, members=new(A, B), level=2), 2) == "", "it is there"
+    assert raise_problem(View(5, "id", new(A, B)), 2) == ""
 
 
 @pytest.mark.rule("membership/L-1")

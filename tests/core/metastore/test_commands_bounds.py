@@ -22,9 +22,9 @@ from holdfast.core.metastore.commands import (
     InvokeCommand,
     MalformedCommand,
     Proposer,
+    command_problem,
     decode_command,
     encode_command,
-    why_refused,
 )
 from holdfast.core.metastore.invoke import (
     Absent,
@@ -151,7 +151,7 @@ def test_bounds_of_trees(allowed: Branch, refused: Branch) -> None:
 def test_what_waits_to_be_looked_at_counts_as_a_part() -> None:
     """So that a wide tree is refused before all of it was walked through."""
     wide = AllOf((Exists(b""),) * PARTS_MAX)
-    assert "branches, conditions and changes" in why_refused(invoke(If(wide, Leaf(), Leaf())))
+    assert "branches, conditions and changes" in command_problem(invoke(If(wide, Leaf(), Leaf())))
 
 
 @pytest.mark.rule("metastore/M-1")
@@ -179,7 +179,7 @@ def test_what_waits_to_be_looked_at_counts_as_a_part() -> None:
     ],
 )
 def test_bounds_of_numbers_and_names(command: commands.Command, allowed: bool) -> None:
-    assert (why_refused(command) == "") is allowed
+    assert (command_problem(command) == "") is allowed
 
 
 @pytest.mark.rule("metastore/M-1")

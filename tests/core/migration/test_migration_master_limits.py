@@ -438,7 +438,7 @@ def test_who_gets_something_meanwhile_begins_to_wait_anew() -> None:
     lead.pass_ns(QUARTER_NS)
     lead.table.rows[0] = Assignment(6, (A, C))
     assert not lead.migrations.may_part(C)
-    assert lead.migrations.why_kept(C) == "1 partition replicas are still here"
+    assert lead.migrations.leave_blocker(C) == "1 partition replicas are still here"
     lead.table.rows[0] = Assignment(7, (A, B))
     assert not lead.migrations.may_part(C)
     lead.pass_ns(QUARTER_NS)

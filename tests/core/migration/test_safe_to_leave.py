@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.core.migration.safe_to_leave import why_kept
+from holdfast.core.migration.safe_to_leave import leave_blocker
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo
@@ -38,7 +38,7 @@ class Around:
 
 
 def why(around: Around, rows: list[Assignment] = HELD, complete: int = 2) -> str:
-    return why_kept(A, rows, around, complete)  # type: ignore[arg-type]
+    return leave_blocker(A, rows, around, complete)  # type: ignore[arg-type]
 
 
 def test_while_partitions_move_every_replica_that_is_left_keeps_it() -> None:

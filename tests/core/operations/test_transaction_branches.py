@@ -31,7 +31,7 @@ from holdfast.core.model.transactions import (
     encode,
     entry_of,
     lock_key,
-    why_no_step,
+    step_problem,
 )
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.store.replica import MapReplica, map_replica
@@ -326,4 +326,4 @@ def test_steps_in_any_order_and_number_leave_one_outcome(seed: int) -> None:
     ],
 )
 def test_what_no_member_can_mean_is_seen(step: TransactionStep, why: str) -> None:
-    assert (why in why_no_step(step, 7)) if why else (why_no_step(step, 7) == "")
+    assert (why in step_problem(step, 7)) if why else (step_problem(step, 7) == "")

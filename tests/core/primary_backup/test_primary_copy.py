@@ -54,7 +54,7 @@ class Primary:
         self.told: list[Outcome | Wait] = []
         self.shares: list[tuple[Outcome, list[int], list[int]]] = []
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         return None
 
     def changed(self, partition: int) -> None:

@@ -54,20 +54,20 @@ def asks(op: Op, name: str, *partitions: int) -> Request:
 @pytest.mark.parametrize("op", [op for op in Op if op not in (Op.CALL, Op.ASK)])
 def test_g2_nothing_is_read_or_written_of_a_lost_partition(op: Op) -> None:
     """G2: read and write of p fail with an error of their own, other partitions work."""
-    refused = losses().why_refused(asks(op, "safe", 1))
+    refused = losses().rejection(asks(op, "safe", 1))
     assert refused is not None and refused.status is Status.LOST
-    assert losses().why_refused(asks(op, "safe", 0)) is None
-    assert losses().why_refused(asks(op, "safe", 0, 1, 2)) is not None
-    assert losses().why_refused(asks(op, "other", 1)) is None
+    assert losses().rejection(asks(op, "safe", 0)) is None
+    assert losses().rejection(asks(op, "safe", 0, 1, 2)) is not None
+    assert losses().rejection(asks(op, "other", 1)) is None
 
 
 @pytest.mark.rule("routing/R-12")
 @pytest.mark.parametrize("op", [op for op in Op if op not in (Op.CALL, Op.ASK)])
 def test_g3_a_map_that_is_read_only_safe_is_not_written_at_all(op: Op) -> None:
     """G3: READ_ONLY_SAFE: every write to the map fails."""
-    refused = losses().why_refused(asks(op, "strict", 0))
+    refused = losses().rejection(asks(op, "strict", 0))
     assert (refused is None) is (op in READS)
-    touched = losses().why_refused(asks(op, "strict", 1))
+    touched = losses().rejection(asks(op, "strict", 1))
     assert touched is not None and touched.status is Status.LOST
 
 
@@ -100,31 +100,31 @@ def steps(step: TransactionStep, partition: int) -> Request:
 @pytest.mark.rule("routing/R-12")
 @pytest.mark.parametrize("what", STEPS)
 def test_g2_a_transaction_begins_nothing_in_what_is_lost(what: str) -> None:
-    refused = losses().why_refused(steps(STEPS[what], 1))
+    refused = losses().rejection(steps(STEPS[what], 1))
     assert refused is not None and refused.status is Status.LOST
     assert "map 'safe'" in refused.detail
-    assert losses().why_refused(steps(STEPS[what], 0)) is None
-    assert losses(1, "strict").why_refused(steps(STEPS[what], 1)) is None
+    assert losses().rejection(steps(STEPS[what], 0)) is None
+    assert losses(1, "strict").rejection(steps(STEPS[what], 1)) is None
 
 
 @pytest.mark.rule("routing/R-12")
 def test_g3_a_transaction_writes_nothing_to_a_map_that_is_read_only_safe() -> None:
     writes = PrepareBranch(TX, ANNS, [0], [TransactionalWrite("strict", b"k", b"v")], [], True)
-    assert losses().why_refused(steps(writes, 0)) is not None
-    assert losses().why_refused(steps(LockKeys(TX, ANNS, [("strict", b"k")], 0), 0)) is None
+    assert losses().rejection(steps(writes, 0)) is not None
+    assert losses().rejection(steps(LockKeys(TX, ANNS, [("strict", b"k")], 0), 0)) is None
 
 
 @pytest.mark.parametrize("what", ENDS)
 def test_g2_what_was_prepared_before_is_ended(what: str) -> None:
     """It may be done elsewhere."""
-    assert losses().why_refused(steps(ENDS[what], 1)) is None
+    assert losses().rejection(steps(ENDS[what], 1)) is None
 
 
 def test_the_refusal_says_what_is_lost_and_what_helps() -> None:
     found = losses()
     found.learn(4, ("safe",))
     found.learn(5, ("safe",))
-    refused = found.why_refused(asks(Op.SIZE, "safe", 0, 1, 4, 5))
+    refused = found.rejection(asks(Op.SIZE, "safe", 0, 1, 4, 5))
     assert refused is not None
     assert refused.detail.startswith("partitions 1,4-5 of map 'safe' are lost, and maps.safe.loss_policy is")
     assert "holdfast cluster reset-lost" in refused.detail
@@ -139,7 +139,7 @@ def test_it_names_what_was_asked_for_or_else_all_that_is_lost() -> None:
         ((4,), "partitions 4 of"),
         ((0,), "partitions 1,4 of"),
     ):
-        refused = found.why_refused(asks(Op.SET, "strict", *partitions))
+        refused = found.rejection(asks(Op.SET, "strict", *partitions))
         assert refused is not None
         assert refused.detail.startswith(named)
 
@@ -147,18 +147,18 @@ def test_it_names_what_was_asked_for_or_else_all_that_is_lost() -> None:
 def test_maps_without_settings_of_their_own_are_lost_with_default() -> None:
     found = losses(2, "default")
     for name in ("default", "whatever"):
-        refused = found.why_refused(asks(Op.GET, name, 2))
+        refused = found.rejection(asks(Op.GET, name, 2))
         assert refused is not None and "maps.default.loss_policy" in refused.detail
     for name in ("safe", f"{INTERNAL}schemas"):
-        assert found.why_refused(asks(Op.GET, name, 2)) is None
+        assert found.rejection(asks(Op.GET, name, 2)) is None
         assert not found.concern(name)
     for op in (Op.CALL, Op.ASK):
-        assert found.why_refused(asks(op, "queue", 2)) is None, "a service has no policy"
+        assert found.rejection(asks(op, "queue", 2)) is None, "a service has no policy"
 
 
 def test_a_map_that_has_come_to_ignore_losses_is_used() -> None:
     found = losses(1, "careless", "safe")
-    assert found.why_refused(asks(Op.GET, "careless", 1)) is None
+    assert found.rejection(asks(Op.GET, "careless", 1)) is None
     assert not found.concern("careless")
     assert found.concern("safe")
 
@@ -167,12 +167,12 @@ def test_what_is_reset_is_used_again() -> None:
     found = losses()
     assert found.any
     found.learn(1, ("strict",))
-    assert found.why_refused(asks(Op.GET, "safe", 1)) is None
+    assert found.rejection(asks(Op.GET, "safe", 1)) is None
     assert not found.concern("safe")
     assert found.concern("strict")
     found.learn(1, ())
     assert not found.any
-    assert found.why_refused(asks(Op.SET, "strict", 1)) is None
+    assert found.rejection(asks(Op.SET, "strict", 1)) is None
     assert found.changes == 3, "sessions see that they have to look again"
 
 
@@ -192,7 +192,7 @@ def test_refusals_of_losses_come_before_those_of_room() -> None:
     refusals.losses.learn(0, ("safe",))
     assert refusals.any
     refusals.passive = True
-    refused = refusals.why_refused(asks(Op.SET, "safe", 0))
+    refused = refusals.rejection(asks(Op.SET, "safe", 0))
     assert refused is not None and refused.status is Status.LOST
 
 

@@ -52,35 +52,35 @@ def asks(op: Op, *partitions: int, of: str = "m") -> Request:
 def test_at_rest_nothing_is_refused(refusals: RequestRefusals) -> None:
     assert not refusals.any
     assert (refusals.full, refusals.short) == ({}, {})
-    assert [refusals.why_not_now(asks(op)) for op in (READ, WRITE, DELETE)] == [None] * 3
+    assert [refusals.rejection_here(asks(op)) for op in (READ, WRITE, DELETE)] == [None] * 3
 
 
 def test_lite_members_alone_do_nothing(refusals: RequestRefusals) -> None:
     refusals.dataless = True
     assert refusals.any
-    assert refusals.why_refused(asks(READ)) == refusals.why_refused(asks(WRITE)) == NO_DATA_MEMBER
+    assert refusals.rejection(asks(READ)) == refusals.rejection(asks(WRITE)) == NO_DATA_MEMBER
     assert NO_DATA_MEMBER.status is Status.NO_DATA_MEMBER
 
 
 def test_a_passive_cluster_is_read_and_may_keep_what_is_its_own(refusals: RequestRefusals) -> None:
     refusals.passive = True
     assert refusals.any
-    assert refusals.why_refused(asks(READ)) is None
-    assert refusals.why_refused(asks(WRITE)) == refusals.why_refused(asks(DELETE)) == PASSIVE
+    assert refusals.rejection(asks(READ)) is None
+    assert refusals.rejection(asks(WRITE)) == refusals.rejection(asks(DELETE)) == PASSIVE
     assert PASSIVE.status is Status.PASSIVE
-    assert refusals.why_refused(asks(WRITE, of=f"{INTERNAL}names")) is None
+    assert refusals.rejection(asks(WRITE, of=f"{INTERNAL}names")) is None
 
 
 def test_a_primary_with_too_much_for_its_backups_takes_no_change(
     refusals: RequestRefusals, sending: Sending
 ) -> None:
     sending.refusing = True
-    assert refusals.why_not_now(asks(WRITE)) == CROWDED
+    assert refusals.rejection_here(asks(WRITE)) == CROWDED
     assert CROWDED.status is Status.NOT_READY
-    assert refusals.why_not_now(asks(READ)) is None
-    assert refusals.why_refused(asks(WRITE)) is None
+    assert refusals.rejection_here(asks(READ)) is None
+    assert refusals.rejection(asks(WRITE)) is None
     refusals.passive = True
-    assert refusals.why_not_now(asks(WRITE)) == PASSIVE
+    assert refusals.rejection_here(asks(WRITE)) == PASSIVE
 
 
 def test_what_is_journalled_on_a_full_disk_is_not_written(refusals: RequestRefusals) -> None:
@@ -88,39 +88,39 @@ def test_what_is_journalled_on_a_full_disk_is_not_written(refusals: RequestRefus
     assert refusals.full == {A: "member a", C: "member c"}
     assert refusals.any
     told = Outcome(Status.NO_ROOM, None, "the disk of member member a, member c is full; make room there")
-    assert refusals.why_refused(asks(WRITE, 0, of="kept")) == told
-    assert refusals.why_refused(asks(DELETE, 0, of="kept")) == told
-    assert refusals.why_refused(asks(READ, 0, of="kept")) is None
-    assert refusals.why_refused(asks(WRITE, 0)) is None, "this map is in no journal"
+    assert refusals.rejection(asks(WRITE, 0, of="kept")) == told
+    assert refusals.rejection(asks(DELETE, 0, of="kept")) == told
+    assert refusals.rejection(asks(READ, 0, of="kept")) is None
+    assert refusals.rejection(asks(WRITE, 0)) is None, "this map is in no journal"
     refusals.know(MEMBERS, {A}, {})
-    assert refusals.why_refused(asks(WRITE, 2, of="kept")) is None, "nobody there is full"
-    assert refusals.why_refused(asks(WRITE, 2, 1, of="kept")) is not None
+    assert refusals.rejection(asks(WRITE, 2, of="kept")) is None, "nobody there is full"
+    assert refusals.rejection(asks(WRITE, 2, 1, of="kept")) is not None
 
 
 @pytest.mark.rule("routing/R-7")
 def test_nothing_is_stored_where_memory_is_short(refusals: RequestRefusals) -> None:
     refusals.know(MEMBERS, set(), {B: Room.LITTLE})
     assert refusals.any
-    why = refusals.why_refused(asks(WRITE, 0))
+    why = refusals.rejection(asks(WRITE, 0))
     assert why is not None and why.status is Status.NO_MEMORY
     assert why.detail.startswith("the memory of member member b is nearly full;")
-    assert refusals.why_refused(asks(READ, 0)) is None
-    assert refusals.why_refused(asks(DELETE, 0)) is None
+    assert refusals.rejection(asks(READ, 0)) is None
+    assert refusals.rejection(asks(DELETE, 0)) is None
     refusals.know(MEMBERS, set(), {C: Room.NONE})
-    assert refusals.why_refused(asks(WRITE, 0)) is None, (
+    assert refusals.rejection(asks(WRITE, 0)) is None, (
         "the third replica holds nothing of a map with one backup"
     )
-    assert refusals.why_refused(asks(WRITE, 0, 1)) is not None
+    assert refusals.rejection(asks(WRITE, 0, 1)) is not None
 
 
 @pytest.mark.rule("routing/R-7")
 def test_nor_where_a_partition_moves_to(refusals: RequestRefusals, sending: Sending) -> None:
     refusals.know(MEMBERS, set(), {C: Room.LITTLE, MemberId("gone"): Room.NONE})
-    assert refusals.why_refused(asks(WRITE, 0)) is None
+    assert refusals.rejection(asks(WRITE, 0)) is None
     sending.moving_to = C
-    assert refusals.why_refused(asks(WRITE, 0)) is not None
+    assert refusals.rejection(asks(WRITE, 0)) is not None
     sending.moving_to = MemberId("gone")
-    why = refusals.why_refused(asks(WRITE, 0))
+    why = refusals.rejection(asks(WRITE, 0))
     assert why is not None and "memory of member gone is" in why.detail
 
 
@@ -129,5 +129,5 @@ def test_what_is_the_clusters_own_and_services_may_take_the_reserve(refusals: Re
     for room, refused in ((Room.LITTLE, False), (Room.NONE, True)):
         refusals.know(MEMBERS, set(), {A: room})
         for request in (asks(WRITE, of=f"{INTERNAL}names"), asks(Op.CALL, of="queue")):
-            assert (refusals.why_refused(request) is not None) == refused
-        assert refusals.why_refused(asks(WRITE)) is not None
+            assert (refusals.rejection(request) is not None) == refused
+        assert refusals.rejection(asks(WRITE)) is not None

@@ -249,15 +249,15 @@ def test_where_the_memory_of_a_holder_is_short_nothing_grows_and_reads_and_remov
     desk.router.refusals.short = {short: Room.LITTLE}
     write, remove = Request(Op.PUT, "m", [0], b"k", b"1"), Request(Op.REMOVE, "m", [0], b"k")
     of_ours = Request(Op.PUT, "__ours", [0], b"k", b"1")
-    refused = desk.router.refusals.why_refused(write)
+    refused = desk.router.refusals.rejection(write)
     assert (refused is not None) is (short != NEW), "who holds nothing of the partition does not matter"
     assert refused is None or refused.status is Status.NO_MEMORY
-    assert [desk.router.refusals.why_refused(one) for one in (READ, remove, of_ours)] == [None] * 3
+    assert [desk.router.refusals.rejection(one) for one in (READ, remove, of_ours)] == [None] * 3
     desk.lane.joining[0] = (NEW, 1)
-    assert desk.router.refusals.why_refused(write) is not None, "who is being filled will have to keep it"
+    assert desk.router.refusals.rejection(write) is not None, "who is being filled will have to keep it"
     desk.lane.joining.clear()
     desk.router.refusals.short = {short: Room.NONE}
-    assert (desk.router.refusals.why_refused(of_ours) is not None) is (short != NEW)
+    assert (desk.router.refusals.rejection(of_ours) is not None) is (short != NEW)
 
 
 @pytest.mark.rule("routing/R-10")

@@ -141,7 +141,7 @@ class Partitions:
             assert asked.wait is not None
             yield asked.wait
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         return self.refuses(request)
 
     # -- as the primaries

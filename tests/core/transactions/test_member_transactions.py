@@ -505,9 +505,9 @@ def test_bytes_that_are_no_answer_are_a_refusal() -> None:
 def test_what_is_refused_outside_is_asked_of_the_router() -> None:
     one = One()
     one.partitions.refuses = lambda request: UNKNOWN if request.map == "x" else None
-    why_refused = one.transactions.steps.why_refused
-    assert why_refused(Request(Op.GET, "x", [1])) == UNKNOWN
-    assert why_refused(Request(Op.GET, MAP, [1])) is None
+    rejection = one.transactions.steps.rejection
+    assert rejection(Request(Op.GET, "x", [1])) == UNKNOWN
+    assert rejection(Request(Op.GET, MAP, [1])) is None
 
 
 # -- on which topology it is mapped

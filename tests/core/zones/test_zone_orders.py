@@ -269,11 +269,11 @@ def test_a_metastore_that_does_not_answer_is_told(stage: Stage) -> None:
 
 def test_a_zone_that_lacks_something_is_named(stage: Stage) -> None:
     stage.ask(CreateZone("z", [("partitions", 2), ("replicas", 3)]))
-    assert stage.view.why_unsafe() == "zone z: 2 of 2 partitions have no leader"
+    assert stage.view.unsafe_reason() == "zone z: 2 of 2 partitions have no leader"
     stage.leaders |= {group_of(1, 0): (1, A), group_of(1, 1): (1, B)}
-    assert stage.view.why_unsafe() == ""
+    assert stage.view.unsafe_reason() == ""
     del stage.members[C]
-    assert stage.view.why_unsafe() == (
+    assert stage.view.unsafe_reason() == (
         "zone z: 2 of 2 partitions have a replica on a member that is not here. Start it again with its files, or let "
         "others take its place: holdfast zone alter z --scale-down-s 60"
     )

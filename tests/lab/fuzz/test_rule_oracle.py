@@ -13,7 +13,7 @@ from holdfast.config.client_tls import ClientTls
 from holdfast.config.users import users_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.errors import HoldfastError
-from holdfast.server.access import why_not_call
+from holdfast.server.access import call_rejection
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import NAMES, name_of
 from holdfast.server.hazelcast.objects import MAP_SERVICE
@@ -30,9 +30,9 @@ from holdfast_lab.fuzz.rule_oracle import (
     SHELF,
     VAULT,
     Guest,
+    answer_problem,
     fuzz_rules,
-    why_wrong,
-    why_wrong_answer,
+    response_problem,
 )
 
 NUMBERS = {name: kind for kind, name in NAMES.items()}
@@ -61,7 +61,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("name", "of", "code", "wrong"), CALLS)
 def test_calls_are_judged(name: str, of: str, code: int | None, wrong: str) -> None:
-    assert why_wrong(Call(NUMBERS[name], 1, -1, of), code) == wrong
+    assert response_problem(Call(NUMBERS[name], 1, -1, of), code) == wrong
 
 
 QUESTIONS: list[tuple[own.Question, own.Answer, str]] = [
@@ -80,7 +80,7 @@ QUESTIONS: list[tuple[own.Question, own.Answer, str]] = [
 
 @pytest.mark.parametrize(("question", "answer", "wrong"), QUESTIONS, ids=lambda value: str(value)[:50])
 def test_questions_are_judged(question: own.Question, answer: own.Answer, wrong: str) -> None:
-    assert why_wrong_answer(question, answer) == wrong
+    assert answer_problem(question, answer) == wrong
 
 
 @pytest.mark.rule("server/P-1")
@@ -95,8 +95,10 @@ def test_the_table_and_the_judge_are_of_one_mind(kind: int) -> None:
         call.name = of if "name" in carried else ""
         call.names = [of] if "names" in carried else []
         call.proxies = [(of, MAP_SERVICE)] if "proxies" in carried else []
-        why = why_not_call(guest, call)
-        assert why_wrong(call, 64 if why else None) == "", f"{name_of(kind)} of {of}: {why or 'permitted'}"
+        why = call_rejection(guest, call)
+        assert response_problem(call, 64 if why else None) == "", (
+            f"{name_of(kind)} of {of}: {why or 'permitted'}"
+        )
 
 
 def test_each_request_that_is_said_can_be_understood() -> None:

@@ -203,7 +203,7 @@ def test_who_is_away_keeps_its_places_and_gets_its_own_back_by_what_it_has_misse
     assert completed(stage) == done, "nothing is copied elsewhere"
     assert {partition for partition, row in enumerate(stage.rows()) if None in row} == its
     assert [one.consistent_id for one in stage.baseline().away] == [stage.name(gone)]
-    assert "places are kept" in stage.member(stage.master()).picture.why_unsafe()
+    assert "places are kept" in stage.member(stage.master()).picture.unsafe_reason()
     stage.write(keys[::3])
     stage.start(gone)
     stage.rest()

@@ -73,7 +73,7 @@ def test_without_migration_a_joiner_gets_nothing_and_a_crash_promotes() -> None:
     assert all(row[0] is not None for row in rows)
     assert sum(row.count(None) for row in rows) == sum(me in row for row in before), "a copy was restored"
     assert stage.get(survivor, "k") == "v"
-    assert "no-migration" in survivor.driver.member.picture.why_unsafe()
+    assert "no-migration" in survivor.driver.member.picture.unsafe_reason()
     stage.processes.remove(owner)
     stage.processes.append(joiner)
     change(stage, ClusterState.ACTIVE)
@@ -107,7 +107,7 @@ def test_a_member_that_holds_the_only_copy_does_not_go_while_frozen() -> None:
     going.step(going.driver.leave)
     stage.wait(20)
     assert not going.dead
-    why = going.driver.member.picture.why_kept()
+    why = going.driver.member.picture.leave_blocker()
     owned = sum(row[0] == going.driver.member.me for row in slots(going))
     assert f"the cluster is frozen: this member holds the only copy of {owned} partitions" in why
     change(stage, ClusterState.ACTIVE)
@@ -141,7 +141,7 @@ def test_while_frozen_writes_go_on_without_a_missing_backup_which_is_not_promote
     stage.wait(5)
     assert [a.value for a in answers if a.status is Status.OK] != [b"old"], "a stale copy was promoted"
     assert answers == []
-    assert others[0].driver.member.picture.why_cluster_unsafe()
+    assert others[0].driver.member.picture.cluster_unsafe_reason()
 
 
 def test_a_frozen_cluster_takes_back_who_has_gone_and_nobody_else() -> None:
@@ -170,16 +170,16 @@ def test_a_frozen_cluster_is_not_safe_while_somebody_is_missing() -> None:
     """Also when those who are left could not hold more copies: what a crash could cost now is what counts."""
     stage = Stage(2)
     change(stage, ClusterState.FROZEN)
-    assert stage.processes[0].driver.member.picture.why_cluster_unsafe() == ""
+    assert stage.processes[0].driver.member.picture.cluster_unsafe_reason() == ""
     going = stage.processes.pop(1)
     going.step(going.driver.leave)
     stage.wait(10)
     assert going.dead
-    why = stage.processes[0].driver.member.picture.why_cluster_unsafe()
+    why = stage.processes[0].driver.member.picture.cluster_unsafe_reason()
     assert "frozen and without" in why and going.driver.member.membership.info.name in why
     change(stage, ClusterState.ACTIVE)
     stage.wait(5)
-    assert stage.processes[0].driver.member.picture.why_cluster_unsafe() == ""
+    assert stage.processes[0].driver.member.picture.cluster_unsafe_reason() == ""
 
 
 def test_a_hole_counts_for_the_maps_whose_copies_would_be_there() -> None:
@@ -198,7 +198,7 @@ def test_a_hole_counts_for_the_maps_whose_copies_would_be_there() -> None:
     assert any(row[0] and not row[1] and row[2] for row in rows), "this is about holes"
     assert all(sum(member is not None for member in row) == 2 for row in rows)
     for process in stage.processes:
-        why = process.driver.member.picture.why_cluster_unsafe()
+        why = process.driver.member.picture.cluster_unsafe_reason()
         assert "has 1 of 2 copies" in why and "the cluster is passive" in why
     change(stage, ClusterState.ACTIVE)
     stage.rest()
@@ -257,7 +257,7 @@ def test_the_whole_cluster_shuts_down() -> None:
     stage.wait(20)
     assert [p.name for p in stage.processes if not p.dead] == []
     assert {p.ended_because for p in stage.processes} == {"left the cluster, which was shut down as a whole"}
-    assert {p.driver.member.picture.why_kept() for p in stage.processes} == {""}
+    assert {p.driver.member.picture.leave_blocker() for p in stage.processes} == {""}
 
 
 def test_a_shutdown_goes_on_when_one_leaves_at_the_same_time() -> None:
@@ -318,7 +318,7 @@ def test_after_a_crash_copies_are_restored_only_after_the_delay() -> None:
     assert stage.get(master, "k") == "v"
     holes = sum(row.count(None) for row in slots(master))
     assert holes
-    assert "restoring waits" in stage.cluster.living()[0].driver.member.picture.why_unsafe()
+    assert "restoring waits" in stage.cluster.living()[0].driver.member.picture.unsafe_reason()
     stage.wait(5)
     assert sum(row.count(None) for row in slots(master)) == holes
     stage.wait(30)
@@ -332,7 +332,7 @@ def test_who_joins_ends_the_delay() -> None:
     index = stage.cluster.addresses.index(gone.address)
     gone.crash()
     stage.wait(10)
-    assert stage.processes[0].driver.member.picture.why_unsafe()
+    assert stage.processes[0].driver.member.picture.unsafe_reason()
     stage.processes.append(stage.cluster.start(index))
     stage.rest()
 
@@ -352,7 +352,7 @@ def test_who_leaves_in_order_ends_the_delay() -> None:
     going = stage.processes.pop(3)
     going.step(going.driver.leave)
     stage.wait(20)
-    assert going.dead, going.driver.member.picture.why_kept()
+    assert going.dead, going.driver.member.picture.leave_blocker()
     stage.rest()
 
 
@@ -363,7 +363,7 @@ def test_the_first_assignment_waits_for_enough_members() -> None:
     assert len(first.membership.members()) == 2
     assert not first.table.assigned
     assert first.picture.waits_for_members == 1
-    assert first.picture.why_cluster_unsafe() == "", "there is nothing to lose"
+    assert first.picture.cluster_unsafe_reason() == "", "there is nothing to lose"
     stage.processes.append(stage.cluster.start(2))
     stage.rest()
     assert first.migrations.completed == 0, "it was assigned at once, not moved afterwards"
@@ -410,20 +410,20 @@ def test_safe_is_said_for_the_whole_cluster_by_any_member() -> None:
     stage = Stage(3)
     stage.wait(2)
     for process in stage.processes:
-        assert process.driver.member.picture.why_cluster_unsafe() == ""
+        assert process.driver.member.picture.cluster_unsafe_reason() == ""
     gone = stage.processes.pop(2)
     stage.isolate(gone)
     stage.wait(4.2 * stage.settings.cluster.heartbeat_ms / 1000)
     for process in stage.processes:
-        why = process.driver.member.picture.why_cluster_unsafe()
+        why = process.driver.member.picture.cluster_unsafe_reason()
         assert "nothing was heard" in why and gone.driver.member.membership.info.name in why
     gone.crash()
     said = [""]
     while not any(said):
         assert stage.world.now_ns < 60_000_000_000, "it was never said to be unsafe"
         stage.wait(0.1)
-        said = [process.driver.member.picture.why_cluster_unsafe() for process in stage.processes]
+        said = [process.driver.member.picture.cluster_unsafe_reason() for process in stage.processes]
     stage.rest()
     stage.wait(2)
     for process in stage.processes:
-        assert process.driver.member.picture.why_cluster_unsafe() == ""
+        assert process.driver.member.picture.cluster_unsafe_reason() == ""

@@ -59,7 +59,7 @@ def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
     stage.rest()
     stage.wait(5)
     assert [p.driver.member.membership.info.lite for p in stage.processes] == [False, True, True]
-    assert [p.driver.member.picture.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
+    assert [p.driver.member.picture.cluster_unsafe_reason() for p in stage.processes] == ["", "", ""]
 
 
 def test_a_full_disk_is_not_safe_whichever_member_is_asked() -> None:
@@ -69,12 +69,12 @@ def test_a_full_disk_is_not_safe_whichever_member_is_asked() -> None:
     stage.wait(2)
     name = full.picture.info.name
     for process in stage.processes:
-        assert process.picture.why_cluster_unsafe().startswith(
+        assert process.picture.cluster_unsafe_reason().startswith(
             f"the disk of {name} is full: writes to journalled"
         )
     full.step(lambda: full.driver.member.membership.note_full(full=False))
     stage.wait(2)
-    assert [process.picture.why_cluster_unsafe() for process in stage.processes] == [""] * 3
+    assert [process.picture.cluster_unsafe_reason() for process in stage.processes] == [""] * 3
 
 
 def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
@@ -85,7 +85,7 @@ def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
     answers = stage.ask(owner, Op.SET, "k", "v")
     stage.wait(4)
     assert answers == []
-    assert all(p.driver.member.picture.why_cluster_unsafe() for p in stage.processes)
+    assert all(p.driver.member.picture.cluster_unsafe_reason() for p in stage.processes)
 
 
 def test_a_partition_that_waits_for_a_copy_holds_nothing_else_up() -> None:

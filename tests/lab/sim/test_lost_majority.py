@@ -43,7 +43,7 @@ def test_only_silent_members_are_given_up_and_enough_of_them() -> None:
     stage.wait(20)
     ended = set(ids(*gone))
     names = " ".join(info.name for info in one.picture.members() if info.uuid in ended)
-    said = one.picture.why_cluster_unsafe()
+    said = one.picture.cluster_unsafe_reason()
     assert said.startswith("3 of 5 members are silent; the rest is no majority and cannot go on without them")
     assert named(said) == f"cluster dead {names} --without-majority"
     # Without the flag, and for every other order that needs a majority, the same is said.

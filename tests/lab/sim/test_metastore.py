@@ -63,11 +63,11 @@ def test_a_dead_voter_is_replaced(stage: Stage) -> None:
     stage.wait(3)
     alive = [process for process in stage.processes if not process.dead]
     lacking = "the metastore lacks 1 of its voters: others take their places first"
-    assert [process.picture.why_unsafe() for process in alive] == [lacking] * 3, (
+    assert [process.picture.unsafe_reason() for process in alive] == [lacking] * 3, (
         "the next crash may cost its majority"
     )
     stage.wait(27)
-    assert [process.picture.why_unsafe() for process in alive] == [""] * 3
+    assert [process.picture.unsafe_reason() for process in alive] == [""] * 3
     assert configuration(alive[0]).voters == {node(process) for process in alive}
     assert leader(stage) in alive
 

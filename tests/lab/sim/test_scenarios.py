@@ -158,7 +158,7 @@ def test_a_partition_whose_copies_all_died_waits_and_says_so() -> None:
     answers = stage.ask(rest, Op.GET, "k")
     stage.wait(100)
     assert [answer.status for answer in answers] == [Status.NOT_READY]
-    assert "copies" in rest.driver.member.picture.why_unsafe()
+    assert "copies" in rest.driver.member.picture.unsafe_reason()
 
 
 def test_or_begins_anew_if_the_operator_accepts_the_loss() -> None:
@@ -200,7 +200,7 @@ def test_of_two_members_the_older_goes_on_and_the_younger_waits() -> None:
     stage = Stage(2)
     stage.processes[0].crash()
     stage.wait(10)
-    assert "no majority" in stage.processes[1].driver.member.picture.why_unsafe()
+    assert "no majority" in stage.processes[1].driver.member.picture.unsafe_reason()
 
 
 def test_a_process_at_the_address_of_a_dead_one_is_another_member() -> None:

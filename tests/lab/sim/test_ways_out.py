@@ -167,7 +167,7 @@ class Walk:
     def whole(self) -> None:
         """All that live are one cluster, and say that it is safe."""
         living = self.stage.cluster.living()
-        assert {process.picture.why_cluster_unsafe() for process in living} == {""}, self.operator.told
+        assert {process.picture.cluster_unsafe_reason() for process in living} == {""}, self.operator.told
         assert len({process.picture.view.number for process in living if process.picture.view}) == 1
         assert all(len(process.picture.members()) == len(living) for process in living)
 

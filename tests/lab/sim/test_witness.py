@@ -17,7 +17,7 @@ class TwoHosts(ZoneStage):
     def rest(self, seconds: float = 60) -> None:
         """The metastore's voters change when members come: that is waited for, and not judged."""
         self.wait(25)
-        assert {process.picture.why_cluster_unsafe() for process in self.cluster.living()} == {""}
+        assert {process.picture.cluster_unsafe_reason() for process in self.cluster.living()} == {""}
 
 
 class WitnessStage(TwoHosts):
@@ -62,7 +62,7 @@ def test_any_one_member_may_be_lost(stage: WitnessStage, lost: int) -> None:
     stage.wait(20)
     assert [len(process.picture.members()) for process in stage.processes] == [2, 2]
     stage.served(*stage.processes)
-    assert [process.picture.why_cluster_unsafe() for process in stage.processes] == ["", ""]
+    assert [process.picture.cluster_unsafe_reason() for process in stage.processes] == ["", ""]
 
 
 @pytest.mark.parametrize(("one", "two"), [(0, 1), (0, 2), (1, 2)])

@@ -181,7 +181,7 @@ def test_an_operator_gives_up_a_lost_majority(stage: ZoneStage) -> None:
     assert zone.lacking
     assert (
         f"zone z: {zone.leaderless} of 7 partitions have no leader"
-        in alive.driver.member.picture.why_unsafe()
+        in alive.driver.member.picture.unsafe_reason()
     )
     assert order(stage, alive, ResetZone("z")).failed == ""
     stage.wait(30)
@@ -197,11 +197,11 @@ def test_a_member_that_must_stay_says_which_zone_needs_it() -> None:
     process.step(process.driver.leave)
     stage.wait(10)
     picture = process.driver.member.picture
-    kept = process.driver.member.agreed.why_kept(picture.me)
+    kept = process.driver.member.agreed.leave_blocker(picture.me)
     assert "of zone z); they move to other members first" in kept
     order(stage, stage.processes[0], AlterZone("z", [("filter", "")]))
     stage.wait(60)
-    assert process.driver.stopped, picture.why_kept()
+    assert process.driver.stopped, picture.leave_blocker()
 
 
 def test_keys_of_operators_and_those_of_zones(stage: ZoneStage) -> None:
@@ -229,12 +229,12 @@ def test_a_metastore_without_its_voters_goes_on_when_an_operator_says_so() -> No
     stage.wait(40)
     alive = [process for process in stage.processes if process not in gone]
     for process in alive:
-        assert "the metastore has no leader" in process.driver.member.agreed.why_unsafe()
+        assert "the metastore has no leader" in process.driver.member.agreed.unsafe_reason()
         assert process.driver.member.agreed.metastore_told()["leader"] == ""  # type: ignore[index]
     assert not ask(stage, alive[0], ResetAsked()).failed
     stage.wait(30)
     assert ask(stage, alive[1], PutAsked(b"k", b"v")).applied
-    assert [process.driver.member.agreed.why_unsafe() for process in alive] == [""] * 3
+    assert [process.driver.member.agreed.unsafe_reason() for process in alive] == [""] * 3
 
 
 def test_without_a_metastore_it_is_said_what_to_set() -> None:

@@ -50,7 +50,7 @@ class Operator:
 
     def look(self) -> str:
         """`holdfast cluster safe`."""
-        return self.there()[0].picture.why_cluster_unsafe()
+        return self.there()[0].picture.cluster_unsafe_reason()
 
     def follow(self, first: str = "") -> None:
         """Give this command, and from then on what members name, until they say that all is safe."""
@@ -113,11 +113,11 @@ class Operator:
             return why
         self.stage.cluster.accepted = True
         for _ in range(20):
-            if not process.picture.why_unserved():
+            if not process.picture.unserved_reason():
                 return ""
             process.step(process.driver.accept_loss)
             self.stage.wait(1)
-        return process.picture.why_unserved()
+        return process.picture.unserved_reason()
 
     def _reset_metastore(self) -> str:
         """Through the member with the highest revision, as the message says."""

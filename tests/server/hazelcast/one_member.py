@@ -309,7 +309,7 @@ class OneMemberGrid:
     def wall_ms(self) -> int:
         return 1_700_000_000_000
 
-    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
+    def rejection(self, request: Request, size: int = 0) -> Outcome | None:
         return self.refuse_with
 
     def cluster(self) -> ClusterCard:

@@ -369,13 +369,13 @@ def test_every_route_is_in_the_table_and_none_that_is_not_there() -> None:
     for name, needed in access.HTTP.items():
         match needed:
             case ("open",) | ("known",) | ("question",):
-                assert access.why_not_route(nobody, name) == ""
+                assert access.route_rejection(nobody, name) == ""
             case (kind, *actions):
                 assert set(map(Action, actions)) <= set(ACTIONS[Kind(kind)])
-                assert access.why_not_route(nobody, name)
-                assert access.why_not_route(rights(f"{kind} * {' '.join(actions)}"), name) == ""
-    assert "may do everything only" in access.why_not_route(rights("cluster * any"), "GET /elsewhere")
-    assert access.why_not_route(Rights(), "GET /elsewhere") == ""
+                assert access.route_rejection(nobody, name)
+                assert access.route_rejection(rights(f"{kind} * {' '.join(actions)}"), name) == ""
+    assert "may do everything only" in access.route_rejection(rights("cluster * any"), "GET /elsewhere")
+    assert access.route_rejection(Rights(), "GET /elsewhere") == ""
 
 
 # -- browsers
@@ -463,7 +463,7 @@ def test_events_are_sent_as_they_come() -> None:
     assert b"transfer-encoding: chunked" in desk.sent.lower()
     assert stream.send(event("status", {"n": 1}))
     assert stream.send(COMMENT)
-    assert desk.session.why_over() == ""
+    assert desk.session.close_reason() == ""
     stream.end()
     assert stream.closed
     assert desk.answer()[2] == b'event: status\ndata: {"n":1}\n\n:\n\n'
@@ -630,7 +630,7 @@ def test_what_its_head_refuses_is_not_parsed(
     if b"chunked" in length:
         assert not desk.sent, "where the next request begins is not known"
         desk.member.grid.now += DRAIN_NS + 1
-        assert desk.session.why_over()
+        assert desk.session.close_reason()
     else:
         assert desk.answer()[0] == 200, "a body of a known length is stepped over"
 
@@ -727,21 +727,21 @@ def test_what_has_to_come_in_time() -> None:
     desk.session.receive(b"GET / HT")
     grid.now += WHOLE_NS
     desk.session.receive(b"T")
-    assert desk.session.why_over() == ""
+    assert desk.session.close_reason() == ""
     grid.now += 1
-    assert desk.session.why_over() == "a request did not come whole in time"
+    assert desk.session.close_reason() == "a request did not come whole in time"
     desk = Desk()
     desk.ask()
     desk.answer()
     desk.member.grid.now = IDLE_NS + 1
-    assert desk.session.why_over() == "nothing came from it"
+    assert desk.session.close_reason() == "nothing came from it"
     desk = Desk()
     desk.ask(path="/metrics")
     desk.member.grid.now = 10 * IDLE_NS
-    assert desk.session.why_over() == "", "it waits for this member"
+    assert desk.session.close_reason() == "", "it waits for this member"
     desk.session.pause()
     desk.member.grid.now += UNREAD_NS + SECOND
-    assert desk.session.why_over() == "it does not read what it was answered"
+    assert desk.session.close_reason() == "it does not read what it was answered"
 
 
 def test_who_does_not_read_is_not_served() -> None:

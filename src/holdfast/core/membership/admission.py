@@ -43,7 +43,7 @@ def refusal(
         return f"you hold data of another cluster (id {request.cluster_id}); this one is {cluster_id}"
     if view is not None and view.ending:
         return "the cluster is being shut down; start this member again when all others have ended"
-    if view is not None and (why := why_other_level(request.info.levels, view.level)):
+    if view is not None and (why := levels_problem(request.info.levels, view.level)):
         return why
     if view is not None and view.state.frozen:
         known = {home(info) for info in (*view.missing, *view.members)}
@@ -63,7 +63,7 @@ def refusal(
     return ""
 
 
-def why_other_level(levels: FeatureLevels, level: int) -> str:
+def levels_problem(levels: FeatureLevels, level: int) -> str:
     """membership/L-2: why whoever can do these levels is not let in while this one is in force; empty when it is."""
     if levels.can(level):
         return ""
@@ -103,7 +103,7 @@ def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[s
     return f"{why}; all members need the same ones"
 
 
-def why_other_history(theirs: Baseline | None, view: View, *, surely_newest: bool) -> str:
+def history_problem(theirs: Baseline | None, view: View, *, surely_newest: bool) -> str:
     """membership/B-1: why a stranger with files cannot be of this cluster as it is now; empty when it can.
 
     Who knows more than this view cannot, either, but while a stopped cluster comes back: then the others learn of it.
@@ -251,7 +251,7 @@ class Admission:
                 continue
             if info.store and info.store in files:
                 continue
-            if why_other_history(self._baselines.get(uuid), known, surely_newest=True):
+            if history_problem(self._baselines.get(uuid), known, surely_newest=True):
                 continue
             level = max(reached, self._levels.get(uuid, LOWEST))
             if not fits_level(level, [*staying, *chosen, info]):

@@ -108,7 +108,7 @@ class FailureDetector:
         """
         return self.not_heard_for(self._suspect_after_ns, now_ns)
 
-    def why_silent(self, member: MemberId, now_ns: int) -> str:
+    def silence_reason(self, member: MemberId, now_ns: int) -> str:
         """What this member knows of the silence of that one, in words."""
         if member in self._silent:
             return "its port refuses connections: the process has ended"

@@ -12,7 +12,7 @@ from holdfast.core.machine import Outbox, Stop
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.formation import Formation, baseline_of_before
-from holdfast.core.membership.known_files import why_old
+from holdfast.core.membership.known_files import stale_files_reason
 from holdfast.core.membership.membership_status import (
     SEEKING,
     MembershipState,
@@ -94,7 +94,7 @@ class Joining:
         view = self._standing.last_view or self._standing.identity.seen
         return max(self._standing.identity.level, view.level if view is not None else LOWEST)
 
-    def _why_other_history(self, request: JoinRequest) -> str:
+    def _history_problem(self, request: JoinRequest) -> str:
         """membership/B-1, as a member of the cluster."""
         standing = self._standing
         view = standing.view
@@ -103,9 +103,9 @@ class Joining:
         silent = set(standing.detector.suspects(self._out.now_ns))
         hears_majority = standing.may_decide(view, {info.uuid for info in view.members} - silent)
         surely_newest = standing.is_master and hears_majority
-        return admission.why_other_history(request.baseline, view, surely_newest=surely_newest)
+        return admission.history_problem(request.baseline, view, surely_newest=surely_newest)
 
-    def _why_above(self, request: JoinRequest) -> str:
+    def _level_problem(self, request: JoinRequest) -> str:
         """membership/L-3: why somebody's files are of a level that this cluster cannot be brought to as it is."""
         view = self._standing.view
         if view is None or not self._standing.is_master or request.level <= view.level:
@@ -142,10 +142,14 @@ class Joining:
             here,
             self._standing.view,
         )
-        old = why_old(info, self._standing.files.seen(info.store, self._standing.view)) if info.store else ""
+        old = (
+            stale_files_reason(info, self._standing.files.seen(info.store, self._standing.view))
+            if info.store
+            else ""
+        )
         declared_dead = info.uuid in self._standing.declared and self._standing.member(info.uuid) is None
-        why = DECLARED_DEAD if declared_dead else why or self._why_other_history(request)
-        why = why or self._why_above(request)
+        why = DECLARED_DEAD if declared_dead else why or self._history_problem(request)
+        why = why or self._level_problem(request)
         why = why or self._candidates.same_files(
             info,
             self._standing.view,
@@ -227,7 +231,7 @@ class Joining:
             self._standing.refusal = answer.refusal
             self._out.note("join refused", level="error", by=str(sender), why=answer.refusal)
 
-    def why_own_files_are_old(self, request: JoinRequest) -> str:
+    def own_stale_files_reason(self, request: JoinRequest) -> str:
         """membership/F-3: while the table of a stopped cluster is not made, hear what others have found in their files.
         Answers why this member's own are an old copy; empty when they may be the newest.
         """
@@ -241,5 +245,7 @@ class Joining:
         standing.files.learn(request.stores)
         store = standing.info.store
         return (
-            why_old(standing.files.by_now(standing.info), standing.files.seen(store, None)) if store else ""
+            stale_files_reason(standing.files.by_now(standing.info), standing.files.seen(store, None))
+            if store
+            else ""
         )

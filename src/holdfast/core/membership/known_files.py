@@ -57,7 +57,7 @@ def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
     )
 
 
-def why_old(info: MemberInfo, seen: FilesSeen | None) -> str:
+def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
     """Why these cannot be the newest files of their store (membership/F-2); empty when they can."""
     proof = info.proof
     if seen is None or seen.incarnation < info.incarnation - 1:
@@ -124,7 +124,11 @@ class KnownFiles:
 
     def outdated(self, members: Iterable[MemberInfo]) -> set[MemberId]:
         """Who was admitted with old files, as those have told who came later."""
-        return {info.uuid for info in members if why_old(self.by_now(info), self._learned.get(info.store))}
+        return {
+            info.uuid
+            for info in members
+            if stale_files_reason(self.by_now(info), self._learned.get(info.store))
+        }
 
     def by_now(self, info: MemberInfo) -> MemberInfo:
         """A member whose journal ends where it has said since it was admitted: it has gone on writing, and who came

@@ -59,7 +59,7 @@ LAST_WORDS_NS = 1000 * MILLISECOND
 class MembershipDelegate(Permissions, Protocol):
     """What the membership asks of the machines above it."""
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
 
     def rounds(self) -> tuple[int, int]:
@@ -277,7 +277,7 @@ class Membership(MembershipStatus):
             self.intents.mine,
             self.intents.number,
             self.agreement.fenced,
-            not self._delegate.why_unsafe(),
+            not self._delegate.unsafe_reason(),
             *self._delegate.rounds(),
             self.me in self.intents.full,
             self.files.position,
@@ -361,7 +361,7 @@ class Membership(MembershipStatus):
         """Somebody looks for its cluster."""
         if self.joining.refuses(request):
             return
-        why = self.joining.why_own_files_are_old(request)
+        why = self.joining.own_stale_files_reason(request)
         if why:
             self._end_with_old_files(request, why)
         elif self.joining.takes(request):
@@ -532,15 +532,15 @@ class Membership(MembershipStatus):
                 level="warning",
                 name=info.name,
                 address=str(admission.home(info)),
-                why=self._why_removed(info.uuid),
+                why=self._removal_reason(info.uuid),
                 uuid=info.uuid,
             )
 
-    def _why_removed(self, member: MemberId) -> str:
+    def _removal_reason(self, member: MemberId) -> str:
         """As far as this member knows."""
         if member in self.dead:
             return "declared dead by the operator"
-        return self.detector.why_silent(member, self._out.now_ns)
+        return self.detector.silence_reason(member, self._out.now_ns)
 
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"

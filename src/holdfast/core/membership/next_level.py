@@ -30,7 +30,7 @@ def possible(view: View) -> int:
     return common(info.levels for info in (*view.members, *view.missing))
 
 
-def why_not_raised(view: View, level: int) -> str:
+def raise_problem(view: View, level: int) -> str:
     """Why the cluster cannot be brought to this level as it is, in words that say what to do; empty when it can."""
     if level < view.level:
         return f"the cluster is at feature level {view.level}, and a level never falls"

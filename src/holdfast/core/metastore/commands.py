@@ -79,7 +79,7 @@ _decoder: msgspec.msgpack.Decoder[tuple[int, Command]] = msgspec.msgpack.Decoder
 
 def encode_command(command: Command) -> bytes:
     """The command as bytes. Raises MalformedCommand when it is one that replicas refuse."""
-    if why := why_refused(command):
+    if why := command_problem(command):
         raise MalformedCommand(why)
     data = _encoder.encode((VERSION, command))
     if len(data) > COMMAND_BYTES_MAX:
@@ -99,7 +99,7 @@ def decode_command(data: bytes) -> Command:
         raise MalformedCommand(f"not a command of the metastore: {error}") from error
     if version != VERSION:
         raise MalformedCommand(f"a command of version {version}")
-    if why := why_refused(command):
+    if why := command_problem(command):
         raise MalformedCommand(why)
     if _encoder.encode((VERSION, command)) != data:
         # What a decoder passes over could be nested as deep as one likes.
@@ -107,7 +107,7 @@ def decode_command(data: bytes) -> Command:
     return command
 
 
-def why_refused(command: Command) -> str:
+def command_problem(command: Command) -> str:
     """Why this command is not allowed; empty: it is."""
     if isinstance(command, CompactCommand):
         return "" if 0 <= command.revision <= NUMBER_MAX else "a revision that cannot be"
@@ -118,10 +118,10 @@ def why_refused(command: Command) -> str:
         return f"a proposer has {WINDOW} invokes under way at most"
     if not 0 <= command.time_ms <= NUMBER_MAX:
         return "a time that cannot be"
-    return _why_tree_refused(command.branch)
+    return _tree_problem(command.branch)
 
 
-def _why_tree_refused(tree: Branch) -> str:
+def _tree_problem(tree: Branch) -> str:
     work: list[tuple[Branch | Condition, int]] = [(tree, 1)]
     parts = 0
     while work:
@@ -134,10 +134,10 @@ def _why_tree_refused(tree: Branch) -> str:
                 work += ((inner, depth + 1) for inner in conditions)
             case Leaf():
                 parts += len(part.changes)
-                if why := _why_leaf_refused(part):
+                if why := _leaf_problem(part):
                     return why
             case _:
-                if why := _why_condition_refused(part):
+                if why := _condition_problem(part):
                     return why
         if depth > DEPTH_MAX:
             return f"a tree is {DEPTH_MAX} deep at most"
@@ -146,20 +146,20 @@ def _why_tree_refused(tree: Branch) -> str:
     return ""
 
 
-def _why_leaf_refused(leaf: Leaf) -> str:
+def _leaf_problem(leaf: Leaf) -> str:
     if abs(leaf.answer) > NUMBER_MAX:
         return "an answer that is too large a number"
     if len({change.key for change in leaf.changes}) < len(leaf.changes):
         return "a key is changed twice at once"
     for change in leaf.changes:
-        if why := _why_key_refused(change):
+        if why := _key_problem(change):
             return why
         if isinstance(change, PutKey) and len(change.value) > VALUE_BYTES_MAX:
             return f"a value has {VALUE_BYTES_MAX} bytes at most"
     return ""
 
 
-def _why_condition_refused(condition: Condition) -> str:
+def _condition_problem(condition: Condition) -> str:
     assert not isinstance(condition, AllOf | AnyOf), "what has conditions inside is taken apart"
     if isinstance(condition, Compare):
         if condition.subject is Subject.REVISION:
@@ -167,9 +167,9 @@ def _why_condition_refused(condition: Condition) -> str:
                 return "a revision is eight bytes, and positive"
         elif len(condition.than) > VALUE_BYTES_MAX:
             return f"a value has {VALUE_BYTES_MAX} bytes at most"
-    return _why_key_refused(condition)
+    return _key_problem(condition)
 
 
-def _why_key_refused(part: PutKey | RemoveKey | Condition) -> str:
+def _key_problem(part: PutKey | RemoveKey | Condition) -> str:
     assert not isinstance(part, AllOf | AnyOf), "what has conditions inside has no key"
     return "" if 0 < len(part.key) <= KEY_BYTES_MAX else f"a key has 1 to {KEY_BYTES_MAX} bytes"

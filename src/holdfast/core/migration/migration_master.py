@@ -28,7 +28,7 @@ from holdfast.core.migration.running_migrations import (
     Running,
     RunningMigrations,
 )
-from holdfast.core.migration.safe_to_leave import why_kept
+from holdfast.core.migration.safe_to_leave import leave_blocker
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
@@ -379,14 +379,14 @@ class MigrationMaster:
         if self._settings.journalled and not self.table_replication.kept_by_all:
             # Else nobody's files would say who has its partitions now.
             return False
-        if self.why_kept(member) or self.under_way.moves(member):
+        if self.leave_blocker(member) or self.under_way.moves(member):
             self._free_since.pop(member, None)
             return False
         return not self._membership.data_members() or self._has_stayed(member)
 
-    def why_kept(self, member: MemberId) -> str:
+    def leave_blocker(self, member: MemberId) -> str:
         """What has to happen before this member may leave, in words that say what helps; empty when nothing has."""
-        return why_kept(
+        return leave_blocker(
             member, self.table_replication.table.rows, self._membership, self._settings.complete()
         )
 

@@ -223,7 +223,7 @@ class Planning:
 
     def _table_of_before(self, candidates: list[Candidate]) -> None:
         """migration/X-1: the table of a cluster that was stopped as a whole."""
-        why = self._returns.why_waiting()
+        why = self._returns.wait_reason()
         self._returns.note_waiting(why)
         if why:
             return

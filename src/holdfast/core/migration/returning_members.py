@@ -156,14 +156,14 @@ class ReturningMembers:
         }
         return list(found.values())
 
-    def why_waiting(self) -> str:
+    def wait_reason(self) -> str:
         """What the table of a stopped cluster waits for (migration/X-1); empty when it can be made."""
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
-        return self._why_wait_for(missing) if missing and not self.accepted else ""
+        return self._wait_for_reason(missing) if missing and not self.accepted else ""
 
-    def _why_wait_for(self, missing: list[MemberInfo]) -> str:
+    def _wait_for_reason(self, missing: list[MemberInfo]) -> str:
         """Why the table waits for these members and their files (migration/X-1); empty when it does no longer."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns

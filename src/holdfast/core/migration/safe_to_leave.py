@@ -8,7 +8,9 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Intent
 
 
-def why_kept(member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int) -> str:
+def leave_blocker(
+    member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int
+) -> str:
     """What keeps this member, in words that say what helps; empty when nothing does.
 
     `complete`: how many replicas of a partition, from the owner on, hold every map.

@@ -139,7 +139,7 @@ REQUEST_ID_BYTES_MAX = 64
 LIFETIME_MS_MAX = 2**53
 
 
-def why_malformed(request: Request, partition_count: int) -> str:
+def request_problem(request: Request, partition_count: int) -> str:
     """Why nobody can carry out this request, whoever asks, in words; empty when somebody can.
 
     Says nothing of names and limits, nor of the partition that a key belongs to.

@@ -36,7 +36,7 @@ def spoken(one: Speaks, other: Speaks) -> int:
     return highest if highest >= max(one.lowest, other.lowest) else 0
 
 
-def why_not_spoken(here: Speaks, there: Speaks) -> str:
+def protocol_mismatch(here: Speaks, there: Speaks) -> str:
     """Why these two cannot speak with each other, and what to do."""
     older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
     return (

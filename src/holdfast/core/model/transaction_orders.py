@@ -82,7 +82,7 @@ class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
     """For each entry its own, instead of that."""
     label: str = ""
 
-    def why_malformed(self) -> str:
+    def problem(self) -> str:
         """Why nobody can carry it out, in words; empty when somebody can."""
         if len(self.values) != len(self.keys) or len(self.ttls_ms) not in (0, len(self.keys)):
             return "all columns have one value for each key"

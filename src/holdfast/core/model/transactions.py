@@ -147,7 +147,7 @@ def begins(step: TransactionStep) -> bool:
     return isinstance(step, LockKeys | PrepareBranch)
 
 
-def why_no_step(step: TransactionStep, partition_count: int) -> str:
+def step_problem(step: TransactionStep, partition_count: int) -> str:
     """Why nobody can carry out this step, in words; empty when somebody can."""
     names = step.transactions if isinstance(step, ForgetBranches) else [step.transaction]
     if any(len(name) != TRANSACTION_ID_BYTES for name in names):

@@ -77,15 +77,15 @@ class PrimaryCopy:
         self._lock_wait_ms = settings.limits.call_timeout_ms
         """The router cuts this short."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
-        self._clearings = Clearings(out, lane, timeout_ns, self._why_refused)
+        self._clearings = Clearings(out, lane, timeout_ns, self._rejection)
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
         """Requests come from here."""
         assert self._delegate is None, "one router gives requests"
         self._delegate = delegate
 
-    def _why_refused(self, request: Request) -> Outcome | None:
-        return self._delegate.why_refused(request) if self._delegate is not None else None
+    def _rejection(self, request: Request) -> Outcome | None:
+        return self._delegate.rejection(request) if self._delegate is not None else None
 
     @property
     def crowded(self) -> bool:

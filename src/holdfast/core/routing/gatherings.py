@@ -184,7 +184,7 @@ class Gatherings:
 
     def _gather(self, gathering: Gathering) -> None:
         """Ask every owner for its share of what is missing."""
-        refused = self._refusals.why_refused(gathering.request)
+        refused = self._refusals.rejection(gathering.request)
         if refused is not None:
             partly = gathering.started and gathering.request.op not in READS
             self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if partly else refused)

@@ -59,15 +59,15 @@ class LostPartitions:
         """Whether the map has lost partitions."""
         return not name.startswith(INTERNAL) and self._settings.configured(name) in self._of
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         """routing/R-12: the answer to a request on what is lost."""
         if not self._of or request.op in (Op.CALL, Op.ASK):
             return None
         if request.op is Op.TRANSACT and request.map == TRANSACTIONS_MAP:
-            return self._why_no_step(request.partitions, decode_step(request.value))
-        return self._why_not(request.map, request.partitions, reads=request.op in READS)
+            return self._step_rejection(request.partitions, decode_step(request.value))
+        return self._map_rejection(request.map, request.partitions, reads=request.op in READS)
 
-    def _why_no_step(self, partitions: list[int], step: TransactionStep) -> Outcome | None:
+    def _step_rejection(self, partitions: list[int], step: TransactionStep) -> Outcome | None:
         """The same, of what a transaction begins there: it goes by the entries, and not by where locks are kept."""
         read: set[str] = set()
         written: set[str] = set()
@@ -77,12 +77,12 @@ class LostPartitions:
             read.update(seen.map for seen in step.seen)
             written.update(write.map for write in step.writes)
         for name in sorted(read | written):
-            refused = self._why_not(name, partitions, reads=name not in written)
+            refused = self._map_rejection(name, partitions, reads=name not in written)
             if refused is not None:
                 return refused
         return None
 
-    def _why_not(self, name: str, partitions: list[int], *, reads: bool) -> Outcome | None:
+    def _map_rejection(self, name: str, partitions: list[int], *, reads: bool) -> Outcome | None:
         if not self.concern(name):
             return None
         configured = self._settings.configured(name)

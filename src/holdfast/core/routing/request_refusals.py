@@ -68,11 +68,11 @@ class RequestRefusals:
         """Whether there are requests that must be refused."""
         return self.dataless or self.passive or bool(self.full) or bool(self.short) or self.losses.any
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         """The answer to a request that must not be taken now."""
         if self.dataless:
             return NO_DATA_MEMBER
-        lost = self.losses.why_refused(request)
+        lost = self.losses.rejection(request)
         if lost is not None:
             return lost
         if self.passive and changes(request):
@@ -86,7 +86,7 @@ class RequestRefusals:
                         Status.NO_ROOM, None, f"the disk of member {names} is full; make room there"
                     )
         if self.short and request.op in GROWING:
-            return self._why_no_memory(request)
+            return self._memory_rejection(request)
         return None
 
     def _is_kept(self, request: Request) -> bool:
@@ -98,12 +98,12 @@ class RequestRefusals:
         held = self._settings.object(target(request))
         return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.zone))
 
-    def why_not_now(self, request: Request) -> Outcome | None:
+    def rejection_here(self, request: Request) -> Outcome | None:
         """The same, also of a write that this member would not take as primary: it keeps too much for backups."""
         crowded = self._replication.refusing and changes(request)
-        return self.why_refused(request) or (CROWDED if crowded else None)
+        return self.rejection(request) or (CROWDED if crowded else None)
 
-    def _why_no_memory(self, request: Request) -> Outcome | None:
+    def _memory_rejection(self, request: Request) -> Outcome | None:
         """routing/R-7. What Holdfast keeps for itself may take the reserve: it is little, and clients cannot begin
         without it. So may updates of services, for they may be what makes room.
         """

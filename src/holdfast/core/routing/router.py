@@ -146,7 +146,7 @@ class Router:
 
     def _dispatch(self, parked: Parked) -> None:
         request = parked.request
-        refused = self.refusals.why_refused(request)
+        refused = self.refusals.rejection(request)
         if refused is not None:
             self._answer(parked, refused)
             return
@@ -206,9 +206,9 @@ class Router:
         self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         """Why a request must not be done just now."""
-        return self.refusals.why_refused(request)
+        return self.refusals.rejection(request)
 
     def changed(self, partition: int) -> None:
         """The partition has changed: what waits for that is submitted again, in the order in which it came."""
@@ -256,7 +256,7 @@ class Router:
         """Another member passes a request on to the primary, or wants this one's share of a whole."""
         request = forward.request
         asker = Peer(sender, forward.ticket)
-        refused = self.refusals.why_refused(request)
+        refused = self.refusals.rejection(request)
         if refused is not None:
             answer(self._out, asker, refused)
             return
@@ -361,7 +361,7 @@ class Router:
         for waits in (self._parked, self._delayed):
             for partition, waiting in list(waits.items()):
                 for parked in list(waiting):
-                    refused = self.refusals.why_refused(parked.request)
+                    refused = self.refusals.rejection(parked.request)
                     if refused is not None:
                         waiting.remove(parked)
                         self._answer(parked, refused)

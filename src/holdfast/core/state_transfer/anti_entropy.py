@@ -250,7 +250,7 @@ class AntiEntropy:
     def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
         """A backup differs: mend it when there is a permit (state_transfer/R-2, state_transfer/R-3)."""
         key = (message.partition, sender)
-        why = self._why_not(sender, message)
+        why = self._rejection(sender, message)
         if why or key in self._running or key in self._wanted:
             return
         self._out.note("replica differs", partition=message.partition, at=sender, why=message.why)
@@ -258,7 +258,7 @@ class AntiEntropy:
         self._wanted[key] = message
         self._go_on()
 
-    def _why_not(self, sender: MemberId, message: RepairWanted) -> str:
+    def _rejection(self, sender: MemberId, message: RepairWanted) -> str:
         """Why a request for repair has no effect, in words; empty when it has."""
         if not 0 <= message.partition < len(self._rows):
             return f"there is no partition {message.partition}"

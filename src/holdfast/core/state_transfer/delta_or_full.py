@@ -49,7 +49,7 @@ class Choice:
 
 def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
     """How to bring a receiver with this base to what the source holds."""
-    why = _why_no_prefix(mine, base) if same_epoch else "the partition began anew since"
+    why = _prefix_problem(mine, base) if same_epoch else "the partition began anew since"
     if why or base is None:
         return Choice(How.FULL, why)
     after = base.lwm
@@ -74,7 +74,7 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
     return Choice(How.SAME, f"nothing was missed after {after}", after)
 
 
-def _why_no_prefix(mine: Mine, base: Base | None) -> str:
+def _prefix_problem(mine: Mine, base: Base | None) -> str:
     """Why the base is no prefix of what the source holds, in words; empty when it is."""
     if base is None or not base.highest:
         return "nothing is held there"

@@ -296,11 +296,11 @@ class Destination:
             fill,
             row,
             stored.version if stored is not None and stored.version > row.version else 0,
-            self._why_no_room() if fill.joining else "",
+            self._room_problem() if fill.joining else "",
             staged.ticket if staged is not None and staged.source == sender else 0,
         )
 
-    def _why_no_room(self) -> str:
+    def _room_problem(self) -> str:
         """Why this member cannot take another partition; empty when it can."""
         intents = self._membership.intents
         if self._me in intents.full:

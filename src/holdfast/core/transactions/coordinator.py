@@ -277,7 +277,7 @@ class Coordinator:
             return
         transaction = self._begin(BeginTransaction(optimistic=True, label=order.label))
         for request in order.requests():
-            why = self._why_not(request) or self._why_too_much(transaction, request)
+            why = self._request_problem(request) or self._size_problem(transaction, request)
             if why:
                 self._give_up(transaction, why)
                 reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
@@ -300,13 +300,13 @@ class Coordinator:
         order = transaction.operation
         assert order is not None, "there is something to do"
         request = order.request
-        if why := self._why_not(request):
+        if why := self._request_problem(request):
             self._refuse(transaction, why)
         elif not self._takes_part(request.map):
             self._refuse(transaction, NOT_TRANSACTIONAL.format(request.map))
         elif request.op in WHOLE:
             self._whole(transaction, request)
-        elif why := self._why_too_much(transaction, request):
+        elif why := self._size_problem(transaction, request):
             self._refuse(transaction, why)
         else:
             self._keyed(transaction, order)
@@ -314,7 +314,7 @@ class Coordinator:
     def _takes_part(self, name: str) -> bool:
         return not name.startswith(INTERNAL) and self._settings.map(name).takes_part
 
-    def _why_not(self, request: Request) -> str:
+    def _request_problem(self, request: Request) -> str:
         """Why no transaction can do this; empty when one can."""
         limits = self._settings.limits
         if request.op not in KEYED and request.op not in WHOLE_IN:
@@ -326,10 +326,10 @@ class Coordinator:
         whole = request.op in WHOLE_IN
         key_of = partition_of(request.key, request.key_hash, self._settings.partitions.count)
         there = self._partitions if whole else [key_of]
-        refused = self._steps.why_refused(msgspec.structs.replace(request, partitions=there))
+        refused = self._steps.rejection(msgspec.structs.replace(request, partitions=there))
         return f"{refused.status.name}: {refused.detail}" if refused is not None else ""
 
-    def _why_too_much(self, transaction: Transaction, request: Request) -> str:
+    def _size_problem(self, transaction: Transaction, request: Request) -> str:
         """transactions/C-6"""
         size = ENTRY_BYTES + len(request.key) + len(request.value)
         limits = self._settings.limits
@@ -616,7 +616,7 @@ class Coordinator:
             # An earlier try may have done all of it, and nothing there remembers.
             self._doubtful(transaction, "nobody can say whether it was committed")
         else:
-            transaction.why = _why_not(result, outcome)
+            transaction.why = _rollback_reason(result, outcome)
             self._rolled_back(transaction)
 
     def _alone(self, transaction: Transaction) -> bool:
@@ -753,7 +753,7 @@ def _is_prepared(result: StepResult | None) -> bool:
     return result is not None and result.fate is StepFate.DONE
 
 
-def _why_not(result: StepResult | None, outcome: Outcome) -> str:
+def _rollback_reason(result: StepResult | None, outcome: Outcome) -> str:
     if result is None:
         return f"it could not be prepared: {outcome.detail or outcome.status.name}"
     match result.fate:

@@ -63,9 +63,9 @@ class Steps:
         request = Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
         return self.ask(request, hearer)
 
-    def why_refused(self, request: Request) -> Outcome | None:
+    def rejection(self, request: Request) -> Outcome | None:
         """Why this must not be done now outside of a transaction, and so not in one."""
-        return self._router.refusals.why_refused(request)
+        return self._router.refusals.rejection(request)
 
     def drop(self, ticket: int) -> None:
         """Nobody wants to hear what comes of it."""

@@ -238,7 +238,7 @@ class ZoneHost:
             return True
         return not self.held_by(node_of(info))
 
-    def why_kept(self, member: MemberId) -> str:
+    def leave_blocker(self, member: MemberId) -> str:
         """Which zones need this member, and what helps; empty: none."""
         info = self._standing.member(member)
         if info is None or self.may_part(member):

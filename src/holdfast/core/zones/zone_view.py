@@ -154,7 +154,7 @@ class ZoneView:
         """What the members that are here are called, by node."""
         return {node_of(info): info.name for info in self._standing.members()}
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """Of which zone a crash could cost something now; empty: of none."""
         here = self.names().keys()
         for zone in self.zones():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config import TlsSettings
-from holdfast.config.client_tls import VERSIONS, TlsVersion, show, trust, why_no_handshake
+from holdfast.config.client_tls import VERSIONS, TlsVersion, handshake_problem, show, trust
 from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast")
@@ -158,7 +158,7 @@ def _tried(members: ssl.SSLContext, outgoing: ssl.SSLContext, name: str, file: s
     except ssl.SSLError as error:
         raise ConfigError(
             f"{name}, {file}, is not good for members, which trust tls.ca: "
-            f"{why_no_handshake(error).removeprefix('its certificate is not trusted: ')}"
+            f"{handshake_problem(error).removeprefix('its certificate is not trusted: ')}"
         ) from None
     finally:
         outgoing.check_hostname = verifies

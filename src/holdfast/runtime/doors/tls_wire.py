@@ -19,7 +19,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from holdfast.config.client_tls import why_no_handshake
+from holdfast.config.client_tls import handshake_problem
 from holdfast.runtime.doors.strangers import Strangers
 from holdfast.server.logins import net_of
 from holdfast.server.quota import Quota
@@ -187,7 +187,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._flush()
             return
         except Exception as error:  # noqa: BLE001  (whatever a stranger's bytes can do ends their connection alone)
-            self._fails(why_no_handshake(error) or str(error))
+            self._fails(handshake_problem(error) or str(error))
             self._end()
             return
         self._flush()

@@ -270,7 +270,7 @@ class HttpWire(asyncio.Protocol):
             if self._door.time() > self._ends_s:
                 self.abort()
             return
-        self._guarded(lambda: self._end_if(self._begun().why_over()))
+        self._guarded(lambda: self._end_if(self._begun().close_reason()))
 
     def _end_if(self, why: str) -> None:
         if why:

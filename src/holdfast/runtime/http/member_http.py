@@ -17,7 +17,7 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.engine.driver import Driver
-from holdfast.observe.health import Health, why_not_ready
+from holdfast.observe.health import Health, unready_reason
 from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.member_metrics import Beside
 from holdfast.observe.status import EntriesHeld, counting
@@ -142,7 +142,7 @@ class MemberHttp:
         if not host.started:
             return Health(not_ready="it is starting")
         host.driver.enter()
-        return Health(not_ready=why_not_ready(host.member))
+        return Health(not_ready=unready_reason(host.member))
 
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
         self._host.driver.enter()

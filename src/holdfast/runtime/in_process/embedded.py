@@ -182,32 +182,32 @@ class Member:
         """Whether this member sees nothing that a crash could cost: every partition has all its copies, and nothing
         is moving. Cheap: ask as often as you like.
         """
-        return not self.why_unsafe()
+        return not self.unsafe_reason()
 
-    def why_unsafe(self) -> str:
+    def unsafe_reason(self) -> str:
         """Why `safe` is False; empty when it is True."""
         self._node.driver.enter()
-        return self._why_stopped() or self._node.member.picture.why_unsafe()
+        return self._stopped_reason() or self._node.member.picture.unsafe_reason()
 
     @property
     def cluster_safe(self) -> bool:
         """Whether all members say so. What the others say is at most as old as three times
         `cluster.heartbeat_ms`.
         """
-        return not self.why_cluster_unsafe()
+        return not self.cluster_unsafe_reason()
 
-    def why_cluster_unsafe(self) -> str:
+    def cluster_unsafe_reason(self) -> str:
         """Why `cluster_safe` is False; empty when it is True."""
         self._node.driver.enter()
-        return self._why_stopped() or self._node.member.picture.why_cluster_unsafe()
+        return self._stopped_reason() or self._node.member.picture.cluster_unsafe_reason()
 
-    def _why_stopped(self) -> str:
+    def _stopped_reason(self) -> str:
         node = self._node
         return f"this member has stopped: {node.ended_because or 'at once'}" if node.ended.is_set() else ""
 
     async def wait_safe(self, timeout_s: float = 60.0) -> None:
         """Wait until the whole cluster is safe. Raises TimeoutError, which says why it is not."""
-        await self._node.control.until(lambda: self.cluster_safe, timeout_s, self.why_cluster_unsafe)
+        await self._node.control.until(lambda: self.cluster_safe, timeout_s, self.cluster_unsafe_reason)
 
     # -- control
 

@@ -20,9 +20,9 @@ from functools import partial
 from typing import cast
 
 from holdfast.config import LimitSettings, Settings, parse_address
-from holdfast.config.client_tls import why_no_handshake
+from holdfast.config.client_tls import handshake_problem
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.core.model.protocols import Speaks, spoken, why_not_spoken
+from holdfast.core.model.protocols import Speaks, protocol_mismatch, spoken
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError, UnknownMessage
 from holdfast.runtime.doors.strangers import Strangers
@@ -50,7 +50,7 @@ from holdfast.runtime.peering.seed_places import SeedPlaces
 from holdfast.server.logins import net_of
 from holdfast.server.quota import Quota
 from holdfast.wire import doors
-from holdfast.wire.bounds import why_no_address, why_no_uuid
+from holdfast.wire.bounds import address_problem, uuid_problem
 
 FRAME = struct.Struct("<IB")
 """Length of what follows the length word, kind."""
@@ -255,7 +255,7 @@ class Incoming(asyncio.BufferedProtocol):
     def _greet(self, body: memoryview) -> None:
         network, transport = self._network, self._transport
         greeting = read_greeting(body)
-        why = why_no_uuid(greeting.uuid) or why_no_address(greeting.host, greeting.port)
+        why = uuid_problem(greeting.uuid) or address_problem(greeting.host, greeting.port)
         if why:
             raise ProtocolError(f"a greeting of nobody: {why}")
         channel = channel_of(transport.get_extra_info("ssl_object")) if transport is not None else b""
@@ -367,7 +367,7 @@ class Outgoing:
                     self._network.trouble(self.address, str(error))
                 except ssl.SSLError as error:
                     self._network.trouble(
-                        self.address, f"no TLS with the one there: {why_no_handshake(error)}"
+                        self.address, f"no TLS with the one there: {handshake_problem(error)}"
                     )
                 except Exception as error:  # noqa: BLE001  (also what a resolver says of a host that none can be)
                     self._network.strangers.tell(
@@ -427,7 +427,7 @@ class Outgoing:
         if not spoken(network.speaks, there):
             with suppress(ProtocolNotSpoken, OSError):
                 await protocol.welcome
-            raise ProtocolNotSpoken(why_not_spoken(network.speaks, there))
+            raise ProtocolNotSpoken(protocol_mismatch(network.speaks, there))
         if not is_welcome(await protocol.welcome, network.secrets, opening, greeting, channel):
             raise SecretRefused(
                 "the one there does not know security.member_secret: it is none of this cluster"
@@ -715,7 +715,7 @@ class Network:
             "members refused, because of their protocol",
             "no connection from a member at %s: %s",
             Address(greeting.host, greeting.port),
-            why_not_spoken(self.speaks, greeting.speaks),
+            protocol_mismatch(self.speaks, greeting.speaks),
         )
 
     def protocol_figures(self) -> dict[str, object]:

@@ -333,7 +333,7 @@ class Conversation:
 
     def require(self, request: Request, size: int = 0) -> None:
         """Raises CallRefused if the request must not be taken now. size: the bytes it brings, if they may be many."""
-        refused = self.grid.why_refused(request, size)
+        refused = self.grid.rejection(request, size)
         if refused is not None:
             raise CallRefused(*refusal(refused))
 

@@ -14,7 +14,7 @@ from holdfast.config import INTERNAL, LimitSettings
 from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
-from holdfast.server.access import why_not_call
+from holdfast.server.access import call_rejection
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.flow import REQUEST_UNITS, SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
@@ -574,7 +574,7 @@ class HazelcastSession:
     def _permit(self, call: Call) -> None:
         """Raises CallRefused when the client may not do this."""
         talk = self._talk
-        why = why_not_call(talk.rights, call)
+        why = call_rejection(talk.rights, call)
         if why:
             what = name_of(call.kind)
             talk.grid.audit(AuditEvent(AuditKind.REFUSED, talk.rights.user, talk.peer, what, why))

@@ -53,7 +53,7 @@ def is_own_name(header: str, names: Collection[str]) -> bool:
     return True
 
 
-def why_strange(request: HttpRequest, *, secure: bool) -> str:
+def origin_problem(request: HttpRequest, *, secure: bool) -> str:
     """Why this request may not come from where it comes; empty: it may. `secure`: whether this door speaks TLS."""
     headers = request.headers
     changes = request.method not in SAFE

@@ -34,7 +34,7 @@ from holdfast.server.http.http_messages import (
 )
 from holdfast.server.http.member_routes import STATUS_OF, read_order
 from holdfast.server.http.routes import HttpMember, Route
-from holdfast.server.reserved import why_no_request
+from holdfast.server.reserved import reserved_map_rejection
 from holdfast.wire import own
 from holdfast.wire.values import Serialized, from_stored, to_stored
 
@@ -173,10 +173,10 @@ class ConsoleRoutes:
         """Who looks at it, what he may do, and at whom."""
         grid = self._member.grid
         rights = request.rights
-        may = {name: not access.why_not_question(rights, order, ()) for name, order in ORDERS.items()}
-        may["verify"] = not access.why_not_question(rights, _VERIFY, ())
-        may["look"] = not access.why_not_route(rights, "GET /console/api/cluster")
-        may["watch"] = not access.why_not_route(rights, "GET /console/api/events")
+        may = {name: not access.question_rejection(rights, order, ()) for name, order in ORDERS.items()}
+        may["verify"] = not access.question_rejection(rights, _VERIFY, ())
+        may["look"] = not access.route_rejection(rights, "GET /console/api/cluster")
+        may["watch"] = not access.route_rejection(rights, "GET /console/api/events")
         told = {
             "user": rights.user,
             "asks": self._member.asks_credentials,
@@ -236,7 +236,7 @@ class ConsoleRoutes:
     def _permits(self, request: HttpRequest, question: own.Question, what: str, responder: Responder) -> bool:
         """Whether who asks may do it (server/C-1); if not, that is answered. Either is told to the audit log."""
         grid, rights = self._member.grid, request.rights
-        if why := access.why_not_question(rights, question, ()):
+        if why := access.question_rejection(rights, question, ()):
             grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, what, why))
             responder.answer(text_answer(403, why))
             return False
@@ -261,13 +261,13 @@ class ConsoleRoutes:
         partition = partition_of(key, 0, grid.partition_count)
         wanted = Request(Op.GET, asked.map, [partition], key)
         question = own.Execute(1, wanted)
-        if why := access.why_not_question(rights, question, ()):
+        if why := access.question_rejection(rights, question, ()):
             grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, "GET", why))
             responder.answer(text_answer(403, why))
             return
         if grid.zone_of(asked.map):
             raise BadRequest("the map lives in a zone: it is read by clients alone")
-        if why := why_no_request(wanted):
+        if why := reserved_map_rejection(wanted):
             raise BadRequest(why)
         replicas = [uuid or "" for uuid in grid.row(partition).replicas]
         grid.execute(

@@ -31,7 +31,7 @@ from holdfast.core.model.ids import SECOND
 from holdfast.errors import HoldfastError
 from holdfast.server import access
 from holdfast.server.audit_events import AuditEvent, AuditKind
-from holdfast.server.http.browser_rules import HEADERS, is_own_name, why_strange
+from holdfast.server.http.browser_rules import HEADERS, is_own_name, origin_problem
 from holdfast.server.http.http_messages import (
     EVENTS,
     BadRequest,
@@ -232,7 +232,7 @@ class HttpSession:
             exchange.answer(self._too_large())
         elif access.is_open(route.name):
             self._accept(route, request, exchange)
-        elif why := self._why_strange(request):
+        elif why := self._origin_problem(request):
             self._grid.knocked(
                 "HTTP requests from strange pages", "HTTP request of %s refused: %s", self._peer, why
             )
@@ -314,7 +314,7 @@ class HttpSession:
             return text_answer(405, f"this is served to {', '.join(methods)} alone", allow=", ".join(methods))
         return text_answer(404, "there is nothing of this name")
 
-    def _why_strange(self, request: HttpRequest) -> str:
+    def _origin_problem(self, request: HttpRequest) -> str:
         if not self._member.asks_credentials and not is_own_name(
             request.headers.get("host", ""), self._hosts
         ):
@@ -322,7 +322,7 @@ class HttpSession:
                 "the request names this host by a name that is not known here: use its address, or add the name to "
                 "http.hosts"
             )
-        return why_strange(request, secure=self._secure)
+        return origin_problem(request, secure=self._secure)
 
     # -- who it is
 
@@ -359,7 +359,7 @@ class HttpSession:
         return text_answer(401, why, **{"www-authenticate": scheme})
 
     def _permit(self, route: Route, request: HttpRequest, exchange: Exchange, rights: Rights) -> None:
-        if why := access.why_not_route(rights, route.name):
+        if why := access.route_rejection(rights, route.name):
             self._grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, self._peer, route.name, why))
             exchange.answer(text_answer(403, why))
             return
@@ -478,7 +478,7 @@ class HttpSession:
 
     # -- the end
 
-    def why_over(self) -> str:
+    def close_reason(self) -> str:
         """Why this connection has to end now, because of what has not come; empty: it has not."""
         waited_ns = self._grid.now_ns() - self._since_ns
         if self.paused and waited_ns > UNREAD_NS:

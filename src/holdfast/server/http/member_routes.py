@@ -17,7 +17,7 @@ from holdfast.server.http.http_messages import (
     text_answer,
 )
 from holdfast.server.http.routes import HttpMember, Route
-from holdfast.server.order_bounds import named_partitions, why_no_order
+from holdfast.server.order_bounds import named_partitions, order_problem
 from holdfast.wire import own
 
 STATUS_OF = {own.Fate.DONE: 200, own.Fate.STANDS: 202, own.Fate.REFUSED: 409}
@@ -90,7 +90,7 @@ class MemberRoutes:
         grid = self._member.grid
         order = read_order(request.json(), grid.partition_count)
         what, rights = order_of(order, ()), request.rights
-        if why := access.why_not_question(rights, order, ()):
+        if why := access.question_rejection(rights, order, ()):
             grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, what, why))
             responder.answer(text_answer(403, why))
             return
@@ -121,7 +121,7 @@ def _order(member: HttpMember, request: HttpRequest, responder: Responder) -> No
     grid = member.grid
     order = read_order(request.json(), grid.partition_count)
     what = order_of(order, ())
-    if why := access.why_not_question(request.rights, order, ()):
+    if why := access.question_rejection(request.rights, order, ()):
         grid.audit(AuditEvent(AuditKind.REFUSED, request.rights.user, request.peer, what, why))
         responder.answer(text_answer(403, why))
         return
@@ -145,7 +145,7 @@ def read_order(content: object, partitions: int) -> own.Order:
         raise BadRequest(f"there is no order {asked.want[:100]!r}; known are {', '.join(wants)}")
     rest = {name: getattr(asked, name) for name in asked.__struct_fields__ if name != "want"}
     order = own.Order(1, wants[asked.want], **rest)
-    if why := why_no_order(order):
+    if why := order_problem(order):
         raise BadRequest(why)
     if not all(0 <= partition < partitions for partition in named_partitions(order)):
         raise BadRequest(f"partitions are 0 to {partitions - 1}")

@@ -11,7 +11,7 @@ To add a route:
    made (`runtime/http/http_door.py`). A path is matched as a whole; one that ends in `/*` serves all that begin so.
 3. Say in `server/access.py`, in `HTTP`, what has to be permitted. What is missing there is refused to all who may not
    do everything, and a test fails. A route that gives orders is a `question` there: the handler makes the
-   `own.Question` that says the same, and asks `access.why_not_question(request.rights, question, ())` before anything
+   `own.Question` that says the same, and asks `access.question_rejection(request.rights, question, ())` before anything
    else (`member_routes.MemberRoutes.order` is an example).
 
 Whoever asks has been let in by then, his page was looked at (`browser_rules`), and the body is whole. HEAD is served as

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.cut_handles import Cut
-from holdfast.client.grouped_putting import GroupedRows, GroupSender, why_not_together
+from holdfast.client.grouped_putting import GroupedRows, GroupSender, grouped_put_problem
 from holdfast.client.row_sender import RowSender
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
@@ -284,7 +284,7 @@ def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bo
     if not overwrite:
         check_map(client, work, struct)
     if work.options.write.transaction_rows is not None:
-        why = why_not_together(client, work.options.map)
+        why = grouped_put_problem(client, work.options.map)
         if why:
             raise ConfigError(f"transactionRows: {why}")
     if work.options.write.rejects is not None:

@@ -95,7 +95,7 @@ FOLLOWING: dict[str, tuple[Place, ...]] = {
     ),
     "term": (
         Place(LocalReplicas, "_equal", _equal_without_terms),
-        Place(delta_or_full, "_why_no_prefix", _no_prefix_without_terms, when=_has_a_base),
+        Place(delta_or_full, "_prefix_problem", _no_prefix_without_terms, when=_has_a_base),
         Place(AntiEntropy, "_difference", _difference_without_terms, when=_another_term),
     ),
 }

@@ -51,7 +51,7 @@ def _has_failed(journal: Journal, deeds: Any, done: Any, error: Exception | None
 
 
 RESTARTING: dict[str, tuple[Place, ...]] = {
-    "wait-for-stores": (Place(ReturningMembers, "_why_wait_for", _waits_for_nobody),),
+    "wait-for-stores": (Place(ReturningMembers, "_wait_for_reason", _waits_for_nobody),),
     "owner-by-proof": (
         Place(ReturningMembers, "_claims", _claims_of_anybody),
         Place(ReturningMembers, "_revived", _revives_from_any_slot),

@@ -108,8 +108,8 @@ class ProcessGrid(MemberGrid):
     def wall_ms(self) -> int:
         return self._process.wall_ms()
 
-    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        return self.member.picture.why_not_now(request)
+    def rejection(self, request: Request, size: int = 0) -> Outcome | None:
+        return self.member.picture.rejection_here(request)
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         done(own.Fate.REFUSED, "simulated members take no orders of clients")

@@ -305,7 +305,7 @@ def test_while_one_member_does_not_acknowledge_the_commit_nobody_may_leave() -> 
     table_replication = scene.member(MASTER).table_replication
     assert not table_replication.settled
     assert not leaving[0].dead
-    assert scene.member(MASTER).picture.why_unsafe() != ""
+    assert scene.member(MASTER).picture.unsafe_reason() != ""
     unblock()
     scene.returned(leaving)
     scene.judge()

@@ -94,7 +94,7 @@ class Behind:
         for _ in range(seconds * 2):
             self.scene.wait(0.5)
             assert not member.table_replication.ready
-            assert member.picture.why_unsafe() != ""
+            assert member.picture.unsafe_reason() != ""
             assert not self.scene.cluster.settled()
 
 

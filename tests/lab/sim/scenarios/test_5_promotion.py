@@ -179,7 +179,7 @@ def test_six_of_seven_terminated_at_once_leave_one_that_waits() -> None:
     scene.terminate(*range(1, 7))
     scene.wait(60)
     (left,) = scene.members()
-    assert "no majority" in left.picture.why_unsafe()
+    assert "no majority" in left.picture.unsafe_reason()
     assert left.table.assigned
 
 

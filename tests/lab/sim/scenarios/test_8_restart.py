@@ -136,10 +136,10 @@ def accept(stage: Keeping, host: int) -> None:
     stage.cluster.accepted = True
     process = stage.process(host)
     for _ in range(10):
-        if process.driver.member.picture.why_unserved():
+        if process.driver.member.picture.unserved_reason():
             process.step(process.driver.accept_loss)
             stage.wait(1)
-    assert not process.driver.member.picture.why_unserved()
+    assert not process.driver.member.picture.unserved_reason()
 
 
 @pytest.mark.parametrize("by_order", [False, True])
