@@ -227,9 +227,9 @@ def test_only_followers_of_the_metastore_hear_of_each_commit_at_once() -> None:
     cluster = Cluster(1)
     for number in (ONE, METASTORE_GROUP):
         cluster.start(number, 1)
-        settings = cluster[1].groups.hosted[number].group._seat.settings
-        assert settings.begins_voted
-        assert settings.commits_told is (number == METASTORE_GROUP)
+        settings = cluster[1].groups.hosted[number].group._state.settings
+        assert settings.starts_voted
+        assert settings.sends_commits is (number == METASTORE_GROUP)
 
 
 def test_a_replica_that_rests_hears_and_says_nothing_until_it_may_go_on() -> None:
@@ -308,11 +308,11 @@ def test_a_leader_is_idle_when_everything_is_done_everywhere(busy: str) -> None:
     elif busy == "match":
         leading.progress["f2"].match -= 1
     elif busy == "told":
-        leading.progress["f3"].told_commit -= 1
+        leading.progress["f3"].sent_commit -= 1
     elif busy == "change":
         leading.transferee = "f2"
     assert one.idle is (not busy)
-    leading.progress["f1"].told_commit = 0
+    leading.progress["f1"].sent_commit = 0
     assert one.idle is (not busy), "of itself it hears otherwise"
     follower = hosted(cluster, 2)
     assert follower.idle
@@ -435,7 +435,7 @@ def test_settings_and_what_was_found_are_those_that_are_given() -> None:
     standing = groups.rounds.standing
     replica = groups.start(TWO, Configuration(frozenset({"f1"})), Ledger())
     assert replica is not None
-    assert replica.group._seat.settings.election_ticks == 77
+    assert replica.group._state.settings.election_ticks == 77
     assert (groups.found, groups.rounds.standing, replica.bytes_since) == ([], standing + 1, 0)
     assert hosted(cluster, 1).bytes_since == 24
 
@@ -702,7 +702,7 @@ def test_an_answer_to_another_part_sends_nothing() -> None:
     assert one.leftovers["states of groups on their way"] == 0
     later = feeding()
     next(parts(later))
-    hosted(later, 1).group._follow(99)
+    hosted(later, 1).group._become_follower(99)
     later[1].groups.on_state_taken(four, GroupStateTaken(ONE, index, 3))
     assert later[1].groups.leftovers["states of groups on their way"] == 0
     stopped = feeding()

@@ -145,8 +145,8 @@ class Play:
                 applying_bytes=int(case.value("max-committed-size-per-ready", "0")),
                 window=int(case.value("inflight", "1000000")),
                 lease_reads=case.value("read-only") == "lease-based",
-                bequeaths=False,
-                removed_leads=case.value("step-down-on-removal") != "true",
+                transfers_when_removed=False,
+                keeps_leading_when_removed=case.value("step-down-on-removal") != "true",
             )
             index = int(case.value("index", "0"))
             configuration = Configuration(

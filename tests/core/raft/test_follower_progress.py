@@ -12,7 +12,7 @@ from holdfast.core.raft.follower_progress import GONE, FollowerProgress, Infligh
 def progress(window: int = 2, window_bytes: int = 0) -> FollowerProgress:
     """It has everything up to 4, and of 6 it was told that it is committed."""
     one = FollowerProgress(5, Inflight(window, window_bytes), match=4)
-    one.told_commit = 6
+    one.sent_commit = 6
     one.quiet = one.silent = 3
     one.active = True
     return one
@@ -52,7 +52,7 @@ CASES: list[tuple[Callable[[], FollowerProgress], str, tuple[int, ...], object, 
     (probed, "acknowledged", (7,), True, "StateProbe match=7 next=8", 6, 0),
     (probed, "refused", (3, 1), False, "StateProbe match=4 next=5 paused", 6, 3),
     (probed, "refused", (4, 1), False, "StateProbe match=4 next=5 paused", 6, 3),
-    (probed, "begins_anew", (), None, "StateProbe match=0 next=1", 0, 0),
+    (probed, "restart", (), None, "StateProbe match=0 next=1", 0, 0),
     (replicating, "sent", (0, 0), None, "StateReplicate match=4 next=5", 6, 0),
     (replicating, "sent", (2, 20), None, "StateReplicate match=4 next=7 inflight=1", 6, 0),
     (lambda: replicating(1), "sent", (1, 10), None, "StateReplicate match=4 next=7 paused inflight=2[full]", 6, 0),
@@ -63,7 +63,7 @@ CASES: list[tuple[Callable[[], FollowerProgress], str, tuple[int, ...], object, 
     (lambda: replicating(2), "probe", (), None, "StateProbe match=4 next=5", 4, 0),
     (snapshot, "probe", (), None, "StateProbe match=4 next=10", 9, 0),
     (snapshot, "acknowledged", (12,), True, "StateSnapshot match=12 next=13 paused pendingSnap=9", 9, 0),
-    (snapshot, "begins_anew", (), None, "StateProbe match=0 next=1", 0, 0),
+    (snapshot, "restart", (), None, "StateProbe match=0 next=1", 0, 0),
 ]  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_what_an_event_makes_of_a_follower(
 ) -> None:
     one = begin()
     assert getattr(one, event)(*arguments) == answer
-    assert (str(one), one.told_commit, one.quiet) == (status, told, quiet)
+    assert (str(one), one.sent_commit, one.quiet) == (status, told, quiet)
 
 
 def test_a_probe_goes_back_to_the_hint_but_not_before_what_matches() -> None:
@@ -92,10 +92,10 @@ def test_a_probe_goes_back_to_the_hint_but_not_before_what_matches() -> None:
         (9, 4, 5, 4),
     ):
         one = FollowerProgress(10, Inflight(1), match=4)
-        one.told_commit = 8
+        one.sent_commit = 8
         one.paused = True
         assert one.refused(index, hint)
-        assert (one.next, one.told_commit, one.paused) == (following, told, False)
+        assert (one.next, one.sent_commit, one.paused) == (following, told, False)
     one = FollowerProgress(10, Inflight(1), match=4)
     one.paused = True
     assert not one.refused(8, 6), "an answer to an older probe"
@@ -105,7 +105,7 @@ def test_a_probe_goes_back_to_the_hint_but_not_before_what_matches() -> None:
 def test_who_is_heard_is_active_and_who_has_just_begun_is_not() -> None:
     one = FollowerProgress(1, Inflight(1))
     assert str(one) == "StateProbe match=0 next=1 inactive"
-    assert (one.quiet, one.silent, one.snapshot, one.told_commit, one.paused) == (0, 0, 0, 0, False)
+    assert (one.quiet, one.silent, one.snapshot, one.sent_commit, one.paused) == (0, 0, 0, 0, False)
     one.silent = GONE
     one.heard()
     assert (one.active, one.silent) == (True, 0)
@@ -131,8 +131,8 @@ def test_a_log_that_matches_is_sent_from_what_is_known_to_be_held() -> None:
 def test_a_commit_is_worth_telling_when_it_is_new_and_what_was_sent_reaches_it() -> None:
     one = FollowerProgress(5, Inflight(1))
     for told, index, worth in ((0, 1, True), (1, 1, False), (2, 1, False), (3, 9, True), (4, 9, False)):
-        one.told_commit = told
-        assert one.may_tell_commit(index) is worth
+        one.sent_commit = told
+        assert one.may_send_commit(index) is worth
 
 
 def test_a_snapshot_of_more_than_is_known_to_be_held_is_followed_by_what_comes_after_it() -> None:

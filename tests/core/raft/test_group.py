@@ -273,7 +273,7 @@ def test_a_group_of_one_needs_nobody() -> None:
     assert [read.upto for read in done(alone).reads] == [alone.log.last]
 
 
-AGAIN = RaftSettings(pre_vote=False, check_quorum=False, begins_voted=True)
+AGAIN = RaftSettings(pre_vote=False, check_quorum=False, starts_voted=True)
 
 
 def newcomer() -> Group:

@@ -133,7 +133,7 @@ def test_a_leader_sends_heartbeats_and_asks_itself_for_a_majority() -> None:
     for _ in range(4):
         failed.append([each for each in done(patient).notices if isinstance(each, ChangeFailed)])
         patient.tick()
-    assert failed == [[], [], [], [ChangeFailed(7, "d has got nothing for 3 ticks")]]
+    assert failed == [[], [], [], [ChangeFailed(7, "d has made no progress for 3 ticks")]]
     plain = leader(RaftSettings(election_ticks=5, pre_vote=False, check_quorum=False))
     for _ in range(20):
         plain.tick()
@@ -551,16 +551,23 @@ def test_only_a_leader_takes_orders() -> None:
 
 
 @pytest.mark.rule("raft/R-5")
-@pytest.mark.parametrize(("bequeaths", "leads"), [(True, False), (False, False), (True, True)])
-def test_a_leader_that_was_removed_goes_and_asks_another_to_campaign(*, bequeaths: bool, leads: bool) -> None:
-    settings = RaftSettings(pre_vote=False, check_quorum=False, bequeaths=bequeaths, removed_leads=leads)
+@pytest.mark.parametrize(("transfers_when_removed", "leads"), [(True, False), (False, False), (True, True)])
+def test_a_leader_that_was_removed_goes_and_asks_another_to_campaign(
+    *, transfers_when_removed: bool, leads: bool
+) -> None:
+    settings = RaftSettings(
+        pre_vote=False,
+        check_quorum=False,
+        transfers_when_removed=transfers_when_removed,
+        keeps_leading_when_removed=leads,
+    )
     replica = leader(settings)
     assert replica.change(Configuration(frozenset("bcd"))) == 3
     done(replica)
     for voter in "bc":
         replica.step(RaftMessage(kind=K.APPENDED, to="a", sender=voter, term=2, index=3))
     asked = [each.to for each in replica.ready().messages if each.kind is K.TIMEOUT_NOW]
-    assert asked == (["b"] if bequeaths and not leads else [])
+    assert asked == (["b"] if transfers_when_removed and not leads else [])
     assert (replica.leading is not None) is leads
 
 
@@ -716,21 +723,21 @@ def test_a_replica_says_what_it_wants_once_and_nothing_when_it_wants_nothing() -
 )
 def test_each_thing_that_a_replica_wants_is_enough(wanted: str) -> None:
     replica = group(terms=(1, 1))
-    seat, log = replica._seat, replica.log
+    state, log = replica._state, replica.log
     if wanted == "messages":
-        seat.send(K.HEARTBEAT, "b")
+        state.send(K.HEARTBEAT, "b")
     elif wanted == "after":
-        seat.send(K.VOTED, "b")
+        state.send(K.VOTED, "b")
     elif wanted == "reads":
-        seat.reads.append(ReadAt(b"r", 1))
+        state.reads.append(ReadAt(b"r", 1))
     elif wanted == "notices":
-        seat.notices.append(LeaderElected(1))
+        state.notices.append(LeaderElected(1))
     elif wanted == "unwritten":
         log.append([RaftEntry(1, 4)])
     elif wanted == "lead":
-        seat.lead = "b"
+        state.lead = "b"
     elif wanted == "hard":
-        seat.vote = "b"
+        state.vote = "b"
     else:
         log.commit_to(2)
         replica._told_hard = replica.hard

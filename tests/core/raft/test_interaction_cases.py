@@ -10,7 +10,7 @@ from tests.core.raft.datadriven import Case, cases, files
 from tests.core.raft.interaction import Play
 
 LOGGED = re.compile(r"^\s*(DEBUG|INFO|WARN|ERROR|FATAL) ")
-SWITCHED = re.compile(r"^\s*INFO (\d+) switched to configuration (.*)$")
+SWITCHED = re.compile(r"^\s*INFO (\d+) track_configuration to configuration (.*)$")
 
 
 def _changes_configuration(path: Path) -> bool:
@@ -57,8 +57,8 @@ def test_where_the_configuration_changes_it_comes_to_the_same_as_etcd(path: Path
         if case.command == "raft-state" and settled:
             assert _outcome(said) == _outcome(case.expected), f"{path.name}:{case.line}"
         for line in case.expected:
-            if switched := SWITCHED.match(line):
-                configured[switched[1]] = switched[2]
+            if track_configuration := SWITCHED.match(line):
+                configured[track_configuration[1]] = track_configuration[2]
     everybody = Case(0, "stabilize", {}, [], [])
     play.handle(everybody)
     assert {name: str(play.nodes[name].group.configuration) for name in configured} == configured

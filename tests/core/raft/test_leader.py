@@ -34,15 +34,15 @@ class Lead:
         if configuration is None:
             configuration = Configuration(frozenset(voters), learners=frozenset(learners))
         self.log = RaftLog(RaftSnapshot(1, 1, configuration), [RaftEntry(2, 2, b"p"), RaftEntry(2, 3, b"q")])
-        self.seat = RaftState("a", settings, self.log, HardState(3, "a", 1))
-        self.seat.uncommitted = 77
-        self.leading = Leader(self.seat)
+        self.state = RaftState("a", settings, self.log, HardState(3, "a", 1))
+        self.state.uncommitted = 77
+        self.leading = Leader(self.state)
         if begins:
             self.leading.broadcast()
             for node in sorted(configuration.members):
                 self.acks(node, 4)
             self.apply()
-            self.seat.notices.clear()
+            self.state.notices.clear()
             self.take()
 
     def apply(self) -> None:
@@ -79,7 +79,7 @@ class Lead:
         return self.take()
 
     def messages(self) -> list[RaftMessage]:
-        sent, self.seat.messages = self.seat.messages, []
+        sent, self.state.messages = self.state.messages, []
         return sent
 
     def take(self) -> list[Told]:
@@ -95,8 +95,8 @@ class Lead:
 
 def test_a_leader_begins_with_an_entry_of_its_term_and_knows_of_nobody_what_he_has() -> None:
     lead = Lead(learners="d", begins=False)
-    assert (lead.leading.began, lead.log.last, lead.log.last_term, lead.seat.uncommitted) == (4, 4, 3, 0)
-    assert [(each.kind, each.to, each.index) for each in lead.seat.after] == [(K.APPENDED, "a", 4)]
+    assert (lead.leading.began, lead.log.last, lead.log.last_term, lead.state.uncommitted) == (4, 4, 3, 0)
+    assert [(each.kind, each.to, each.index) for each in lead.state.after] == [(K.APPENDED, "a", 4)]
     assert lead.leading.others == ["b", "c", "d"]
     assert lead.status("b") == "StateProbe match=0 next=4 inactive"
     assert lead.status("d") == "StateProbe match=0 next=4 learner inactive"
@@ -120,20 +120,20 @@ def test_what_a_majority_holds_is_committed_and_said_once() -> None:
     assert lead.log.committed == 1, "a majority holds 3, which is of an older term"
     lead.acks("b", 4)
     assert lead.log.committed == 1, "it is not durable here"
-    assert (lead.seat.notices, lead.leading.settled) == ([], False)
+    assert (lead.state.notices, lead.leading.settled) == ([], False)
     sent = lead.acks("a", 4)
     assert lead.log.committed == 4
-    assert (lead.seat.notices, lead.leading.settled) == ([LeaderElected(3)], True)
+    assert (lead.state.notices, lead.leading.settled) == ([LeaderElected(3)], True)
     assert sent == [(K.APPEND, "b", 0), (K.APPEND, "c", 0)], "everybody hears of it"
     lead.propose(b"x")
     lead.acks("a", 5)
     assert lead.acks("b", 5) == [(K.APPEND, "b", 0), (K.APPEND, "c", 0)]
-    assert lead.seat.notices == [LeaderElected(3)]
+    assert lead.state.notices == [LeaderElected(3)]
     assert lead.acks("c", 5) == []
 
 
 def test_of_commits_that_are_not_told_followers_hear_with_what_comes_next() -> None:
-    lead = Lead(settings=replace(PLAIN, commits_told=False))
+    lead = Lead(settings=replace(PLAIN, sends_commits=False))
     assert lead.propose(b"x") == [(K.APPEND, "b", 1), (K.APPEND, "c", 1)]
     lead.acks("a", 5)
     assert lead.acks("b", 5) == []
@@ -149,7 +149,7 @@ def test_a_follower_hears_of_a_commit_when_it_holds_it() -> None:
         lead.acks(node, 5)
     lead.leading.heartbeat()
     lead.take()
-    assert lead.leading.progress["d"].told_commit == 4
+    assert lead.leading.progress["d"].sent_commit == 4
     assert lead.acks("d", 5) == [(K.APPEND, "d", 0)]
     assert lead.acks("d", 5) == []
     assert lead.acks("a", 9) == [], "it tells nothing to itself"
@@ -157,7 +157,7 @@ def test_a_follower_hears_of_a_commit_when_it_holds_it() -> None:
 
 def test_uncommitted_bytes_are_bounded_but_for_one_proposal() -> None:
     lead = Lead(settings=replace(PLAIN, uncommitted_bytes=10))
-    assert lead.seat.uncommitted == 0
+    assert lead.state.uncommitted == 0
     lead.propose(b"x" * 50)
     lead.propose(b"")
     for refused in (b"x",):
@@ -165,22 +165,22 @@ def test_uncommitted_bytes_are_bounded_but_for_one_proposal() -> None:
             lead.propose(refused)
     for node in "ab":
         lead.acks(node, 6)
-    assert lead.seat.uncommitted == 0
+    assert lead.state.uncommitted == 0
     lead.propose(b"xxxx", b"xxxx")
     lead.propose(b"xx")
     with pytest.raises(ProposalRefused):
         lead.propose(b"x")
     for node in "ab":
         lead.acks(node, 8)
-    assert lead.seat.uncommitted == 2
+    assert lead.state.uncommitted == 2
     unbounded = Lead(settings=replace(PLAIN, uncommitted_bytes=0))
     unbounded.propose(b"x" * 100)
     unbounded.propose(b"x" * 100)
-    assert unbounded.seat.uncommitted == 200
-    unbounded.seat.uncommitted = 100
+    assert unbounded.state.uncommitted == 200
+    unbounded.state.uncommitted = 100
     for node in "ab":
         unbounded.acks(node, 6)
-    assert unbounded.seat.uncommitted == 0
+    assert unbounded.state.uncommitted == 0
 
 
 def test_entries_go_in_messages_of_bounded_size_and_in_a_window() -> None:
@@ -266,16 +266,16 @@ def test_a_window_that_is_refused_is_sent_again_from_what_matches() -> None:
 @pytest.mark.rule("raft/P-2")
 def test_only_who_says_that_it_has_nothing_at_all_begins_again() -> None:
     for settings, hint, log_term, again in (
-        (replace(PLAIN, begins_voted=True), 0, 0, True),
-        (replace(PLAIN, begins_voted=True), 2, 0, False),
-        (replace(PLAIN, begins_voted=True), 0, 2, False),
+        (replace(PLAIN, starts_voted=True), 0, 0, True),
+        (replace(PLAIN, starts_voted=True), 2, 0, False),
+        (replace(PLAIN, starts_voted=True), 0, 2, False),
         (PLAIN, 0, 0, False),
     ):
         lead = Lead(settings=settings)
         sent = lead.refuses("b", 4, hint=hint, log_term=log_term)
         assert (lead.leading.progress["b"].match == 0) is again
         assert sent == ([(K.SNAPSHOT, "b", 0)] if again else [])
-    fresh = Lead(settings=replace(PLAIN, begins_voted=True), begins=False)
+    fresh = Lead(settings=replace(PLAIN, starts_voted=True), begins=False)
     fresh.leading.broadcast()
     fresh.take()
     assert fresh.refuses("b", 3) == [(K.SNAPSHOT, "b", 0)]
@@ -299,7 +299,7 @@ def test_who_is_in_no_configuration_is_not_listened_to() -> None:
 def compacted(**more: object) -> Lead:
     lead = Lead(**more)  # type: ignore[arg-type]
     lead.log.compact(3)
-    lead.leading.progress["b"].begins_anew()
+    lead.leading.progress["b"].restart()
     return lead
 
 
@@ -363,7 +363,7 @@ def test_who_is_known_to_be_gone_is_probed_and_silent() -> None:
     lead.leading.unreachable("b")
     assert lead.status("b") == "StateProbe match=4 next=5"
     assert lead.leading.progress["b"].silent == GONE
-    lead.leading.progress["c"].begins_anew()
+    lead.leading.progress["c"].restart()
     lead.leading.progress["c"].send_snapshot(4)
     lead.leading.unreachable("c")
     assert lead.leading.progress["c"].flow is LogFlow.SNAPSHOT
@@ -380,13 +380,13 @@ def test_whether_most_of_some_are_heard() -> None:
         ("a", True),
         ("abxy", False),
     ):
-        assert leading.most_are_heard(frozenset(nodes)) is heard
+        assert leading.hears_majority_of(frozenset(nodes)) is heard
     leading.progress["b"].silent = 5
-    assert leading.most_are_heard("bxa")
+    assert leading.hears_majority_of("bxa")
     leading.progress["b"].silent = 6
-    assert not leading.most_are_heard("bxa")
+    assert not leading.hears_majority_of("bxa")
     leading.progress["a"].silent = GONE
-    assert leading.most_are_heard("a"), "it hears itself"
+    assert leading.hears_majority_of("a"), "it hears itself"
 
 
 def test_a_majority_is_heard_since_it_was_asked_last() -> None:
@@ -458,10 +458,10 @@ def test_a_commit_before_the_change_removes_nobody() -> None:
 
 def test_others_may_be_sent_the_log_before_they_belong_to_the_group() -> None:
     lead = Lead()
-    lead.leading.accompany(frozenset("xy"))
+    lead.leading.add_catching_up(frozenset("xy"))
     assert lead.take() == [(K.APPEND, "x", 1), (K.APPEND, "y", 1)]
     assert lead.status("x") == "StateProbe match=0 next=4 learner paused"
-    lead.leading.accompany(frozenset("y"))
+    lead.leading.add_catching_up(frozenset("y"))
     assert lead.leading.others == ["b", "c", "y"]
     assert lead.take() == []
 
@@ -471,10 +471,10 @@ def test_a_removed_voter_is_handed_nothing_over() -> None:
     lead.leading.transfer("b")
     lead.take()
     lead.log.append([RaftEntry(3, 5, configuration=Configuration(frozenset("abc"), learners=frozenset("d")))])
-    lead.leading.switched()
+    lead.leading.track_configuration()
     assert lead.leading.transferee == "b"
     lead.log.append([RaftEntry(3, 6, configuration=Configuration(frozenset("ac"), learners=frozenset("b")))])
-    lead.leading.switched()
+    lead.leading.track_configuration()
     assert lead.leading.transferee is None
     assert lead.leading.progress["b"].learner
 
@@ -482,9 +482,9 @@ def test_a_removed_voter_is_handed_nothing_over() -> None:
 @pytest.mark.rule("raft/R-5", "raft/R-6")
 def test_a_leader_that_is_removed_takes_nothing_more_and_names_an_heir() -> None:
     for leads, takes in ((False, False), (True, True)):
-        lead = Lead("abcd", settings=replace(PLAIN, removed_leads=leads))
+        lead = Lead("abcd", settings=replace(PLAIN, keeps_leading_when_removed=leads))
         lead.leading.change(Configuration(frozenset("bcd")))
-        assert (lead.leading.removed, lead.leading.over) == (True, False)
+        assert (lead.leading.is_leaving, lead.leading.is_removed) == (True, False)
         lead.take()
         if takes:
             lead.propose(b"x")
@@ -492,21 +492,21 @@ def test_a_leader_that_is_removed_takes_nothing_more_and_names_an_heir() -> None
             with pytest.raises(ProposalRefused, match="removed"):
                 lead.propose(b"x")
         lead.acks("b", 5)
-        assert not lead.leading.over
+        assert not lead.leading.is_removed
         lead.acks("c", 5)
-        assert lead.leading.over
+        assert lead.leading.is_removed
         with pytest.raises(ProposalRefused, match="removed"):
             lead.propose(b"x")
         lead.leading.progress["c"].match = 9
-        lead.leading.bequeath()
+        lead.leading.transfer_after_removal()
         assert lead.take() == [(K.TIMEOUT_NOW, "c", 0)]
         lead.leading.progress["c"].match = 5
-        lead.leading.bequeath()
+        lead.leading.transfer_after_removal()
         assert lead.take() == [(K.TIMEOUT_NOW, "b", 0)], "of equals the first"
     joint = Lead(configuration=Configuration(frozenset("bcd"), frozenset("abc")))
-    assert not joint.leading.removed, "it is still a voter of the old half"
-    assert not Lead().leading.removed
-    assert not Lead().leading.over
+    assert not joint.leading.is_leaving, "it is still a voter of the old half"
+    assert not Lead().leading.is_leaving
+    assert not Lead().leading.is_removed
 
 
 @pytest.mark.rule("raft/R-4")
@@ -522,7 +522,7 @@ def test_a_joint_configuration_is_left_when_it_is_committed_in_this_term() -> No
     assert not lead.leading.leave_joint()
     lead.leading.transferee = None
     lead.take()
-    assert not lead.leading.removed
+    assert not lead.leading.is_leaving
     assert lead.leading.leave_joint()
     assert lead.log.entries_from(6) == (
         RaftEntry(3, 6, configuration=Configuration(frozenset("abd"), token=4)),
@@ -596,7 +596,7 @@ def test_heartbeats_say_what_each_follower_holds_of_what_is_committed() -> None:
     assert [(each.kind, each.to, each.commit, each.context) for each in lead.messages()] == [
         (K.HEARTBEAT, "b", 6, b""), (K.HEARTBEAT, "c", 5, b""), (K.HEARTBEAT, "d", 4, b""),
     ]  # fmt: skip
-    assert [lead.leading.progress[node].told_commit for node in "bcd"] == [6, 5, 4]
+    assert [lead.leading.progress[node].sent_commit for node in "bcd"] == [6, 5, 4]
     assert lead.hears("c") == [(K.APPEND, "c", 0)], "it lacks one"
     assert lead.hears("b") == []
     lead.reads(b"r1")
@@ -619,12 +619,12 @@ def test_a_read_is_answered_when_a_majority_has_confirmed_and_those_before_it_to
     assert lead.hears("b", b"2") == []
     assert lead.hears("c", b"3") == []
     assert lead.hears("d", b"unknown") == [(K.APPEND, "d", 0)]
-    assert not lead.seat.reads
+    assert not lead.state.reads
     assert (K.READ_AT, "d", 5) in lead.hears("d", b"2")
-    assert lead.seat.reads == [ReadAt(b"1", 4)]
+    assert lead.state.reads == [ReadAt(b"1", 4)]
     assert lead.leading.busy
     lead.hears("e", b"3")
-    assert lead.seat.reads == [ReadAt(b"1", 4), ReadAt(b"3", 5)]
+    assert lead.state.reads == [ReadAt(b"1", 4), ReadAt(b"3", 5)]
     assert not lead.leading.busy
 
 
@@ -637,12 +637,12 @@ def test_an_early_read_waits_for_an_entry_of_this_term() -> None:
     sent = lead.acks("b", 4)
     assert (K.HEARTBEAT, "b", 0) in sent
     lead.hears("c", b"r")
-    assert lead.seat.reads == [ReadAt(b"r", 4)]
+    assert lead.state.reads == [ReadAt(b"r", 4)]
     assert not lead.leading.busy
 
 
 def test_a_leader_with_a_lease_or_without_others_answers_at_once() -> None:
     for lead in (Lead("a"), Lead(settings=replace(PLAIN, lease_reads=True))):
         assert lead.reads(b"r") == []
-        assert lead.seat.reads == [ReadAt(b"r", 4)]
+        assert lead.state.reads == [ReadAt(b"r", 4)]
         assert not lead.leading.busy

@@ -33,7 +33,7 @@ class Change:
     def __init__(self, configuration: Configuration = NOW, *, begins: bool = True, margin: int = 2) -> None:
         settings = replace(SETTINGS, catch_up_margin=margin)
         self.lead = Lead(settings=settings, configuration=configuration, begins=begins)
-        self.change = Reconfiguration(self.lead.seat, self.lead.leading)
+        self.change = Reconfiguration(self.lead.state, self.lead.leading)
 
     def request(
         self, voters: str, learners: str = "", token: int = 5, *, term: int = 3, asks: bool = False
@@ -47,7 +47,7 @@ class Change:
         self.change.look()
 
     def told(self) -> list[GroupNotice]:
-        notices, self.lead.seat.notices = self.lead.seat.notices, []
+        notices, self.lead.state.notices = self.lead.state.notices, []
         return notices
 
     @property
@@ -70,10 +70,10 @@ def test_a_new_leader_takes_up_what_is_in_the_log() -> None:
     assert Change(joint, begins=False).stage is ChangeStage.JOINT
     lead = Lead(begins=False)
     lead.log.append([RaftEntry(3, 5, configuration=Configuration(frozenset("ab")))])
-    assert Reconfiguration(lead.seat, lead.leading).stage is ChangeStage.FINAL
+    assert Reconfiguration(lead.state, lead.leading).stage is ChangeStage.FINAL
     for node in "abc":
         lead.acks(node, 5)
-    assert Reconfiguration(lead.seat, lead.leading).stage is ChangeStage.NONE
+    assert Reconfiguration(lead.state, lead.leading).stage is ChangeStage.NONE
 
 
 def test_what_a_request_is_answered_with() -> None:
@@ -172,7 +172,7 @@ def test_a_change_fails_when_a_new_voter_gets_nothing_for_long() -> None:
     assert change.stage is ChangeStage.CATCHING_UP
     progress.quiet = 5
     change.change.tick()
-    assert change.told() == [ChangeFailed(5, "d has got nothing for 5 ticks")]
+    assert change.told() == [ChangeFailed(5, "d has made no progress for 5 ticks")]
     assert (change.stage, change.change.target, change.lead.leading.others) == (
         ChangeStage.NONE,
         None,
@@ -184,7 +184,7 @@ def test_a_change_fails_when_a_new_voter_gets_nothing_for_long() -> None:
     for node in "de":
         change.lead.leading.progress[node].quiet = 9
     change.change.tick()
-    assert change.told() == [ChangeFailed(6, "d has got nothing for 9 ticks")]
+    assert change.told() == [ChangeFailed(6, "d has made no progress for 9 ticks")]
     # One that gets on is waited for.
     change.request("abd", token=7)
     for _ in range(12):
@@ -199,7 +199,7 @@ def test_a_change_fails_when_a_new_voter_gets_nothing_for_long() -> None:
     assert change.stage is ChangeStage.CATCHING_UP
     change.lead.leading.progress["e"].quiet = 9
     change.change.tick()
-    assert change.told() == [ChangeFailed(5, "e has got nothing for 9 ticks")]
+    assert change.told() == [ChangeFailed(5, "e has made no progress for 9 ticks")]
 
 
 @pytest.mark.rule("raft/F-6")
@@ -213,7 +213,7 @@ def test_a_change_to_voters_most_of_whom_are_silent_waits_and_fails() -> None:
         change.change.tick()
         assert (change.stage, change.told()) == (ChangeStage.CATCHING_UP, [])
     change.change.tick()
-    assert change.told() == [ChangeFailed(5, "most of the voters that are wanted are not heard of")]
+    assert change.told() == [ChangeFailed(5, "a majority of the wanted voters is silent")]
     assert change.stage is ChangeStage.NONE
     change.request("abc", token=6)
     for _ in range(3):

@@ -52,8 +52,8 @@ def test_what_groups_run_with_where_nothing_else_is_said() -> None:
     settings = RaftSettings()
     assert (settings.election_ticks, settings.heartbeat_ticks, settings.catch_up_ticks) == (10, 1, 50)
     assert (settings.pre_vote, settings.check_quorum, settings.lease_reads) == (True, True, False)
-    assert (settings.begins_voted, settings.commits_told) == (False, True)
-    assert (settings.removed_leads, settings.bequeaths) == (False, True)
+    assert (settings.starts_voted, settings.sends_commits) == (False, True)
+    assert (settings.keeps_leading_when_removed, settings.transfers_when_removed) == (False, True)
     assert (settings.message_bytes, settings.uncommitted_bytes) == (1 << 20, 64 << 20)
     assert (settings.applying_bytes, settings.window, settings.window_bytes) == (0, 64, 0)
     assert settings.catch_up_margin == 1000
@@ -66,17 +66,17 @@ def test_a_replica_without_a_role() -> None:
 
     settings = RaftSettings(election_ticks=7)
 
-    def seat(me: str) -> RaftState:
+    def state(me: str) -> RaftState:
         return RaftState(me, settings, log, HardState(3, "b", 1, 2))
 
-    one = seat("a")
+    one = state("a")
     assert one.settings is settings
     assert (one.term, one.vote, one.generation, one.lead, one.uncommitted) == (3, "b", 2, None, 0)
     assert (one.configuration, one.reads, one.notices) == (new, [], [])
-    promotable = {name: seat(name).promotable for name in "abdx"}
+    promotable = {name: state(name).promotable for name in "abdx"}
     assert promotable == {"a": True, "b": True, "d": True, "x": False}, "who is removed may still be needed"
     log.commit_to(2)
-    assert {name: seat(name).promotable for name in "abdx"} == {"a": False, "b": True, "d": True, "x": False}
+    assert {name: state(name).promotable for name in "abdx"} == {"a": False, "b": True, "d": True, "x": False}
     log.restore(RaftSnapshot(9, 1, old))
     assert not one.promotable
     late = {RaftKind.APPENDED, RaftKind.VOTED, RaftKind.PRE_VOTED}
@@ -91,7 +91,7 @@ def test_a_replica_without_a_role() -> None:
     one.messages.clear()
     entries = (RaftEntry(0, 0, b"x"),)
     asked = RaftMessage(kind=RaftKind.PROPOSE, to="a", sender="z", term=1, entries=entries, context=b"c")
-    one.pass_on(asked, "b")
+    one.forward(asked, "b")
     passed = RaftMessage(
         kind=RaftKind.PROPOSE, to="b", sender="z", generation=2, entries=entries, context=b"c"
     )

@@ -83,7 +83,7 @@ def test_who_gets_nothing_ends_the_change_and_who_gets_on_does_not() -> None:
     group.go(19)
     assert group.notices == []
     group.go(2)
-    assert group.notices == [ChangeFailed(1, "d has got nothing for 20 ticks")]
+    assert group.notices == [ChangeFailed(1, "d has made no progress for 20 ticks")]
     assert set(group.lead.leading.progress) == set("abc"), "it gets the log no more"  # type: ignore[union-attr]
     group.notices.clear()
     group.wants("abd")

@@ -39,7 +39,7 @@ from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, encoded, name_key, part_
 from holdfast_lab.check.zone_invariants import changes_in_flight, leaps
 
 SETTINGS = RaftSettings(
-    election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=15, begins_voted=True
+    election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=15, starts_voted=True
 )
 TICK_MS = 100
 

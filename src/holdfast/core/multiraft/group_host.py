@@ -206,7 +206,7 @@ class HostedGroup:
             and leading.settled
             and group.rests
             and all(
-                progress.match == log.last and progress.told_commit == log.committed
+                progress.match == log.last and progress.sent_commit == log.committed
                 for node, progress in leading.progress.items()
                 if node != group.me
             )
@@ -232,8 +232,8 @@ class GroupHost:
         self._out = out
         self._log = log
         self._opener = opener
-        self._settings = replace(settings or RaftSettings(), begins_voted=True)
-        self._zone_settings = replace(self._settings, commits_told=False)
+        self._settings = replace(settings or RaftSettings(), starts_voted=True)
+        self._zone_settings = replace(self._settings, sends_commits=False)
         """Of all groups but the metastore's: of what is committed followers hear with what comes next."""
         self._found = dict(recovered or {})
         self.hosted: dict[GroupNumber, HostedGroup] = {}

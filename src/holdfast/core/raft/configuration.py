@@ -1,9 +1,10 @@
-"""Who belongs to a group, and how does that change? Voters, learners, and the step in between.
+"""The members of a group: voters, learners, and joint configurations between two of them.
 
-- raft/C-1: A change of more than one voter goes through a joint configuration: from the moment at which it is in a
-  log, both the old voters and the new ones decide (`quorum`), each by their own majority.
+- raft/C-1: A change of more than one voter goes through a joint configuration. As soon as it is in a replica's log, the
+  old and the new voters must each have a majority. Example: {a, b, c} to {c, d, e} in one step could elect two leaders,
+  one by a and b, which do not know the change, and one by d and e.
 - raft/C-2: A voter that becomes a learner stays a voter of the old half until the joint configuration is left.
-- raft/C-3: A change carries a token, a number that never falls: who has seen a higher one refuses it.
+- raft/C-3: A change carries a token, which never falls. A replica that knows a higher one rejects the change.
 """
 
 from __future__ import annotations
@@ -15,67 +16,67 @@ from enum import Enum, unique
 import msgspec
 
 NodeId = str
-"""Names a replica of the group: the member that it lives on."""
+"""Names a replica by the node it lives on."""
 
 
 @unique
 class PeerStep(Enum):
-    """What is to become of one replica."""
+    """The change of one replica."""
 
     VOTER = "v"
     LEARNER = "l"
     REMOVE = "r"
     UPDATE = "u"
-    """Nothing here: for whoever keeps something about it elsewhere."""
+    """No change of the configuration; the host may attach data to it."""
 
 
 class PeerChange(msgspec.Struct, frozen=True, array_like=True):
-    """One step of a change."""
+    """A change of one replica."""
 
     step: PeerStep
     node: NodeId
 
 
 class ConfigurationRefused(ValueError):
-    """This change is not possible from here."""
+    """The change is not possible from this configuration."""
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
-    """Who belongs to the group. In force from the moment at which it is in the log."""
+    """The members of a group. A configuration is in force as soon as it is in the log."""
 
     voters: frozenset[NodeId] = frozenset()
     outgoing: frozenset[NodeId] = frozenset()
-    """The voters before, while the configuration is joint; else empty."""
+    """The old voters of a joint configuration; else empty."""
     learners: frozenset[NodeId] = frozenset()
-    """Replicas that hold everything and decide nothing."""
+    """Replicas that get the log and do not count for majorities."""
     learners_next: frozenset[NodeId] = frozenset()
-    """Voters of the old half that are learners when the joint configuration is left."""
+    """Old voters that become learners when the joint configuration is left."""
     auto_leave: bool = False
     """Whether the leader leaves the joint configuration as soon as it is committed."""
     token: int = 0
-    """The revision of the assignments that it carries out; never falls."""
+    """Revision of the assignments behind it; never falls (raft/C-3)."""
 
     @property
     def joint(self) -> bool:
-        """Whether two sets of voters must agree."""
+        """Whether it is a joint configuration."""
         return bool(self.outgoing)
 
     @property
     def sets(self) -> tuple[frozenset[NodeId], frozenset[NodeId]]:
-        """The sets of voters that must agree, each on its own."""
+        """The sets of voters that must agree separately."""
         return self.voters, self.outgoing
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """Everybody who gets the log."""
+        """All replicas that get the log."""
         return self.voters | self.outgoing | self.learners | self.learners_next
 
     def lacks_majority(self, here: AbstractSet[NodeId]) -> bool:
-        """Whether one of the sets that must agree has no majority among these nodes."""
+        """Whether a set of voters has no majority among these nodes."""
         return any(voters and 2 * len(voters & here) <= len(voters) for voters in self.sets)
 
     def votes(self, node: NodeId) -> bool:
-        """Whether this one is a voter, in either half."""
+        """Whether this node is a voter, in either half."""
         return node in self.voters or node in self.outgoing
 
     def __str__(self) -> str:
@@ -96,7 +97,7 @@ def _listed(nodes: Iterable[NodeId]) -> str:
 def enter_joint(
     now: Configuration, changes: Sequence[PeerChange], *, auto_leave: bool = False, token: int | None = None
 ) -> Configuration:
-    """The joint configuration that leads to these changes. Raises ConfigurationRefused."""
+    """The joint configuration on the way to these changes. Raises ConfigurationRefused."""
     if now.joint:
         raise ConfigurationRefused("config is already joint")
     if not now.voters:

@@ -1,7 +1,7 @@
-"""Which index has a majority, and has a candidate won? Pure functions of who has said what.
+"""Majorities: the index that is committed, and the result of an election. Pure functions.
 
-A group's voters are one set, or, while its configuration changes, two that must agree each on its own (joint). An empty
-set agrees to everything: so one function serves both.
+The voters of a group are one set, or, in a joint configuration, two that must agree separately. An empty set agrees to
+everything, so that one function serves both cases.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from enum import Enum, unique
 from typing import TypeVar
 
 N = TypeVar("N", bound=Hashable)
-"""What names a voter."""
+"""The identity of a voter."""
 UNBOUNDED = 1 << 63
-"""The index that an empty set of voters has committed: it holds nobody back."""
+"""The index that an empty set of voters has committed: it never limits the other set."""
 
 
 @unique
 class Election(Enum):
-    """What has come of an election so far."""
+    """Result of an election so far."""
 
     PENDING = "pending"
     WON = "won"
@@ -26,12 +26,12 @@ class Election(Enum):
 
 
 def majority(voters: int) -> int:
-    """How many of so many voters are a majority."""
+    """The size of a majority of this many voters."""
     return voters // 2 + 1
 
 
 def committed_by(voters: Collection[N], acknowledged: Mapping[N, int]) -> int:
-    """The highest index that a majority of these voters holds. Who has not said anything holds nothing."""
+    """The highest index that a majority of these voters holds. A silent voter holds nothing."""
     if not voters:
         return UNBOUNDED
     indexes = sorted((acknowledged.get(voter, 0) for voter in voters), reverse=True)
@@ -44,7 +44,7 @@ def committed(sets: Sequence[Collection[N]], acknowledged: Mapping[N, int]) -> i
 
 
 def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Election:
-    """What these voters have decided."""
+    """The result among these voters."""
     if not voters:
         return Election.WON
     needed = majority(len(voters))
@@ -56,7 +56,7 @@ def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Election:
 
 
 def vote(sets: Sequence[Collection[N]], votes: Mapping[N, bool]) -> Election:
-    """What all sets of voters together have decided: one that has refused decides for all."""
+    """The result over all sets of voters: lost as soon as one set has rejected."""
     results = {vote_of(voters, votes) for voters in sets}
     if Election.LOST in results:
         return Election.LOST

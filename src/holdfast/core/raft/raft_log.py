@@ -1,8 +1,8 @@
-"""The log of one replica of a group: what was compacted, what is durable, what is committed, what is applied.
+"""The log of one replica: compacted, durable, committed and applied positions.
 
-- raft/L-1: Entries are replaced only where they conflict: an append that is older than what is here, and agrees
-  with it, takes nothing away.
-- raft/L-2: What is committed is never replaced.
+- raft/L-1: Entries are replaced only where they conflict. Example: the log holds 1..5 and a delayed append of 1..3
+  arrives, with equal terms: 4 and 5 stay, for they may be acknowledged already.
+- raft/L-2: Committed entries are never replaced.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from holdfast.core.raft.raft_messages import RaftEntry, RaftSnapshot
 
 
 class Compacted(LookupError):
-    """This place is not in the log any more: the state itself is needed."""
+    """The index was compacted; a snapshot is needed instead."""
 
 
 class RaftLog:
-    """Entries from `first` to `last`, after the place (`base`, `base_term`) of the last snapshot."""
+    """Entries `first` to `last`, which follow the snapshot at (`base`, `base_term`)."""
 
     __slots__ = (
         "_applying_bytes",
@@ -47,43 +47,40 @@ class RaftLog:
         committed: int = 0,
         applying_bytes: int = 0,
     ) -> None:
-        """All of it is durable. `applying_bytes`: of how many bytes of entries the application may be behind (0: any).
-
-        A log that follows a snapshot has applied it.
-        """
+        """All given entries are durable, and the snapshot is applied. `applying_bytes`: see `RaftSettings`."""
         self.base = snapshot.index if snapshot is not None else 0
         self.base_term = snapshot.term if snapshot is not None else 0
         self.base_configuration = snapshot.configuration if snapshot is not None else Configuration()
         self._entries: list[RaftEntry] = list(entries)
         assert not entries or entries[0].index == self.base + 1, "the log follows its snapshot"
         self.stable = self.last
-        """Up to here it is durable."""
+        """Last durable index."""
         self._handed = self.last
-        """Up to here it was handed over to be written down."""
+        """Last index given to the host for writing."""
         self.committed = max(committed, self.base)
         self.applying = self.base
-        """Up to here entries were handed over to be applied."""
+        """Last index given to the host for applying."""
         self.applied = self.base
         self._applying_bytes = 0
         self._applying_most = applying_bytes
         self._paused = False
         self.snapshot: RaftSnapshot | None = None
-        """A snapshot that was received, and is not installed yet."""
+        """A received snapshot that is not installed yet."""
         self.snapshot_handed = False
         self._known: list[tuple[int, Configuration]] = [
             (entry.index, entry.configuration) for entry in self._entries if entry.configuration is not None
         ]
 
-    # -- looking
+    # -- queries
 
     @property
     def first(self) -> int:
-        """The first index that is here, or would be."""
+        """First index after the snapshot."""
         return self.base + 1
 
     @property
     def last(self) -> int:
-        """The last index."""
+        """Last index."""
         return self.base + len(self._entries)
 
     @property
@@ -93,21 +90,21 @@ class RaftLog:
 
     @property
     def configuration(self) -> Configuration:
-        """The one in force: the last in the log, committed or not."""
+        """The configuration in force: the last one in the log, committed or not."""
         return self._known[-1][1] if self._known else self.base_configuration
 
     @property
     def configuration_index(self) -> int:
-        """Where it is; the snapshot's index when it came with that."""
+        """Index of the configuration in force; the snapshot's if it came with that."""
         return self._known[-1][0] if self._known else self.base
 
     def configuration_at(self, index: int) -> Configuration:
-        """The one that was in force at this index, which is here."""
+        """The configuration that was in force at this index of the log."""
         earlier = [configuration for at, configuration in self._known if at <= index]
         return earlier[-1] if earlier else self.base_configuration
 
     def term(self, index: int) -> int:
-        """The term of the entry at an index. Raises Compacted before the log, IndexError behind it."""
+        """The term at an index. Raises Compacted before the log, IndexError after it."""
         if index < self.base:
             raise Compacted(index)
         if index == self.base:
@@ -115,25 +112,25 @@ class RaftLog:
         return self._entries[index - self.first].term
 
     def matches(self, index: int, term: int) -> bool:
-        """Whether the entry at this index is of this term."""
+        """Whether the log has an entry of this term at this index."""
         try:
             return self.term(index) == term
         except LookupError:
             return False
 
     def up_to_date(self, index: int, term: int) -> bool:
-        """Whether a log that ends there is not behind this one."""
+        """Whether a log that ends at this index and term is at least as up to date as this one (raft/E-2)."""
         return (term, index) >= (self.last_term, self.last)
 
     def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[RaftEntry, ...]:
-        """Entries from an index on, of so many bytes, but one at least (0: all). Raises Compacted."""
+        """Entries from an index on, at most `bytes_most` bytes but at least one (0: all). Raises Compacted."""
         if index < self.first:
             raise Compacted(index)
         end = len(self._entries) if upto is None else max(0, upto - self.base)
         return limited(self._entries[index - self.first : end], bytes_most)
 
     def conflict_hint(self, index: int, term: int) -> tuple[int, int]:
-        """The last index up to `index` whose term is not above `term`, and its term (0: not known here)."""
+        """The last index up to `index` whose term is at most `term`, and its term (0: unknown)."""
         try:
             while (found := self.term(index)) > term:
                 index -= 1
@@ -141,23 +138,23 @@ class RaftLog:
             return index, 0
         return index, found
 
-    # -- what comes in
+    # -- changes
 
     def append(self, entries: Sequence[RaftEntry]) -> int:
-        """A leader's own entries, at the end; answers the last index."""
+        """Append the leader's own entries; returns the last index."""
         if entries:
             assert entries[0].index == self.last + 1, "a leader appends at the end"
             self._extend(entries)
         return self.last
 
     def take(self, before: int, before_term: int, entries: Sequence[RaftEntry], commit: int) -> int | None:
-        """A leader's entries that follow a place; answers the last of their indexes, None if the place is not here."""
+        """Store a leader's entries after a place; returns their last index, None if the log does not match there."""
         if not self.matches(before, before_term):
             return None
         last = before + len(entries)
         new = list(dropwhile(lambda entry: self.matches(entry.index, entry.term), entries))
         if new:
-            # raft/L-1: from here on it is another log, or goes on.
+            # raft/L-1: the first entry that conflicts, or that is new.
             assert new[0].index > self.committed, "what is committed is never replaced (raft/L-2)"
             self._cut_from(new[0].index)
             self._extend(new)
@@ -178,12 +175,12 @@ class RaftLog:
             self._known.pop()
 
     def commit_to(self, index: int) -> None:
-        """Everything up to this index is committed."""
+        """Raise the commit index."""
         assert index <= self.last, "what is not here is not committed here"
         self.committed = max(self.committed, index)
 
     def restore(self, snapshot: RaftSnapshot) -> None:
-        """Begin anew after this snapshot, which is to be installed."""
+        """Replace the log by this snapshot, which is to be installed."""
         assert snapshot.index > self.committed, "a snapshot takes nothing back"
         self.base, self.base_term = snapshot.index, snapshot.term
         self.base_configuration = snapshot.configuration
@@ -191,11 +188,11 @@ class RaftLog:
         self.stable = self._handed = self.committed = snapshot.index
         self.snapshot, self.snapshot_handed = snapshot, False
 
-    # -- writing down
+    # -- writing
 
     @property
     def unwritten(self) -> list[RaftEntry]:
-        """Entries that were not handed over yet to be written down."""
+        """Entries that were not given to the host for writing."""
         return self._entries[self._handed - self.base :]
 
     @property
@@ -204,18 +201,18 @@ class RaftLog:
         return self.stable < self.last
 
     def handed_over(self) -> None:
-        """What is here was handed over to be written down."""
+        """Everything was given to the host for writing."""
         self._handed = self.last
         self.snapshot_handed = self.snapshot is not None
 
     def written(self, index: int, term: int) -> None:
-        """What was handed over up to this place is durable; of what was replaced since then nothing is known."""
+        """The log is durable up to this index, unless the entry there was replaced since the write began."""
         if self.matches(index, term):
             assert index <= self._handed, "what is durable was handed over"
             self.stable = max(self.stable, index)
 
     def installed(self, index: int) -> None:
-        """The snapshot with this index is installed."""
+        """The snapshot at this index is installed."""
         if self.snapshot is not None and self.snapshot.index == index:
             self.snapshot, self.snapshot_handed = None, False
             self.applying = max(self.applying, index)
@@ -224,7 +221,7 @@ class RaftLog:
     # -- applying
 
     def applicable(self, *, unstable: bool) -> tuple[RaftEntry, ...]:
-        """Committed entries that were not handed over yet to be applied. `unstable`: also those not durable here."""
+        """Committed entries not yet given out for applying. `unstable`: also those not durable here."""
         if self._paused or self.snapshot is not None:
             return ()
         end = self.committed if unstable else min(self.committed, self.stable)
@@ -232,23 +229,23 @@ class RaftLog:
         return self.entries_from(self.applying + 1, room, end)
 
     def apply(self, entries: Sequence[RaftEntry], *, unstable: bool) -> None:
-        """These were handed over to be applied."""
+        """These entries were given out for applying."""
         self.applying = entries[-1].index
         self._applying_bytes += sum(entry.size for entry in entries)
         behind = self.committed if unstable else min(self.committed, self.stable)
-        # Full, or what comes next did not fit any more.
+        # Paused until some are applied: the limit is reached, or the next entry did not fit.
         full = bool(self._applying_most) and self._applying_bytes >= self._applying_most
         self._paused = full or self.applying < behind
 
     def has_applied(self, index: int, size: int) -> None:
-        """Everything up to this index is applied, unless a snapshot was faster; `size`: bytes that were handed over."""
+        """Applied up to this index, or further by a snapshot. `size`: bytes of the entries that were given out."""
         assert index <= self.applying, "what is applied was handed over, or is in a snapshot"
         self.applied = max(self.applied, index)
         self._applying_bytes -= size
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 
     def abandon(self) -> None:
-        """None of this counts any more: the log, and the state, begin anew with nothing."""
+        """Drop everything: log and state start empty (raft/E-6)."""
         self.base = self.base_term = self.committed = 0
         self.applying = self.applied = self.stable = self._handed = 0
         self.base_configuration = Configuration()
@@ -257,7 +254,7 @@ class RaftLog:
         self.snapshot, self.snapshot_handed = None, False
 
     def compact(self, index: int) -> None:
-        """Forget the entries up to this index, which is applied."""
+        """Remove the entries up to this applied index."""
         assert self.base <= index <= self.applied, "what is not applied is needed"
         term, configuration = self.term(index), self.configuration_at(index)
         del self._entries[: index - self.base]
@@ -266,7 +263,7 @@ class RaftLog:
 
 
 def limited(entries: Sequence[RaftEntry], bytes_most: int) -> tuple[RaftEntry, ...]:
-    """The first of these entries, of so many bytes, but one at least (0: all)."""
+    """The first entries, at most `bytes_most` bytes but at least one (0: all)."""
     if not bytes_most:
         return tuple(entries)
     size = 0

@@ -1,4 +1,4 @@
-"""What the replicas of one group say to each other, and what is in their log."""
+"""Messages between the replicas of a group, and the entries of their log."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import msgspec
 from holdfast.core.raft.configuration import Configuration, NodeId
 
 ENTRY_BYTES = 24
-"""What an entry takes in a message besides its content, at about."""
+"""Bytes of an entry in a message besides its data, about."""
 
 
 class RaftEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One place of the log."""
+    """An entry of the log."""
 
     term: int
     index: int
     data: bytes = b""
-    """The command; empty in the entry with which a leader begins."""
+    """The command; empty in the first entry of a leader."""
     configuration: Configuration | None = None
-    """The configuration that is in force from here on."""
+    """The configuration in force from this entry on."""
 
     @property
     def size(self) -> int:
-        """Bytes in a message, at about."""
+        """Bytes in a message, about."""
         return ENTRY_BYTES + len(self.data)
 
 
 class RaftSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The state as of an index, by reference: it travels apart, as the copy of a replica does."""
+    """The state at an index, by reference: the host transfers the state itself."""
 
     index: int
     term: int
     configuration: Configuration
     data: bytes = b""
-    """What the receiver needs to find the state."""
+    """What the receiver's host needs to find the state."""
 
 
 @unique
 class RaftKind(IntEnum):
-    """What a message is for."""
+    """The kind of a message."""
 
     APPEND = 0
     APPENDED = 1
@@ -52,15 +52,15 @@ class RaftKind(IntEnum):
     HEARTBEAT_HEARD = 7
     SNAPSHOT = 8
     TIMEOUT_NOW = 9
-    """Campaign at once: the leader hands over."""
+    """Campaign at once: a leadership transfer."""
     TRANSFER = 10
-    """Somebody wants another leader."""
+    """A request for a leadership transfer."""
     PROPOSE = 11
     READ = 12
-    """Whoever leads: up to which index has everything to be applied before this read is answered?"""
+    """A request for a read index."""
     READ_AT = 13
     FORGET_LEADER = 14
-    """Of this replica alone: follow nobody until the leader is heard of again."""
+    """Local: forget the leader until it is heard again."""
 
 
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -70,25 +70,25 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     to: NodeId
     sender: NodeId
     generation: int = 0
-    """The token of the last reset that the sender knows of; 0: there was none."""
+    """Token of the last reset known to the sender; 0: none."""
     term: int = 0
-    """The sender's; of a request for a pre-vote, the one that it would have."""
+    """The sender's term; in a pre-vote, the term it would have."""
     log_term: int = 0
     index: int = 0
-    """With `log_term`: the place before the entries, the end of a candidate's log, or what is acknowledged."""
+    """With `log_term`: the place before the entries, the end of a candidate's log, or the acknowledged index."""
     commit: int = 0
     entries: tuple[RaftEntry, ...] = ()
     snapshot: RaftSnapshot | None = None
     refused: bool = False
     hint: int = 0
-    """In a refusal: where the logs may match."""
+    """In a rejection: where the logs may match."""
     context: bytes = b""
-    """Names a read, or says that a vote is asked for by a leader that hands over."""
+    """Identifies a read; in a vote request, `HANDED_OVER` for a leadership transfer."""
 
 
 LEADERS = frozenset({RaftKind.APPEND, RaftKind.HEARTBEAT, RaftKind.SNAPSHOT})
-"""What only a leader sends."""
+"""Kinds that only a leader sends."""
 AFTER_DISK = frozenset({RaftKind.APPENDED, RaftKind.VOTED, RaftKind.PRE_VOTED})
-"""What may leave only when everything before it is durable."""
+"""Kinds that are sent only when everything before them is durable."""
 HANDED_OVER = b"handed over"
-"""The context of a vote that a leader has asked for: stickiness does not count."""
+"""Context of a vote request of a leadership transfer: voters grant it although they hear a leader (raft/E-3)."""

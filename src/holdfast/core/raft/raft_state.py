@@ -1,4 +1,4 @@
-"""What a replica of a group always has, whatever its role: its log, its term and vote, and what it is about to say."""
+"""The state that a replica has in every role: log, term, vote, and messages to be sent."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from holdfast.core.raft.raft_messages import AFTER_DISK, RaftKind, RaftMessage
 
 @unique
 class RaftRole(Enum):
-    """What a replica is in its term."""
+    """The role of a replica in its term."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
-    """It asks whether it would be elected, before it disturbs anybody."""
+    """It asks whether it would win, before it raises its term."""
     CANDIDATE = "candidate"
     LEADER = "leader"
 
 
 class HardState(NamedTuple):
-    """What has to be durable before anybody is answered."""
+    """The state that must be durable besides the log."""
 
     term: int = 0
     vote: NodeId | None = None
     commit: int = 0
     generation: int = 0
-    """The token of the last reset (raft/E-6)."""
+    """Token of the last reset (raft/E-6)."""
 
 
 class ReadAt(NamedTuple):
-    """A read may be answered when everything up to the index `upto` is applied."""
+    """A read index: the read `context` may be answered when the index `upto` is applied."""
 
     context: bytes
     upto: int
@@ -47,7 +47,7 @@ class LeaderElected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangeApplied:
-    """This configuration, which has these term and index, is final: told by the leader, perhaps again."""
+    """This configuration, at this index, is final and committed. The leader may report it more than once."""
 
     configuration: Configuration
     term: int
@@ -55,14 +55,14 @@ class ChangeApplied:
 
 
 class ChangeFailed(NamedTuple):
-    """Of a change that was started nothing has come, and nothing will."""
+    """A change of peers that was started has failed."""
 
     token: int
     why: str
 
 
 class CaughtUp(NamedTuple):
-    """The new voters of the change by this token are close to the end of the log; it waits for `agree_change`."""
+    """The new voters of this change have caught up; it waits for `agree_change`."""
 
     token: int
 
@@ -72,41 +72,41 @@ GroupNotice = LeaderElected | ChangeApplied | ChangeFailed | CaughtUp
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """How a group behaves. Times are ticks: whoever drives the group says how long one is."""
+    """Settings of a group. Times are ticks, whose length the host decides."""
 
     election_ticks: int = 10
     heartbeat_ticks: int = 1
     pre_vote: bool = True
-    """Whether it is asked first who would vote: so one that was away does not end a good leader's term."""
+    """Ask for pre-votes first, so that a replica that was away does not depose a working leader."""
     check_quorum: bool = True
-    """Whether a leader that does not hear of a majority steps down, and followers stick to one that they hear of."""
+    """A leader without answers of a majority steps down; followers reject votes while they hear a leader."""
     message_bytes: int = 1 << 20
-    """Entries of one message, at about; 0: without bound."""
+    """Bytes of entries in one message, about; 0: unlimited."""
     uncommitted_bytes: int = 64 << 20
-    """How much a leader takes before it is committed; 0: without bound."""
+    """Bytes of proposals that may be uncommitted; 0: unlimited."""
     applying_bytes: int = 0
-    """By how much applying may be behind; 0: without bound."""
+    """Bytes of committed entries handed out and not applied; 0: unlimited."""
     window: int = 64
-    """Messages with entries that may be on their way to a follower."""
+    """Messages with entries in flight to one follower."""
     window_bytes: int = 0
     lease_reads: bool = False
-    """Whether a leader answers reads by its lease, for which clocks must run alike."""
+    """Answer reads by a lease instead of a round of messages. Safe only if clocks run at the same rate."""
     catch_up_margin: int = 1000
-    """A new voter has caught up when no more entries than this are missing there."""
+    """A new voter has caught up when at most so many entries are missing."""
     catch_up_ticks: int = 50
-    """How long it may get nothing before a change is given up."""
-    begins_voted: bool = False
-    """Whether a replica that has nothing may be the second one of its node (raft/E-7)."""
-    commits_told: bool = True
-    """Whether a leader tells followers of each commit at once. Otherwise with the next entry, or heartbeat."""
-    removed_leads: bool = False
-    """Whether a leader that was removed goes on until another one is elected."""
-    bequeaths: bool = True
-    """Whether one that steps down for that asks another to campaign at once."""
+    """Ticks without progress after which a change fails."""
+    starts_voted: bool = False
+    """Whether a replica without state may be the second one of its node (raft/E-7)."""
+    sends_commits: bool = True
+    """Send each commit index at once, not with the next entry or heartbeat."""
+    keeps_leading_when_removed: bool = False
+    """Whether a removed leader keeps leading until another one is elected."""
+    transfers_when_removed: bool = True
+    """Whether a removed leader asks a successor to campaign at once."""
 
 
 class RaftState:
-    """A replica of a group, without its role."""
+    """The state of a replica, without its role."""
 
     __slots__ = (
         "after",
@@ -131,33 +131,33 @@ class RaftState:
         self.vote = hard.vote
         self.generation = hard.generation
         self.lead: NodeId | None = None
-        """Who leads in this term, as far as is known."""
+        """The leader of this term, if known."""
         self.messages: list[RaftMessage] = []
-        """What may leave at once."""
+        """To be sent at once."""
         self.after: list[RaftMessage] = []
-        """What may leave when everything before it is durable; also to this replica itself."""
+        """To be sent when everything before them is durable; also to this replica itself."""
         self.reads: list[ReadAt] = []
-        """Reads of this replica that may be answered."""
+        """Read indexes for the host."""
         self.notices: list[GroupNotice] = []
-        """What whoever drives the group wants to know."""
+        """Events for the host."""
         self.uncommitted = 0
-        """Bytes of entries that were taken as leader and are not committed."""
+        """Bytes of proposals accepted as leader and not committed."""
 
     @property
     def configuration(self) -> Configuration:
-        """The one in force: the last in the log (raft/C-1)."""
+        """The configuration in force: the last one in the log (raft/C-1)."""
         return self.log.configuration
 
     @property
     def promotable(self) -> bool:
-        """Whether it may become a leader: a voter that is not busy with a snapshot (raft/E-4)."""
+        """Whether it may campaign: a voter that installs no snapshot (raft/E-4)."""
         log = self.log
         if log.snapshot is not None:
             return False
         return log.configuration.votes(self.me) or log.configuration_at(log.committed).votes(self.me)
 
     def send(self, kind: RaftKind, to: NodeId, *, term: int | None = None, **more: object) -> None:
-        """Say something in this term, or in another one."""
+        """Queue a message of this term, or of the given one."""
         message = RaftMessage(
             kind=kind,
             to=to,
@@ -168,8 +168,8 @@ class RaftState:
         )
         (self.after if kind in AFTER_DISK else self.messages).append(message)
 
-    def pass_on(self, message: RaftMessage, to: NodeId) -> None:
-        """Give somebody's request to the leader. It is of no term."""
+    def forward(self, message: RaftMessage, to: NodeId) -> None:
+        """Forward a request to the leader. It has no term."""
         self.messages.append(
             RaftMessage(
                 kind=message.kind,

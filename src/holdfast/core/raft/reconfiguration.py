@@ -1,16 +1,14 @@
-"""How does a group get to other peers? The new ones catch up, both majorities agree, then the new ones alone go on.
+"""Change of a group's peers: new voters catch up, both majorities agree (joint consensus), then the new ones decide.
 
-- raft/F-1: Nothing is logged before the new voters are close to the end of the log: a voter that has nothing would
-  hold up every commit.
-- raft/F-2: While they catch up the target may be replaced, or given up; what was sent to those in both counts on.
-  Once the joint configuration is in the log it is too late for both.
-- raft/F-3: A request of another term does nothing, and one with an older token than what is known is refused.
-- raft/F-4: Catching up has failed when one of them has got nothing new for as long as `catch_up_ticks` says;
-  however long it takes as long as it gets on.
-- raft/F-5: Where whoever wants the change is to be asked first, nothing is logged before it has agreed to just
-  this target.
-- raft/F-6: A joint configuration is not entered while most of the voters that are wanted are not heard of: the
-  group would do nothing any more, and nobody could be elected who takes it back.
+- raft/F-1: The change is logged only after the new voters have nearly caught up. Example: {a, b, c} with c dead becomes
+  {a, b, d}. If d were a voter with an empty log, nothing could be committed until d has the whole state.
+- raft/F-2: During catch-up the target may be replaced or cancelled, and replicas in both targets keep their progress.
+  After the joint configuration is in the log neither is possible.
+- raft/F-3: A request of another term has no effect; one with an older token than the newest known is rejected.
+- raft/F-4: Catch-up fails when a new voter makes no progress for `catch_up_ticks`. It may take any time while it does.
+- raft/F-5: With `asks`, nothing is logged before the requester has agreed to exactly this target.
+- raft/F-6: A joint configuration is not entered while a majority of the wanted voters is silent: the group could commit
+  nothing any more, not even the way back.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from holdfast.core.raft.raft_state import CaughtUp, ChangeApplied, ChangeFailed,
 
 @unique
 class ChangeStage(StrEnum):
-    """How far a change of the peers is, for the leader."""
+    """Stage of a change of peers, on the leader."""
 
     NONE = "none"
     CATCHING_UP = "catching up"
@@ -38,7 +36,7 @@ class ChangeStage(StrEnum):
 
 @unique
 class ChangeStep(StrEnum):
-    """What brings it further."""
+    """What moves a change from stage to stage."""
 
     REQUESTED = "other peers are wanted"
     REPLACED = "still others are wanted"
@@ -67,33 +65,33 @@ CHANGING: Final[Lifecycle[ChangeStage, ChangeStep]] = Lifecycle(
 
 @unique
 class ChangeAnswer(StrEnum):
-    """What a leader says to a request for other peers."""
+    """The leader's answer to a request for other peers."""
 
     STARTED = "started"
     REPLACED = "replaced"
-    """It is the target now, in place of another one."""
+    """This target has replaced another one."""
     DONE = "done"
-    """The group has these peers, by this token; it is told again that it has."""
+    """The group has these peers already; that is reported again."""
     OLD_TERM = "old term"
-    """It was meant for another leader: nothing is done, and nothing has to be."""
+    """The request was meant for another leader: no effect."""
     STALE = "stale"
-    """A newer one is known."""
+    """A newer token is known."""
     BUSY = "busy"
-    """Not now: to be asked again."""
+    """Not now; retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPeers:
-    """The peers that are wanted."""
+    """The wanted peers."""
 
     voters: frozenset[NodeId]
     learners: frozenset[NodeId]
     token: int
     asks: bool = False
-    """Whether `CaughtUp` is told, and `agree` waited for, before it is joined (raft/F-5)."""
+    """Whether to report `CaughtUp` and wait for `agree` before the joint configuration (raft/F-5)."""
 
     def reached(self, configuration: Configuration) -> bool:
-        """Whether this configuration is it."""
+        """Whether this configuration is the target."""
         return not configuration.joint and (
             (configuration.voters, configuration.learners, configuration.token)
             == (self.voters, self.learners, self.token)
@@ -101,24 +99,24 @@ class TargetPeers:
 
 
 class Reconfiguration:
-    """The change of the peers that a leader is at. It begins with what the log says, and ends with the leader."""
+    """The change of peers of one leader. It starts from the configuration in the log and ends with the leadership."""
 
-    def __init__(self, seat: RaftState, leading: Leader) -> None:
-        self._seat = seat
+    def __init__(self, state: RaftState, leading: Leader) -> None:
+        self._state = state
         self.leading = leading
-        configuration, log = seat.configuration, seat.log
+        configuration, log = state.configuration, state.log
         self.stage = _C.NONE
         if configuration.joint:
             self.stage = _C.JOINT
         elif log.configuration_index > log.committed:
             self.stage = _C.FINAL
         self.target: TargetPeers | None = None
-        """What is caught up with; None when nothing is."""
+        """Target of the catch-up, if one is running."""
         self._catching_up: list[NodeId]
         self._asked: int
-        """Ticks until it is asked again whether the target may be joined; 0: to be asked."""
+        """Ticks until `CaughtUp` is reported again; 0: due."""
         self._alone: int
-        """Ticks since most of the voters that are wanted are not heard of (raft/F-6); 0: they are."""
+        """Ticks since a majority of the wanted voters is silent (raft/F-6); 0: it is not."""
 
     def _step(self, step: ChangeStep) -> None:
         self.stage = CHANGING.after(self.stage, step)
@@ -134,18 +132,18 @@ class Reconfiguration:
         *,
         asks: bool,
     ) -> ChangeAnswer:
-        """Somebody wants these peers; `token`: the revision of the assignments that say so (raft/F-3)."""
+        """Request these peers; `token`: the revision of the assignments that name them (raft/F-3)."""
         target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token, asks)
         assert target.voters, "a group without voters decides nothing"
-        if term != self._seat.term:
+        if term != self._state.term:
             return ChangeAnswer.OLD_TERM
-        known = max(self._seat.configuration.token, self.target.token if self.target is not None else 0)
+        known = max(self._state.configuration.token, self.target.token if self.target is not None else 0)
         if token < known:
             return ChangeAnswer.STALE
         if self.leading.transferee is not None or not self.leading.settled:
             return ChangeAnswer.BUSY
         if self.stage is _C.NONE:
-            if target.reached(self._seat.configuration):
+            if target.reached(self._state.configuration):
                 self._tell_applied()
                 return ChangeAnswer.DONE
             self._step(_S.REQUESTED)
@@ -159,8 +157,8 @@ class Reconfiguration:
         return ChangeAnswer.BUSY
 
     def cancel(self, term: int, token: int) -> bool:
-        """Give up what is caught up with, if it is by this token; whether nothing will come of it."""
-        if term != self._seat.term or self.stage not in (_C.NONE, _C.CATCHING_UP):
+        """Cancel the catch-up with this token; returns whether the change will not happen."""
+        if term != self._state.term or self.stage not in (_C.NONE, _C.CATCHING_UP):
             return False
         if self.target is not None and self.target.token == token:
             self._step(_S.CANCELLED)
@@ -168,9 +166,9 @@ class Reconfiguration:
         return True
 
     def agree(self, term: int, token: int) -> bool:
-        """The target by this token may be joined; whether it was still waiting for that."""
+        """Agree to the target with this token; returns whether it was waiting for that."""
         target = self.target
-        if term != self._seat.term or target is None or (target.token, target.asks) != (token, True):
+        if term != self._state.term or target is None or (target.token, target.asks) != (token, True):
             return False
         self.target = TargetPeers(target.voters, target.learners, token)
         self.look()
@@ -178,35 +176,35 @@ class Reconfiguration:
 
     def _catch_up(self, target: TargetPeers) -> None:
         """raft/F-1 and raft/F-2."""
-        now = self._seat.configuration
+        now = self._state.configuration
         self._asked = self._alone = 0
         self.target = target
         self._catching_up = sorted(target.voters - now.voters)
-        self.leading.accompany((target.voters | target.learners) - now.members)
+        self.leading.add_catching_up((target.voters | target.learners) - now.members)
         self.look()
 
     def _give_up(self) -> None:
         self.target = None
-        self.leading.accompany(frozenset())
+        self.leading.add_catching_up(frozenset())
 
     def end(self) -> None:
-        """The leader leads no more."""
+        """The leader has stepped down."""
         if self.target is not None:
             token, self.target = self.target.token, None
-            self._seat.notices.append(ChangeFailed(token, "the leader has stepped down"))
+            self._state.notices.append(ChangeFailed(token, "the leader has stepped down"))
 
-    # -- what happens
+    # -- progress
 
     def tick(self) -> None:
-        """Some time has passed (raft/F-4)."""
+        """One tick (raft/F-4)."""
         if self.target is None:
             return
         if self._asked:
             self._asked -= 1
         if self._alone:
             self._alone += 1
-            if self._alone > self._seat.settings.catch_up_ticks:
-                self._fail("most of the voters that are wanted are not heard of")
+            if self._alone > self._state.settings.catch_up_ticks:
+                self._fail("a majority of the wanted voters is silent")
                 return
         self.look()
         self._look_at_laggards()
@@ -215,8 +213,8 @@ class Reconfiguration:
         """raft/F-4."""
         for node in self._catching_up:
             quiet = self.leading.progress[node].quiet
-            if quiet >= self._seat.settings.catch_up_ticks and not self._close(node):
-                self._fail(f"{node} has got nothing for {quiet} ticks")
+            if quiet >= self._state.settings.catch_up_ticks and not self._close(node):
+                self._fail(f"{node} has made no progress for {quiet} ticks")
                 return
 
     def _fail(self, why: str) -> None:
@@ -224,48 +222,48 @@ class Reconfiguration:
         token = self.target.token
         self._step(_S.FAILED)
         self._give_up()
-        self._seat.notices.append(ChangeFailed(token, why))
+        self._state.notices.append(ChangeFailed(token, why))
 
     def _close(self, node: NodeId) -> bool:
         progress = self.leading.progress[node]
-        margin = self._seat.settings.catch_up_margin
-        return progress.match > 0 and progress.match + margin >= self._seat.log.last
+        margin = self._state.settings.catch_up_margin
+        return progress.match > 0 and progress.match + margin >= self._state.log.last
 
     def look(self) -> None:
-        """Go on, where that is possible."""
-        log = self._seat.log
+        """Advance the change as far as possible."""
+        log = self._state.log
         if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
             assert self.target is not None, "who catches up has a target"
-            if self.leading.most_are_heard(self.target.voters):
+            if self.leading.hears_majority_of(self.target.voters):
                 self._alone = 0
                 self._join_if_agreed()
             elif not self._alone:
                 self._alone = 1
-        if self.stage is _C.JOINT and not self._seat.configuration.joint:
+        if self.stage is _C.JOINT and not self._state.configuration.joint:
             self._step(_S.BOTH_AGREED)
         if self.stage is _C.FINAL and log.configuration_index <= log.committed:
             self._step(_S.COMMITTED)
             self._tell_applied()
 
     def _join_if_agreed(self) -> None:
-        """raft/F-5. What asks may be lost with whoever it was told to: it is asked again."""
+        """raft/F-5. `CaughtUp` is repeated, since the requester may have crashed."""
         assert self.target is not None, "who catches up has a target"
         if not self.target.asks:
             self._join()
         elif not self._asked:
-            self._asked = self._seat.settings.election_ticks
-            self._seat.notices.append(CaughtUp(self.target.token))
+            self._asked = self._state.settings.election_ticks
+            self._state.notices.append(CaughtUp(self.target.token))
 
     def _join(self) -> None:
-        target, now = self.target, self._seat.configuration
+        target, now = self.target, self._state.configuration
         assert target is not None, "who catches up has a target"
         self._step(_S.CAUGHT_UP)
         self.target, self._catching_up = None, []
         steps = steps_to(now, target.voters, target.learners)
         self.leading.change(enter_joint(now, steps, auto_leave=True, token=target.token))
-        self.leading.accompany(frozenset())
+        self.leading.add_catching_up(frozenset())
 
     def _tell_applied(self) -> None:
-        log = self._seat.log
+        log = self._state.log
         index = log.configuration_index
-        self._seat.notices.append(ChangeApplied(self._seat.configuration, log.term(index), index))
+        self._state.notices.append(ChangeApplied(self._state.configuration, log.term(index), index))

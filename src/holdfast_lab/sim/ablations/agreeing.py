@@ -79,7 +79,7 @@ def _lags(changing: Reconfiguration, node: Node) -> bool:
 
 def _token_known(changing: Reconfiguration) -> int:
     wanted = changing.target.token if changing.target is not None else 0
-    return max(changing._seat.configuration.token, wanted)
+    return max(changing._state.configuration.token, wanted)
 
 
 def _outdated(
