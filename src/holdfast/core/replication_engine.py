@@ -1,10 +1,17 @@
-"""What is between a request and the replicas? A replication protocol: it says when a request is decided, and by whom.
+"""What is a replication engine? It decides when a request on a partition takes effect, and replicates its updates.
 
-The router finds the member that leads a partition, and gives that one's protocol the request. What an operation answers
-and changes is the affair of the object (`operations.map_operations`, a service's share): a pure function of its state.
-The protocol chooses the moment at which it is asked: a primary copy at once, for it orders the updates itself; one that
-has to agree on an order first (a Raft group) when the request has its place there. Then the updates are applied by
-every replica, and the caller is answered when the protocol can stand for the answer.
+There are two. `primary_backup` is led by the primary that the table names; `raft_partition` by the leader of a
+Raft group. The router finds the member that leads a partition, and gives the request to that member's engine. Three
+questions are kept apart:
+
+- *What does the request answer and change?* The operation says that, a pure function of the object's state
+  (`operations.map_operations`, or a hosted service).
+- *When is that function called?* The engine says that. A primary calls it at once, for it orders the updates alone. A
+  Raft group calls it when the command is committed and everything before it is applied: only then is the state the one
+  that all replicas agree on.
+- *When may the caller be answered?* The engine says that, too: when every sync backup holds the update, or when the
+  leader has applied the entry. A read waits for what it rests on. Example: a `putIfAbsent` that finds a value answers
+  nothing before the backups hold that value; if the primary died first, another would take office without it.
 """
 
 from __future__ import annotations
