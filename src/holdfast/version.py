@@ -1,10 +1,5 @@
-"""Which Holdfast is this?"""
+"""The version of this build. pyproject.toml reads it from here."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("holdfast-grid")
-except PackageNotFoundError:
-    __version__ = "from a bare source tree"
+__version__ = "0.1.0"
