@@ -545,10 +545,10 @@ def test_what_can_be_changed_while_a_member_runs_is_marked_and_there_is_somebody
 
 def test_settings_are_changed_together_or_not_at_all_and_only_those_that_can_be() -> None:
     before = load()
-    after = changed(before, {"limits.connections": "7", "limits.silent_ms": "1000"})
-    assert (after.limits.connections, after.limits.silent_ms) == (7, 1000)
+    after = changed(before, {"limits.connections": "7", "limits.idle_timeout_ms": "1000"})
+    assert (after.limits.connections, after.limits.idle_timeout_ms) == (7, 1000)
     assert after.is_given("limits.connections")
-    back = {"connections": before.limits.connections, "silent_ms": before.limits.silent_ms}
+    back = {"connections": before.limits.connections, "idle_timeout_ms": before.limits.idle_timeout_ms}
     assert msgspec.structs.replace(after.limits, **back) == before.limits, "all others are as they were"
     with pytest.raises(ConfigError) as told:
         changed(before, {"limits.connections": "0", "limits.key_bytes": "99", "limits.connectoins": "7"})

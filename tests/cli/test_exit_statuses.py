@@ -141,7 +141,7 @@ WELL: list[tuple[str, list[str]]] = [
     ("transactions list", []),
     ("backup", ["--to", "{tmp}/backup"]),
     ("restore", ["{tmp}/backup", "--no-spark", "--rename", "m=again"]),
-    ("config set", ["limits.connections=900", "limits.silent_ms=60000"]),
+    ("config set", ["limits.connections=900", "limits.idle_timeout_ms=60000"]),
 ]
 """In this order, on one cluster; those that have --json are called so, too, where that does not harm."""
 ONCE = {

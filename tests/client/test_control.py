@@ -17,6 +17,7 @@ from holdfast.core.model.ids import Address
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
+from holdfast.server import own_session
 from holdfast.wire import own
 
 NOBODY = Credentials()
@@ -89,6 +90,17 @@ def test_what_becomes_of_an_order_is_told(
     assert member.orders[0][0].timeout_ms == 7000
     assert seen
     assert seen[0]["name"] == "m1"
+
+
+def test_settings_are_sent_under_the_names_that_all_builds_know(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_session, "with_setting_names", lambda order: order)
+    member, settings = cluster.members[0], {"limits.idle_timeout_ms": "60000", "log.level": "info"}
+    thread = when_ordered(cluster, member, lambda done: done(own.Fate.DONE, ""))
+    order(door(member), NOBODY, own.Want.CONFIGURE, settings=settings, timeout_s=7)
+    thread.join()
+    assert member.orders[0][0].settings == {"limits.silent_ms": "60000", "log.level": "info"}
 
 
 def test_a_member_that_goes_away_leaves_the_order_unknown(cluster: MemoryCluster) -> None:

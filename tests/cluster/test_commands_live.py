@@ -130,13 +130,13 @@ def test_limits_change_while_members_run(cluster: LocalCluster) -> None:
         assert other.get("m", to_stored("k")) is None
     members = json.loads(run("status", "--json", "-a", address).stdout)["members"]
     assert [one["status"]["settings_changed"] for one in members] == [{"limits.connections": "10"}] * 3
-    wrong = run("config", "set", "limits.connections=0", "limits.silent_ms=5", "-a", address, "--json")
+    wrong = run("config", "set", "limits.connections=0", "limits.idle_timeout_ms=5", "-a", address, "--json")
     assert wrong.exit_code == 1
     told = [json.loads(line) for line in wrong.stdout.splitlines()]
     assert [one["fate"] for one in told] == ["failed"] * 3
     assert "limits.connections = '0' is not allowed" in told[0]["told"]
     members = json.loads(run("status", "--json", "-a", address).stdout)["members"]
-    assert "limits.silent_ms" not in members[0]["status"]["settings_changed"], "all of it or nothing"
+    assert "limits.idle_timeout_ms" not in members[0]["status"]["settings_changed"], "all of it or nothing"
     refused = run("config", "set", "limits.key_bytes=99999", "-a", address)
     assert refused.exit_code == 2
     assert "limits.key_bytes is read when a member starts" in refused.stderr

@@ -201,9 +201,9 @@ SMALL = """
 connections = 12
 connections_per_address = 10
 operator_connections = 2
-half_open_connections = 8
-greeting_timeout_ms = 60000
-silent_ms = 1500
+unauthenticated_connections = 8
+auth_timeout_ms = 60000
+idle_timeout_ms = 1500
 """
 
 

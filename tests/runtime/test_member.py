@@ -191,20 +191,20 @@ def test_leaving_takes_everything_to_those_who_stay() -> None:
 
 
 def test_an_operator_slows_partitions_down_that_move() -> None:
-    """`partitions.flight_bytes` counts from when it is changed."""
+    """`partitions.max_in_flight_bytes` counts from when it is changed."""
 
     async def story() -> None:
         async with member() as first:
             await first.wait_safe()
             await first.map("m").put_all(dict.fromkeys(range(2000), "v" * 100))
-            await first._node.control.configure({"partitions.flight_bytes": "1500"})
+            await first._node.control.configure({"partitions.max_in_flight_bytes": "1500"})
             flow = first._node.member.source.flow
             async with member(first.member_address) as second:
                 await second.wait_safe()
                 assert await second.map("m").size() == 2000
                 assert flow.bytes_full > 200_000
                 assert flow.chunks_sent > flow.bytes_full / 1500
-            await first._node.control.configure({"partitions.flight_bytes": "16777216"})
+            await first._node.control.configure({"partitions.max_in_flight_bytes": "16777216"})
             before, sent = flow.chunks_sent, flow.bytes_full
             async with member(first.member_address) as third:
                 await third.wait_safe()

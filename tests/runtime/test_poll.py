@@ -260,7 +260,7 @@ def stored(desk: Desk) -> object:
 @pytest.mark.rule("server/D-4")
 def test_strangers_with_a_network_of_addresses_are_one_address() -> None:
     """Who has one IPv6 address has 2**64: none of them makes a stranger from elsewhere go."""
-    desk = Desk(half_open_connections=4)
+    desk = Desk(unauthenticated_connections=4)
     friend, *strangers = [ClientConnection(desk.door) for _ in range(9)]
     for number, each in enumerate([friend, *strangers]):
         net = "2001:db8:1:2:" if each is friend else "2001:db8:666:6:"
@@ -378,7 +378,7 @@ def test_a_session_acts_after_the_member_was_told_of_the_writes_of_others(polled
 
 def test_a_client_that_does_not_read_is_not_read_either() -> None:
     for module in (one.values[0] for one in MODULES if one.values[0] is not None):
-        polled = Polled(module, unread_bytes=64 * 1024)
+        polled = Polled(module, output_buffer_bytes=64 * 1024)
         try:
             polled.desk.grid.lane.settled = True
             client, connection = polled.connect(sndbuf=4096)
@@ -536,7 +536,7 @@ def test_who_has_broken_off_when_writes_are_safe_at_once_ends_nobody(polled: Pol
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("behind", BEHIND)
 def test_who_is_ended_for_what_waits_for_backups_ends_nobody(module: ModuleType, behind: bytes) -> None:
-    polled = Polled(module, unread_bytes=1 << 24, all_unread_bytes=65_536)
+    polled = Polled(module, output_buffer_bytes=1 << 24, total_output_buffer_bytes=65_536)
     try:
         client, connection = polled.connect()
         with_large_values(polled, client)

@@ -57,7 +57,7 @@ def test_large_and_small_answers_keep_their_order_when_they_leave_in_parts(
     module: ModuleType, sndbuf: int
 ) -> None:
     """More of them than one call sends, and an answer says what was stored when the request came."""
-    polled = Polled(module, unread_bytes=1 << 24)
+    polled = Polled(module, output_buffer_bytes=1 << 24)
     try:
         polled.desk.grid.lane.settled = True
         client, connection = polled.connect(sndbuf=sndbuf)
@@ -87,7 +87,7 @@ def test_large_and_small_answers_keep_their_order_when_they_leave_in_parts(
 def test_answers_of_large_values_are_held_within_the_limit() -> None:
     """And counted, though they are not copied. What has left is kept by nobody."""
     for module in (one.values[0] for one in MODULES if one.values[0] is not None):
-        polled = Polled(module, unread_bytes=300_000)
+        polled = Polled(module, output_buffer_bytes=300_000)
         try:
             polled.desk.grid.lane.settled = True
             client, connection = polled.connect(sndbuf=4096)
@@ -242,7 +242,7 @@ def test_the_beginning_of_a_large_value_is_counted_though_no_more_comes(polled: 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_large_value_that_cannot_be_served_yet_is_counted(module: ModuleType) -> None:
     """It has come whole, and waits for room for answers: each connection may have one."""
-    polled = Polled(module, unread_bytes=65_536)
+    polled = Polled(module, output_buffer_bytes=65_536)
     try:
         client, connection = polled.client, polled.connection
         value = struct.pack(">i", -11) + bytes(1_000_000)

@@ -68,7 +68,7 @@ def settings(keys: Keys, **more: object) -> dict[str, object]:
 def grid(keys: Keys) -> Iterator[LocalCluster]:
     lines = [f"{name.removeprefix('tls__')} = {json.dumps(value)}" for name, value in settings(keys).items()]
     config = "\n".join(
-        ["[tls]", *lines, 'client_certificates = "optional"', "[limits]", "half_open_connections = 8"]
+        ["[tls]", *lines, 'client_certificates = "optional"', "[limits]", "unauthenticated_connections = 8"]
     )
     with LocalCluster(2, config, tls=ClientTls(keys.ours.file)) as running:
         running.wait_settled()

@@ -8,6 +8,7 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.server import own_session as under_test
+from holdfast.server.audit_events import order_of
 from holdfast.wire import own
 
 COUNT = 7
@@ -48,6 +49,16 @@ def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: M
     assert (order.want, order.timeout_ms, order.state) == (own.Want.STATE, 5000, "frozen")
     done(own.Fate.STANDS, "not yet")
     assert wire.answers() == [own.Ordered(number, own.Fate.STANDS, "not yet")]
+
+
+def test_settings_in_an_order_have_the_names_that_all_builds_know(wire: Wire, member: MemoryMember) -> None:
+    """A client of any build sends `limits.silent_ms`: here, and in the audit log, it is `limits.idle_timeout_ms`."""
+    sent = {"limits.silent_ms": "60000", "log.level": "info"}
+    wire.number += 1
+    wire.session.receive(own.frame(own.Order(wire.number, own.Want.CONFIGURE, 5000, settings=sent)))
+    ((order, _),) = member.orders
+    assert order.settings == {"limits.idle_timeout_ms": "60000", "log.level": "info"}
+    assert "limits.idle_timeout_ms" in order_of(own.Order(1, own.Want.CONFIGURE, 1, settings=sent), ())
 
 
 @pytest.mark.parametrize(

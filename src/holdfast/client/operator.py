@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.routing import delays
+from holdfast.config.sharing import encoded_key
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.core.model.partition_events import News, Number
@@ -68,7 +69,7 @@ def order(
                 adjust_ms=adjust_ms,
                 level=level,
                 member=member,
-                settings=dict(settings or {}),
+                settings={encoded_key(key): value for key, value in (settings or {}).items()},
             )
         )
         deadline = time.monotonic() + timeout_s + LATE_S

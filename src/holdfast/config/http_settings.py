@@ -7,9 +7,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.config.sections import Names, Password, Port, SecretiveSection
+from holdfast.config.sharing import ENCODED_NAMES
 
 
-class HttpSettings(SecretiveSection, frozen=True, kw_only=True):
+class HttpSettings(SecretiveSection, frozen=True, kw_only=True, rename=ENCODED_NAMES["http"]):
     """The door for HTTP: health, metrics, status. It asks for the credentials of users, where there are some."""
 
     enabled: Annotated[
@@ -41,7 +42,7 @@ class HttpSettings(SecretiveSection, frozen=True, kw_only=True):
             "credentials in [security]; whoever shows it may do everything at this door."
         ),
     ] = ""
-    hosts: Annotated[
+    allowed_hosts: Annotated[
         Names,
         Meta(
             description="Names by which it is reached, besides addresses and localhost. Without credentials a request "

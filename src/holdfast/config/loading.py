@@ -25,6 +25,7 @@ from holdfast.config.schema import (
     MapSettings,
     Settings,
 )
+from holdfast.config.sharing import key_of_encoded
 from holdfast.config.users import check_users
 from holdfast.errors import ConfigError
 
@@ -282,6 +283,7 @@ def find_key(dotted: str, origin: str) -> Key:
         if key.name == name:
             return key
     names = [key.name for key in keys_of(section, table)]
+    name = key_of_encoded(dotted).rpartition(".")[2]
     raise ConfigError(f"{origin}: unknown key {dotted}{_meant(name, names)}")
 
 

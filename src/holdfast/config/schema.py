@@ -15,6 +15,7 @@ from holdfast.config.addresses import parse_seed
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
 from holdfast.config.sections import LIVE, Names, Password, Port, SecretiveSection, Secrets, Section, Text
+from holdfast.config.sharing import ENCODED_NAMES
 from holdfast.config.tls_settings import TlsSettings
 from holdfast.config.trace_settings import TraceSettings
 
@@ -46,7 +47,7 @@ LaneChoice = Literal["auto", "python"]
 SocketsChoice = Literal["auto", "poll", "loop"]
 
 
-class ClusterSettings(Section, frozen=True, kw_only=True):
+class ClusterSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["cluster"]):
     """Which cluster this member belongs to, and when a silent member counts as lost."""
 
     name: Annotated[
@@ -109,7 +110,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
             "as long as that takes.",
         ),
     ] = 0
-    missing_stores: Annotated[
+    on_missing_data_dirs: Annotated[
         Literal["wait", "accept"],
         Meta(
             description="After the whole cluster was stopped: wait for every member whose files may hold "
@@ -186,7 +187,7 @@ class MemberSettings(Section, frozen=True, kw_only=True):
     ] = "auto"
 
 
-class PartitionSettings(Section, frozen=True, kw_only=True):
+class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["partitions"]):
     """How data is cut into partitions and how these move. All members must agree on the first four."""
 
     count: Annotated[
@@ -250,7 +251,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             "back; backups are promoted at once all the same.",
         ),
     ] = 0
-    flight_bytes: Annotated[
+    max_in_flight_bytes: Annotated[
         int,
         Meta(
             ge=1024,
@@ -260,7 +261,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             extra=LIVE,
         ),
     ] = 16_777_216
-    flight_bytes_total: Annotated[
+    max_in_flight_bytes_total: Annotated[
         int,
         Meta(
             ge=1024,
@@ -448,7 +449,7 @@ class PersistenceSettings(Section, frozen=True, kw_only=True):
     ] = 86_400
 
 
-class ReplicationSettings(Section, frozen=True, kw_only=True):
+class ReplicationSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["replication"]):
     """How writes reach backups, and how copies that differ are found and mended."""
 
     backup_timeout_ms: Annotated[
@@ -458,7 +459,7 @@ class ReplicationSettings(Section, frozen=True, kw_only=True):
             "caller is told."
         ),
     ] = 5000
-    on_unknown: Annotated[
+    unknown_writes: Annotated[
         Literal["retry", "fail"],
         Meta(
             description="When the member that was asked to write has left before it answered: ask the next primary (a "
@@ -618,7 +619,7 @@ class RoleSettings(Section, frozen=True, kw_only=True):
     ] = []
 
 
-class LimitSettings(Section, frozen=True, kw_only=True):
+class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["limits"]):
     """What one key, entry, frame or connection may take of this member, and all of them together."""
 
     memory_bytes: Annotated[
@@ -638,11 +639,11 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     frame_bytes: Annotated[
         int, Meta(ge=65_536, le=2**31 - 1, description="Largest message that a client may send.")
     ] = 16_777_216
-    greeting_bytes: Annotated[
+    auth_frame_bytes: Annotated[
         int,
         Meta(ge=1024, le=65_536, description="Largest message from a client that has not proved who it is."),
     ] = 4096
-    greeting_timeout_ms: Annotated[
+    auth_timeout_ms: Annotated[
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
     connections: Annotated[
@@ -661,7 +662,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             extra=LIVE,
         ),
     ] = 8
-    half_open_connections: Annotated[
+    unauthenticated_connections: Annotated[
         int,
         Meta(
             ge=1,
@@ -686,7 +687,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="How long a request waits for a partition that nobody serves; then it is refused, not done."
         ),
     ] = 60_000
-    silent_ms: Annotated[
+    idle_timeout_ms: Annotated[
         Milliseconds,
         Meta(
             description="A client that was silent for so long, and waits for no answer, is closed. Hazelcast's send a "
@@ -694,7 +695,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             extra=LIVE,
         ),
     ] = 300_000
-    unread_bytes: Annotated[
+    output_buffer_bytes: Annotated[
         int,
         Meta(
             ge=65_536,
@@ -703,7 +704,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             "not carried out.",
         ),
     ] = 4_194_304
-    all_unread_bytes: Annotated[
+    total_output_buffer_bytes: Annotated[
         int,
         Meta(
             ge=65_536,
@@ -731,7 +732,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             "does not help, or above twice as much, writes are refused.",
         ),
     ] = 67_108_864
-    async_bytes: Annotated[
+    async_backlog_bytes: Annotated[
         int,
         Meta(ge=65_536, le=2**40, description="The same for one async backup; above it writes wait for it."),
     ] = 16_777_216
@@ -782,7 +783,7 @@ SHARED: Final = (
     "partitions.placement",
     "partitions.lost",
     "metastore.voters",
-    "replication.on_unknown",
+    "replication.unknown_writes",
     "replication.request_ids",
 )
 """Keys that all members of a cluster must agree on, besides those of `maps`."""
@@ -906,7 +907,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return [parse_seed(seed, "cluster.seeds") for seed in self.cluster.seeds]
 
     def shared(self) -> dict[str, str]:
-        """What all members must have alike, as comparable text: dotted key -> value."""
+        """What all members must have alike, as comparable text: dotted key, as it is sent -> value."""
         usual = Settings()
         found = {key: _at(self, key) for key in SHARED}
         found = {key: at for key, at in found.items() if key not in sharing.LATER or at != _at(usual, key)}
@@ -920,7 +921,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"services.{name}.{key}": value
                 for key, value in sharing.told("services", service, plain_service)
             }
-        return {key: str(value) for key, value in found.items()}
+        return {sharing.encoded_key(key): str(value) for key, value in found.items()}
 
     def digest(self) -> str:
         """The shared settings as one stable text, equal exactly when `shared` is."""

@@ -1,8 +1,9 @@
-"""What must members have alike, and what do older ones not know of it?"""
+"""What must members have alike, and under which names are settings sent and stored?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,46 @@ LATER: frozenset[str] = frozenset()
 """Keys of `schema.SHARED`, and fields of maps and services (`maps.backups`), that came after the first build with
 feature levels. Older members do not know them: they are told only where they are not the default, so builds can be
 mixed until then."""
+
+ENCODED_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "cluster": {"on_missing_data_dirs": "missing_stores"},
+    "partitions": {"max_in_flight_bytes": "flight_bytes", "max_in_flight_bytes_total": "flight_bytes_total"},
+    "replication": {"unknown_writes": "on_unknown"},
+    "http": {"allowed_hosts": "hosts"},
+    "limits": {
+        "auth_frame_bytes": "greeting_bytes",
+        "auth_timeout_ms": "greeting_timeout_ms",
+        "unauthenticated_connections": "half_open_connections",
+        "idle_timeout_ms": "silent_ms",
+        "output_buffer_bytes": "unread_bytes",
+        "total_output_buffer_bytes": "all_unread_bytes",
+        "async_backlog_bytes": "async_bytes",
+    },
+}
+"""By section: keys that were renamed, and the names that they keep where they are sent or stored.
+
+Members compare their shared settings as text when one joins, `config set` sends keys to members of any build, and
+recorded runs hold the settings of their members: all of these keep the first name of a key. For example, a member that
+sent `replication.unknown_writes` could not join a cluster of members that send `replication.on_unknown`.
+"""
+
+
+def encoded_key(dotted: str) -> str:
+    """The name under which this dotted key is sent and stored."""
+    section, _, name = dotted.rpartition(".")
+    return f"{section}.{_renamed(section).get(name, name)}"
+
+
+def key_of_encoded(dotted: str) -> str:
+    """The key that is sent and stored under this name."""
+    section, _, name = dotted.rpartition(".")
+    found = {old: new for new, old in _renamed(section).items()}
+    return f"{section}.{found.get(name, name)}"
+
+
+def _renamed(section: str) -> Mapping[str, str]:
+    """`section` may name one table of several (`maps.NAME`)."""
+    return ENCODED_NAMES.get(section.partition(".")[0], {})
 
 
 def told(kind: str, settings: msgspec.Struct, usual: msgspec.Struct) -> Iterator[tuple[str, object]]:
@@ -25,7 +66,7 @@ def disagreement(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | No
     for key in sorted({*mine, *theirs}):
         if mine.get(key) != theirs.get(key):
             return (
-                f"{key} is {mine.get(key, 'not configured')} here and {theirs.get(key, 'not configured')} there; "
-                "all members of a cluster must have the same value"
+                f"{key_of_encoded(key)} is {mine.get(key, 'not configured')} here and "
+                f"{theirs.get(key, 'not configured')} there; all members of a cluster must have the same value"
             )
     return None

@@ -264,9 +264,9 @@ class Driver:
         """The operator does not want to wait for members, or parts of files, that are missing."""
         self.handle(LossAccepted())
 
-    def bound_flight(self, flight_bytes: int) -> None:
+    def bound_flight(self, max_in_flight_bytes: int) -> None:
         """The operator lets this member have so many bytes on their way to those whom it fills, and no more."""
-        self.handle(FlightBounded(flight_bytes))
+        self.handle(FlightBounded(max_in_flight_bytes))
 
     def reset_lost(self, partitions: Iterable[int], maps: Iterable[str]) -> None:
         """The operator lets these maps use what there is of these partitions, which are lost."""

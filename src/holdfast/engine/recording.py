@@ -358,7 +358,8 @@ def _unchecked(kind: Any, value: Any) -> object:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _unchecked(hints[name], one) for name, one in value.items()})
+        names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        return kind(**{names[key]: _unchecked(hints[names[key]], one) for key, one in value.items()})
     if origin is dict:
         return {key: _unchecked(inner[1], one) for key, one in value.items()}
     if origin in (tuple, frozenset):

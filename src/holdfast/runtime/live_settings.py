@@ -64,8 +64,8 @@ class LiveSettings:
 
     def bound_flight(self) -> None:
         """Let the bytes count that may be on their way to members that are filled."""
-        flight_bytes = self._member.settings.partitions.flight_bytes
-        self._member.guard(lambda: self._member.driver.bound_flight(flight_bytes))
+        max_in_flight_bytes = self._member.settings.partitions.max_in_flight_bytes
+        self._member.guard(lambda: self._member.driver.bound_flight(max_in_flight_bytes))
 
     def set_log_level(self) -> None:
         """Let the level of the log count."""
@@ -79,13 +79,13 @@ APPLIERS: dict[str, Callable[[LiveSettings], None]] = {
             "limits.connections_per_address",
             "limits.operator_connections",
             "limits.member_connections",
-            "limits.silent_ms",
-            "limits.all_unread_bytes",
+            "limits.idle_timeout_ms",
+            "limits.total_output_buffer_bytes",
         ),
         LiveSettings.allow,
     ),
     "limits.memory_bytes": LiveSettings.allow_memory,
-    "partitions.flight_bytes": LiveSettings.bound_flight,
+    "partitions.max_in_flight_bytes": LiveSettings.bound_flight,
     "log.level": LiveSettings.set_log_level,
 }
 """By key: what lets a new value count. The schema marks these keys as live (`config.schema.LIVE`), and no others."""

@@ -266,7 +266,7 @@ class Node(MemberGrid):
             return await listen(polled_door, chosen.host, chosen.client_port, given=given, key=key)
         make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(self._door)  # noqa: E731
         if tls is not None:
-            timeout_ms = self.settings.limits.greeting_timeout_ms
+            timeout_ms = self.settings.limits.auth_timeout_ms
             make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
         return await listen(partial(loop_server, make), chosen.host, chosen.client_port, given=given, key=key)
 
@@ -278,7 +278,7 @@ class Node(MemberGrid):
         timeout_ms: int,
     ) -> Callable[[], asyncio.BaseProtocol]:
         """The same connections, behind TLS."""
-        handshakes = self.settings.limits.half_open_connections
+        handshakes = self.settings.limits.unauthenticated_connections
         return secured(make, context, self.strangers, name=name, handshakes=handshakes, timeout_ms=timeout_ms)
 
     def _look_at_tls_later(self, tls: MemberTls) -> None:

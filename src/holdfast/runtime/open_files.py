@@ -17,7 +17,9 @@ def room_for_sockets(settings: Settings) -> None:
     """Let the process have as many files and sockets as its limits promise, as far as the system allows."""
     limits = settings.limits
     needed = FILES + limits.connections + limits.operator_connections
-    needed += (4 if settings.tls.enabled else 2) * limits.half_open_connections + limits.member_connections
+    needed += (
+        4 if settings.tls.enabled else 2
+    ) * limits.unauthenticated_connections + limits.member_connections
     if settings.http.enabled:
         needed += settings.http.connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -2,9 +2,10 @@
 
 The same in both worlds: it is given a loop that calls it, and transports that carry bytes.
 
-- server/D-1: A connection with more than `limits.unread_bytes` of unread answers is served again when they have left.
-- server/D-2: While all connections together have more than `limits.all_unread_bytes`, only those are served that have
-  read all their answers. Above twice as much the connection with the most ends.
+- server/D-1: A connection with more than `limits.output_buffer_bytes` of unread answers is served again when they have
+  left.
+- server/D-2: While all connections together have more than `limits.total_output_buffer_bytes`, only those are served
+  that have read all their answers. Above twice as much the connection with the most ends.
 - server/D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in
   which each connection has its slice: what members send, and timers, have theirs in between.
 - server/D-4: Who has not proved who it is has a place only while there are few such connections: for one more the
@@ -36,7 +37,7 @@ PREAMBLE_BYTES = 3
 REST_S = 5.0
 """How long a connection that is closed may take to read what was answered before."""
 LOOKS = 10
-"""How often within `limits.silent_ms` a connection is looked at."""
+"""How often within `limits.idle_timeout_ms` a connection is looked at."""
 TURN_NS = 8 * MILLISECOND
 """How long clients are served in one turn of the loop,"""
 SLICES_NS = 4 * MILLISECOND
@@ -233,7 +234,7 @@ class Door:
                 peer=peer,
             ),
         }
-        self._half_open: Quota[ClientConnection] = Quota(limits.half_open_connections)
+        self._half_open: Quota[ClientConnection] = Quota(limits.unauthenticated_connections)
         self._clients: Quota[ClientConnection] = Quota(limits.connections)
         self._operators: Quota[ClientConnection] = Quota(limits.operator_connections)
         self._turn_ends_ns = 0
@@ -328,7 +329,7 @@ class Door:
         if oldest is not None:
             self.strangers.tell(
                 "strangers disconnected, because too many had not logged in",
-                "client %s disconnected: limits.half_open_connections have not logged in",
+                "client %s disconnected: limits.unauthenticated_connections have not logged in",
                 oldest.peer,
             )
             oldest.abort()
@@ -402,7 +403,7 @@ class Door:
     def counted(self, more: int) -> None:
         """A connection has so many unread bytes more than it had when it was counted before."""
         self._unread += more
-        most, pressure = self.limits.all_unread_bytes, self.pressure
+        most, pressure = self.limits.total_output_buffer_bytes, self.pressure
         if self._unread > most and not self._recounted:
             # What they have read since nobody has said.
             self._recounted = True
@@ -414,17 +415,17 @@ class Door:
             self._dropping = False
 
     def _drop_greediest(self) -> None:
-        while self._unread > 2 * self.limits.all_unread_bytes:
+        while self._unread > 2 * self.limits.total_output_buffer_bytes:
             greediest = max(self.connections, key=lambda connection: connection.unread, default=None)
             if greediest is None or not greediest.unread:
                 return
             self.strangers.tell(
                 "clients disconnected, because of what they left unread",
                 "client %s disconnected: it has %s bytes of answers and requests under way, and all clients together "
-                "have more than twice limits.all_unread_bytes = %s",
+                "have more than twice limits.total_output_buffer_bytes = %s",
                 greediest.peer,
                 greediest.unread,
-                self.limits.all_unread_bytes,
+                self.limits.total_output_buffer_bytes,
             )
             greediest.abort()
 
@@ -476,7 +477,7 @@ class ClientConnection:
         self._answers: list[bytes] = []
         self._first = b""
         self._session: Session | None = None
-        self._flow = Flow(self._room, self._wake, door.limits.unread_bytes, door.pressure)
+        self._flow = Flow(self._room, self._wake, door.limits.output_buffer_bytes, door.pressure)
         self._early: deque[bytes] = deque()
         """What has come and was not given to the session."""
         self._held = self._unread = self._queued = self._stuck = False
@@ -498,8 +499,8 @@ class ClientConnection:
         self.peer = peer
         limits = self._door.limits
         self._door.knock(self)
-        transport.set_write_buffer_limits(high=limits.unread_bytes)
-        self._timeout = self._door.loop.call_later(limits.greeting_timeout_ms / 1000, self._look)
+        transport.set_write_buffer_limits(high=limits.output_buffer_bytes)
+        self._timeout = self._door.loop.call_later(limits.auth_timeout_ms / 1000, self._look)
 
     def _look(self) -> None:
         """Once when the greeting should have come, and then now and again: is there still a client?"""
@@ -507,9 +508,9 @@ class ClientConnection:
         if session is None or not session.admitted:
             self.close("it did not say who it is in time")
             return
-        silent_ms = self._door.limits.silent_ms
-        if session.silent_ns() > silent_ms * MILLISECOND:
-            self.close(f"nothing came from it for {silent_ms} ms")
+        idle_timeout_ms = self._door.limits.idle_timeout_ms
+        if session.silent_ns() > idle_timeout_ms * MILLISECOND:
+            self.close(f"nothing came from it for {idle_timeout_ms} ms")
             return
         self.look_later()
 
@@ -517,7 +518,7 @@ class ClientConnection:
         """The client is let in: look now and again whether it is there."""
         if self._timeout is not None:
             self._timeout.cancel()
-        pause_s = self._door.limits.silent_ms / LOOKS / 1000
+        pause_s = self._door.limits.idle_timeout_ms / LOOKS / 1000
         self._timeout = self._door.loop.call_later(pause_s, self._look)
 
     # -- what comes
@@ -658,7 +659,7 @@ class ClientConnection:
             self._door.counted(-self.unread + self.count())
         if self._door.pressure.crowded:
             return -1 if unread else 0
-        return self._door.limits.unread_bytes - unread
+        return self._door.limits.output_buffer_bytes - unread
 
     def count(self) -> int:
         """Count what this connection keeps here; answers `unread`."""

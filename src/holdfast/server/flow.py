@@ -23,7 +23,7 @@ TURN_UNITS = 5000
 REQUEST_UNITS = 40
 """What any request costs that does not go through the data lane."""
 EXPECTED_SHARE = 128
-"""An answer whose size is not known yet is taken for this part of `limits.unread_bytes`,"""
+"""An answer whose size is not known yet is taken for this part of `limits.output_buffer_bytes`,"""
 EXPECTED_LIST_SHARE = 8
 """and one that lists entries for this part."""
 ENDLESS = 1 << 62
@@ -77,7 +77,7 @@ class Flow:
         pressure: Pressure | None = None,
     ) -> None:
         """`room`: how many bytes of answers the connection takes under pressure; below 0: too many are unread. `wake`
-        is called when there is work for `step`. `most`: `limits.unread_bytes`.
+        is called when there is work for `step`. `most`: `limits.output_buffer_bytes`.
         """
         self._room = room
         self._wake = wake

@@ -145,7 +145,7 @@ class Logins:
         """Addresses that are slowed, and when the next login of each is looked at."""
         self._decoys = _decoys(self._users.values(), seed.ljust(16, b"\0")[:16])
         """What is checked of somebody whom there is not, and besides the verifiers of who has fewer than others."""
-        self._most_ns = min(MOST_NS, settings.limits.greeting_timeout_ms * MILLISECOND // 3)
+        self._most_ns = min(MOST_NS, settings.limits.auth_timeout_ms * MILLISECOND // 3)
         """Who waits longer for its login is closed before it."""
 
     def ask(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from holdfast.config.sharing import key_of_encoded
 from holdfast.core.membership.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.views import ClusterState
@@ -24,3 +27,11 @@ def order_problem(order: own.Order) -> str:
 def named_partitions(order: own.Order) -> list[int]:
     """The partitions that it names, each of which there must be."""
     return [order.partition] if order.want is own.Want.REFILL else list(order.partitions)
+
+
+def with_setting_names(order: own.Order) -> own.Order:
+    """The order with its settings under their names here: they are sent under those that builds of all ages know."""
+    if not order.settings:
+        return order
+    settings = {key_of_encoded(key): value for key, value in order.settings.items()}
+    return msgspec.structs.replace(order, settings=settings)

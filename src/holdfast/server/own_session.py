@@ -53,7 +53,7 @@ from holdfast.server.flow import EXPECTED_SHARE, REQUEST_UNITS, Flow, Work, slic
 from holdfast.server.grid import Grid
 from holdfast.server.logins import Login, LoginAnswer
 from holdfast.server.open_transactions import OpenTransactions
-from holdfast.server.order_bounds import named_partitions, order_problem
+from holdfast.server.order_bounds import named_partitions, order_problem, with_setting_names
 from holdfast.server.reserved import is_reserved, reserved_map_rejection, reserved_rows_rejection
 from holdfast.server.rights import EVERYTHING
 from holdfast.server.scanning import FIELDS_MAX, Scanned
@@ -143,7 +143,7 @@ class OwnSession:
         self._limits = limits or LimitSettings()
         self._request_ids = request_ids
         self._release = release
-        self._frames = own.Frames(min(own.GREETING_BYTES_MAX, self._limits.greeting_bytes))
+        self._frames = own.Frames(min(own.GREETING_BYTES_MAX, self._limits.auth_frame_bytes))
         self._admitted = False
         self._gone = False
         self._waiting = 0
@@ -174,7 +174,7 @@ class OwnSession:
         self._buffers += 1
         self._flow.spent = 0
         self._frames.feed(data)
-        if self._proving and self._frames.held > self._limits.greeting_bytes:
+        if self._proving and self._frames.held > self._limits.auth_frame_bytes:
             self._end(own.FaultKind.DENIED, "wait for the answer to hello")
             return
         if not self._flow.halted:
@@ -628,7 +628,7 @@ class OwnSession:
             self._say(own.Ordered(order.id, fate, why))
 
         self._acts = True
-        self._grid.order(order, self._telling("Order", done, order.id))
+        self._grid.order(with_setting_names(order), self._telling("Order", done, order.id))
 
     def _passed_on(self, question: own.AskMetastore | own.OrderZone | own.OrderTransaction) -> None:
         """What others answer, later."""

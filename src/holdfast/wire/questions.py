@@ -203,7 +203,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     level: int = 0
     """For `LEVEL`."""
     settings: dict[str, str] = {}
-    """For `CONFIGURE`: dotted key -> value, as in the environment."""
+    """For `CONFIGURE`: dotted key, as it is sent (`config.sharing.ENCODED_NAMES`) -> value, as in the environment."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -121,7 +121,7 @@ def holdfast(
     config = f"{more}[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
     config += f"[limits]\nconnections = {MOST_CONNECTIONS}\nconnections_per_address = {MOST_CONNECTIONS}\n"
-    config += f"half_open_connections = {MOST_CONNECTIONS}\n"
+    config += f"unauthenticated_connections = {MOST_CONNECTIONS}\n"
     with ExitStack() as stack:
         folder = None
         if journal != "off":

@@ -26,7 +26,7 @@ QUIET_S = 2.0
 """After a join what is still told is waited for."""
 CONFIG = (
     f"[limits]\nconnections = {MOST_CONNECTIONS}\nconnections_per_address = {MOST_CONNECTIONS}\n"
-    f"half_open_connections = {MOST_CONNECTIONS}\n"
+    f"unauthenticated_connections = {MOST_CONNECTIONS}\n"
 )
 
 

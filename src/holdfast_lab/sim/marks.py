@@ -41,7 +41,7 @@ FEATURES: dict[str, str] = {
     "async backups": "a map with async backups",
     "maps of several depths": "maps with different backup counts",
     "change streams": "a map with changes_bytes",
-    "unknown is told at once": "replication.on_unknown is fail",
+    "unknown is told at once": "replication.unknown_writes is fail",
     "tiny backlog": "records for backups fill what may be kept of them",
     "tiny room for waiting requests": "few requests may wait for other members",
     "small values only": "longer ones are refused",

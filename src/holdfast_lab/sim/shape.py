@@ -137,7 +137,7 @@ class Shape:
             "async backups": any(entry.async_backups for entry in maps),
             "maps of several depths": len({entry.copies for entry in maps}) > 1,
             "change streams": any(entry.changes_bytes for entry in maps),
-            "unknown is told at once": settings.replication.on_unknown == "fail",
+            "unknown is told at once": settings.replication.unknown_writes == "fail",
             "tiny backlog": settings.limits.backlog_bytes < limits.backlog_bytes,
             "tiny room for waiting requests": settings.limits.waiting_requests < limits.waiting_requests,
             "small values only": settings.limits.value_bytes < limits.value_bytes,
@@ -392,8 +392,8 @@ def _knobs(settings: Settings, draw: random.Random) -> Settings:
         settings,
         "partitions",
         parallel_migrations=of(3, 1, 10, 100),
-        flight_bytes=of(partitions.flight_bytes, 1500),
-        flight_bytes_total=of(partitions.flight_bytes_total, 3000),
+        max_in_flight_bytes=of(partitions.max_in_flight_bytes, 1500),
+        max_in_flight_bytes_total=of(partitions.max_in_flight_bytes_total, 3000),
         rebalance_delay_ms=of(0, 1000, 8000),
     )
     unknown = of("retry", "fail")
@@ -403,7 +403,7 @@ def _knobs(settings: Settings, draw: random.Random) -> Settings:
         tail_bytes=draw.choice([0, 1000, 65_536]),
         anti_entropy_ms=draw.choice([0, 1000, 5000]),
         backup_timeout_ms=of(replication.backup_timeout_ms, 400, 20_000),
-        on_unknown=unknown,
+        unknown_writes=unknown,
         # A request that is asked again must be remembered: a run that remembers none asks none again.
         request_ids=of(1000, 100_000) if unknown == "retry" else of(1000, 0),
         backup_acks=draw.choice(["owner", "owner", "client"]),
@@ -413,7 +413,7 @@ def _knobs(settings: Settings, draw: random.Random) -> Settings:
         settings,
         "limits",
         backlog_bytes=of(limits.backlog_bytes, 3000),
-        async_bytes=of(limits.async_bytes, 1500),
+        async_backlog_bytes=of(limits.async_backlog_bytes, 1500),
         waiting_requests=of(limits.waiting_requests, 3),
         waiting_bytes=of(limits.waiting_bytes, 2000),
         call_timeout_ms=of(limits.call_timeout_ms, 500, 5000),

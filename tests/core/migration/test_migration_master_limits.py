@@ -65,7 +65,7 @@ def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, runn
         (B, C),
         parallel_migrations=5,
         chunk_bytes=1 << 20,
-        flight_bytes_total=total,
+        max_in_flight_bytes_total=total,
     ).enter()
     assert len(lead.requests()) == running
 

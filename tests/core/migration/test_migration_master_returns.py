@@ -211,7 +211,7 @@ def test_members_that_are_missing_are_waited_for_until_the_operator_accepts_the_
 
 def test_members_that_are_missing_are_given_up_after_a_while_if_that_is_allowed() -> None:
     chosen = Settings(
-        cluster=ClusterSettings(initial_members=1, missing_stores="accept"),
+        cluster=ClusterSettings(initial_members=1, on_missing_data_dirs="accept"),
         partitions=PartitionSettings(count=2),
         maps={"default": MapSettings(backups=1)},
     )

@@ -311,7 +311,7 @@ def test_who_asks_again_waits_for_the_same_backups(primary: Primary) -> None:
 
 # -- what is kept has a limit
 
-SMALL = LimitSettings(backlog_bytes=65_536, async_bytes=65_536)
+SMALL = LimitSettings(backlog_bytes=65_536, async_backlog_bytes=65_536)
 
 
 @pytest.mark.rule("primary_backup/K-1", "primary_backup/K-2")

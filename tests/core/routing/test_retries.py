@@ -140,7 +140,7 @@ def test_when_the_member_that_was_asked_leaves_the_next_primary_is_asked_the_sam
 
 @pytest.mark.rule("routing/R-2")
 def test_who_does_not_want_that_is_told_that_it_is_unknown() -> None:
-    for changed in ({"on_unknown": "fail"}, {"request_ids": 0}):
+    for changed in ({"unknown_writes": "fail"}, {"request_ids": 0}):
         desk = Desk(**changed)
         desk.ask(WRITE)
         assert desk.forwarded().request.id == b""
@@ -168,7 +168,7 @@ def test_what_may_have_been_applied_is_not_refused_later() -> None:
 
 
 def test_a_read_is_sent_again_and_never_unknown() -> None:
-    desk = Desk(on_unknown="fail")
+    desk = Desk(unknown_writes="fail")
     desk.ask(READ)
     desk.sent()
     desk.leaves(OLD)

@@ -400,7 +400,7 @@ def test_bytes_wait_while_the_network_is_cut(kind: type[Client]) -> None:
 @pytest.mark.rule("server/D-1")
 def test_a_client_that_reads_nothing_is_not_served_for_ever() -> None:
     """What it leaves unread stops its own connection, and goes on when it reads again."""
-    stage = Stage(1, settings=settings(0, limits={"unread_bytes": 65_536}))
+    stage = Stage(1, settings=settings(0, limits={"output_buffer_bytes": 65_536}))
     client = HazelcastClient(
         "c",
         stage.world,

@@ -83,7 +83,7 @@ class Watched:
 @pytest.mark.rule("state_transfer/S-5")
 def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = 3 * CHUNK
-    watched = Watched(monkeypatch, flight_bytes=bound)
+    watched = Watched(monkeypatch, max_in_flight_bytes=bound)
     watched.grow()
     assert VALUE_BYTES < watched.largest_chunk <= CHUNK
     assert CHUNK < watched.most_of_one <= bound
@@ -91,7 +91,7 @@ def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.Monk
 
 @pytest.mark.rule("state_transfer/S-5")
 def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, flight_bytes=FREE)
+    watched = Watched(monkeypatch, max_in_flight_bytes=FREE)
     for process in watched.stage.processes:
         process.driver.bound_flight(CHUNK // 2)
         process.driver.bound_flight(2 * CHUNK)
@@ -102,7 +102,7 @@ def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.rule("state_transfer/S-5")
 def test_a_bound_counts_in_the_middle_of_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, flight_bytes=FREE)
+    watched = Watched(monkeypatch, max_in_flight_bytes=FREE)
     before: list[int] = []
 
     def lower() -> None:
@@ -118,7 +118,7 @@ def test_a_bound_counts_in_the_middle_of_migrations(monkeypatch: pytest.MonkeyPa
 
 
 def test_chunks_are_not_larger_than_what_may_be_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, flight_bytes=FREE)
+    watched = Watched(monkeypatch, max_in_flight_bytes=FREE)
     for process in watched.stage.processes:
         process.driver.bound_flight(CHUNK // 2)
     watched.grow()
@@ -126,7 +126,7 @@ def test_chunks_are_not_larger_than_what_may_be_on_its_way(monkeypatch: pytest.M
 
 
 def test_without_a_bound_one_member_has_more_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, flight_bytes=FREE)
+    watched = Watched(monkeypatch, max_in_flight_bytes=FREE)
     watched.grow()
     assert watched.most_of_one > 3 * CHUNK
 
@@ -139,14 +139,14 @@ def test_without_a_bound_one_member_has_more_in_flight(monkeypatch: pytest.Monke
 def test_no_more_migrations_run_than_may_have_a_chunk_in_flight(
     monkeypatch: pytest.MonkeyPatch, bound: int, most: int
 ) -> None:
-    watched = Watched(monkeypatch, flight_bytes_total=bound)
+    watched = Watched(monkeypatch, max_in_flight_bytes_total=bound)
     watched.grow()
     assert watched.most_at_once == most
 
 
 def test_without_a_bound_in_total_more_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to eight at a time go to the new member when nothing else bounds them."""
-    watched = Watched(monkeypatch, flight_bytes_total=FREE)
+    watched = Watched(monkeypatch, max_in_flight_bytes_total=FREE)
     watched.grow()
     assert 5 < watched.most_at_once <= 8
 

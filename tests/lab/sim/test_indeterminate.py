@@ -25,7 +25,7 @@ from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.workload import MAP
 from holdfast_lab.sim.world import Process
 
-FAIL = {"on_unknown": "fail"}
+FAIL = {"unknown_writes": "fail"}
 IMPATIENT = {"backup_timeout_ms": 1000}
 
 
@@ -228,9 +228,9 @@ def test_many_entries_of_one_request_are_stored_once() -> None:
 # -- story 3: reads
 
 
-@pytest.mark.parametrize("on_unknown", ["fail", "retry"])
-def test_a_read_whose_answer_is_lost_with_the_primary_succeeds_on_the_new_one(on_unknown: str) -> None:
-    stage = Stage(4, settings=settings(replication={"on_unknown": on_unknown}))
+@pytest.mark.parametrize("unknown_writes", ["fail", "retry"])
+def test_a_read_whose_answer_is_lost_with_the_primary_succeeds_on_the_new_one(unknown_writes: str) -> None:
+    stage = Stage(4, settings=settings(replication={"unknown_writes": unknown_writes}))
     asked = stranger(stage, "a")
     stage.put(asked, "a", "1")
     before(stage, Answer, lambda sender, to: sender.crash())

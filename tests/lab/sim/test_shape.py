@@ -53,7 +53,7 @@ def test_every_shape_can_work(shapes: list[Shape]) -> None:
             assert data >= 5, "a majority must be left when the holders of a partition are gone"
         if shape.groups:
             assert len(shape.groups) == shape.hosts + shape.spare
-        if shape.settings.replication.on_unknown == "retry":
+        if shape.settings.replication.unknown_writes == "retry":
             assert shape.settings.replication.request_ids >= 1000, "what is forgotten is applied twice"
         if shape.service_backups is not None:
             assert shape.journal == "off", "services are not written down"

@@ -268,7 +268,7 @@ def test_many_small_frames_also_add_up_to_the_limit(grid: OneMemberGrid) -> None
 
 
 def test_a_stranger_with_a_message_above_the_limit_is_hung_up_on(grid: OneMemberGrid) -> None:
-    wire = Wire(grid, limits=LimitSettings(greeting_bytes=1024))
+    wire = Wire(grid, limits=LimitSettings(auth_frame_bytes=1024))
     wire.session.receive(struct.pack("<iHiqi", 5000, 0xC000, 0x000100, 1, -1))
     assert len(wire.closed) == 1
 

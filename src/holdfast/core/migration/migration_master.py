@@ -90,7 +90,7 @@ class MigrationMaster:
         self.completed = 0
         partitions = settings.partitions
         self._limit = partitions.parallel_migrations
-        self._limit_total = max(1, partitions.flight_bytes_total // partitions.chunk_bytes)
+        self._limit_total = max(1, partitions.max_in_flight_bytes_total // partitions.chunk_bytes)
 
     @property
     def layout(self) -> Layout | None:

@@ -1,8 +1,8 @@
 """Which migrations bring the table to the layout, and which of them is next?
 
 - migration/M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a
-  chunk under way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores
-  a lost copy comes first, then what the least busy members can do.
+  chunk under way within `max_in_flight_bytes_total`, or one. Migrations of one partition run one after another; what
+  restores a lost copy comes first, then what the least busy members can do.
 - migration/M-8: With `partitions.placement = "rendezvous"` the wanted rows are a function of the members alone
   (`placement.affinity`); what members hold, or have brought back, decides nothing.
 """

@@ -35,7 +35,8 @@ from holdfast.core.placement.revival import Claim, keeping, next_generation, rev
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 PATIENCE = 3
-"""With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
+"""With on_missing_data_dirs = "accept": missing files are accepted as lost when no member has come for so many times
+`cluster.suspect_after_ms`."""
 
 
 class ReturningMember:
@@ -93,7 +94,7 @@ class ReturningMembers:
         self._membership = membership
         self._width = width
         self._holders = settings.holders()
-        self._policy = settings.cluster.missing_stores
+        self._policy = settings.cluster.on_missing_data_dirs
         self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}

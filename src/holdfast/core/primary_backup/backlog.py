@@ -7,8 +7,8 @@ the memory of its primary:
   gone.
 - primary_backup/K-2: When that does not help (the backups do not answer in time, or twice as much is kept), writes are
   refused, and connections are read again. A cut-off primary so keeps a bounded amount, and still answers.
-- primary_backup/K-3: An async backup for which more than `limits.async_bytes` are kept is waited for like a sync one,
-  but what only it has not acknowledged in time counts as done.
+- primary_backup/K-3: An async backup for which more than `limits.async_backlog_bytes` are kept is waited for like a
+  sync one, but what only it has not acknowledged in time counts as done.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Backlog:
         """`out`: where `BacklogChanged` tells of another `crowded` or `refusing`."""
         self._out = out or Outbox()
         self.most = limits.bounded(limits.backlog_bytes)
-        self._async_bytes = limits.bounded(limits.async_bytes)
+        self._async_bytes = limits.bounded(limits.async_backlog_bytes)
         self.bytes = 0
         """The lane counts, and says so when it is more than `most`, or less than before while it is crowded."""
         self.crowded = False

@@ -2,7 +2,7 @@
 
 - routing/R-1: A request is answered exactly once.
 - routing/R-2: What was sent to a member that then left the view is sent to the next primary. If it changes something it
-  carries an id by which that one knows whether it was applied; without (`replication.on_unknown` = "fail") it is
+  carries an id by which that one knows whether it was applied; without (`replication.unknown_writes` = "fail") it is
   unknown.
 - routing/R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is
   refused: not applied. What was sent, and not answered by then, is unknown.
@@ -94,7 +94,7 @@ class Router:
         self._requests = 0
         """How many requests were given an id here."""
         chosen = settings.replication
-        self._retries = chosen.on_unknown == "retry" and chosen.request_ids > 0
+        self._retries = chosen.unknown_writes == "retry" and chosen.request_ids > 0
         self._of_terms = of_terms
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.refusals = RequestRefusals(settings, rows, replication)

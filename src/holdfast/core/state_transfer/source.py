@@ -12,9 +12,9 @@ The content always comes from the primary, also when a backup moves. Writes go o
   supply, and a migration is refused to the master. A supply that ends here while the row stays is called off: its
   receiver hears of it, and drops what it has of it.
 - state_transfer/S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at
-  most `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
-  acknowledged, or one chunk; a chunk that would be too much waits, and those behind it. The same of `TO_ONE_BYTES`
-  and of those to one member, where only those wait that go there, too.
+  most `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.max_in_flight_bytes` are
+  not yet acknowledged, or one chunk; a chunk that would be too much waits, and those behind it. The same of
+  `TO_ONE_BYTES` and of those to one member, where only those wait that go there, too.
 - state_transfer/S-6: The receiver may hear once more of writes that were made before the content was taken, and not
   of what has undone them since. The first chunk says at which update counters the content begins: what was recorded
   up to them is in the content, or over.
@@ -107,19 +107,19 @@ class Source:
         self.selection = Selection(out, copies, journal=journal)
         """What each receiver is sent."""
         self._chunk_bytes_most = self._chunk_bytes = settings.partitions.chunk_bytes
-        self.flow = SupplyFlow(rows, settings.partitions.flight_bytes)
+        self.flow = SupplyFlow(rows, settings.partitions.max_in_flight_bytes)
         """What is on its way of all this."""
-        self.bound_flight(settings.partitions.flight_bytes)
+        self.bound_flight(settings.partitions.max_in_flight_bytes)
         self._parallel = settings.partitions.parallel_migrations
         self._tickets = 0
         self._running: dict[tuple[int, MemberId], Supply] = {}
         self._queue: deque[Supply] = deque()
         self._early: list[tuple[MemberId, MigrationRequest]] = []
 
-    def bound_flight(self, flight_bytes: int) -> None:
+    def bound_flight(self, max_in_flight_bytes: int) -> None:
         """Let no more than this be on its way from now on: what is lower is slower, and clients wait less meanwhile."""
-        self.flow.most = flight_bytes
-        self._chunk_bytes = min(self._chunk_bytes_most, flight_bytes)
+        self.flow.most = max_in_flight_bytes
+        self._chunk_bytes = min(self._chunk_bytes_most, max_in_flight_bytes)
 
     # -- what asks for a supply
 

@@ -2,7 +2,7 @@
 
 The addresses that wait have their turns, so one that sends many keeps nobody else waiting for longer than one of its
 own.
-How many wait is bounded by `limits.half_open_connections`: each is a connection that has not proved who it is.
+How many wait is bounded by `limits.unauthenticated_connections`: each is a connection that has not proved who it is.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The loop's own servers say nothing when they end a handshake, so that nobody finds out what was wrong with his
 certificate; and nobody is shown what a connection begins with that has no TLS. Here a connection is told why it ends.
 
-Until the handshake has ended a connection has one of `limits.half_open_connections` places: for one more the oldest of
-the address with the most is closed.
+Until the handshake has ended a connection has one of `limits.unauthenticated_connections` places: for one more the
+oldest of the address with the most is closed.
 
 Records cost their receiver the same whether they carry much or nothing, and new keys cost it more. So whoever sends
 records with next to nothing in them is disconnected; what has come is handed on as one piece, however many records it
@@ -75,7 +75,7 @@ class TlsDoor:
         if oldest is not None:
             self.strangers.tell(
                 "strangers disconnected, because too many had not ended the TLS handshake",
-                "connection of %s closed: limits.half_open_connections are in the TLS handshake",
+                "connection of %s closed: limits.unauthenticated_connections are in the TLS handshake",
                 oldest.peer,
             )
             oldest.abort()

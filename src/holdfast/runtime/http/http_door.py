@@ -86,8 +86,8 @@ class HttpDoor:
                 lambda: tls.contexts.clients,
                 self._host.strangers,
                 name=doors.HTTP_PORT,
-                handshakes=min(limits.half_open_connections, chosen.connections),
-                timeout_ms=limits.greeting_timeout_ms,
+                handshakes=min(limits.unauthenticated_connections, chosen.connections),
+                timeout_ms=limits.auth_timeout_ms,
             )
         given = self._host.settings.is_given("http.port")
         try:
@@ -165,7 +165,7 @@ class HttpDoor:
             wire.write,
             wire.close,
             peer=wire.peer,
-            hosts=tuple(name.lower() for name in self._settings.hosts),
+            hosts=tuple(name.lower() for name in self._settings.allowed_hosts),
             secure=self._tls,
         )
 

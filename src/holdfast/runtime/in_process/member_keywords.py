@@ -26,7 +26,7 @@ class MemberKeywords(TypedDict, total=False):
     suspect_after_ms: int
     initial_members: int
     join_timeout_ms: int
-    missing_stores: Literal["wait", "accept"]
+    on_missing_data_dirs: Literal["wait", "accept"]
     name: str
     host: str
     public_host: str

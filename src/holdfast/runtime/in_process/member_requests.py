@@ -51,7 +51,7 @@ async def ask(node: Node, request: Request) -> Value:
     What changes something carries an id, and is sent again when its outcome is unknown, until the call timeout.
     """
     settings = node.settings
-    repeats = settings.replication.on_unknown == "retry" and settings.replication.request_ids > 0
+    repeats = settings.replication.unknown_writes == "retry" and settings.replication.request_ids > 0
     if request.op in READS or request.op in WHOLE or not repeats:
         outcome = await _ask_once(node, request)
     else:

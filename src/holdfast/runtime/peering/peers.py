@@ -562,7 +562,7 @@ class Network:
         """Why there is no connection to an address at which somebody listens, in words."""
         self.denied_by: set[Address] = set()
         """Where this member is not let in, because of its secret."""
-        self._half_open: Quota[Incoming] = Quota(settings.limits.half_open_connections)
+        self._half_open: Quota[Incoming] = Quota(settings.limits.unauthenticated_connections)
         self._greeted: Quota[Incoming] = Quota(settings.limits.member_connections)
         self._of_member: dict[str, list[Incoming]] = {}
         """The connections of each member that has greeted, oldest first."""
@@ -685,7 +685,7 @@ class Network:
         """Somebody has connected."""
         self.incoming.add(incoming)
         oldest = self._half_open.add(incoming, net_of(incoming.host))
-        self._make_way(oldest, "limits.half_open_connections")
+        self._make_way(oldest, "limits.unauthenticated_connections")
 
     def greeted(self, incoming: Incoming, greeting: Greeting) -> None:
         """It has shown that it is a member."""

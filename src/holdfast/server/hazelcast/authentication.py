@@ -71,7 +71,7 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
         talk.say(_welcome(talk, call, card, me))
     elif status == ADMITTED:
         # The other members announce a new member to their clients, perhaps before it knows the view that admits it. A
-        # client that were refused here would back off, so it waits; limits.greeting_timeout_ms bounds that.
+        # client that were refused here would back off, so it waits; limits.auth_timeout_ms bounds that.
         talk.wait_for_join(lambda: _conclude(talk, call, status, rights))
     else:
         talk.say(_refusal(call, status))

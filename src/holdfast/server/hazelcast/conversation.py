@@ -55,7 +55,8 @@ _EXPECTED = {
     **dict.fromkeys((Op.GET, Op.ENTRY_VIEW, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE), EXPECTED_SHARE),
     **dict.fromkeys((Op.GET_ALL, Op.KEYS, Op.VALUES, Op.ENTRIES), EXPECTED_LIST_SHARE),
 }
-"""Operations that answer values, and for which part of `limits.unread_bytes` the answer is taken until it is known."""
+"""Operations that answer values, and the part of `limits.output_buffer_bytes` that an answer counts for until its size
+is known."""
 
 Made = bytes | Generator[None, None, bytes] | Generator[None, None, None]
 """An answer, or how a long one is made slice by slice; None in the end: another request was made for it."""

@@ -364,7 +364,7 @@ class HazelcastSession:
         flow.coming += len(data)
         size = flow.coming - self._fragments.held
         self._unseen += data
-        limit = self._limits.frame_bytes if self._talk.known else self._limits.greeting_bytes
+        limit = self._limits.frame_bytes if self._talk.known else self._limits.auth_frame_bytes
         base = size - len(self._unseen)
         try:
             if size < scan.need or scan.look(self._unseen, limit, base) < 0:
@@ -539,7 +539,7 @@ class HazelcastSession:
         self._whole = b""
         try:
             while at < len(data):
-                limit = self._limits.frame_bytes if talk.known else self._limits.greeting_bytes
+                limit = self._limits.frame_bytes if talk.known else self._limits.auth_frame_bytes
                 end = scan.look(data, limit)
                 if end < 0:
                     break
@@ -566,7 +566,7 @@ class HazelcastSession:
     def _wait(self, data: bytes) -> None:
         """Keep this until it is known who the client is, if it is as little as a stranger may send."""
         rest = self._rest[0] + data
-        if len(rest) > self._limits.greeting_bytes:
+        if len(rest) > self._limits.auth_frame_bytes:
             self._talk.hang_up("the client sent much before it was known who it is")
             return
         self._rest = (rest, 0)

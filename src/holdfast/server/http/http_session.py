@@ -320,7 +320,7 @@ class HttpSession:
         ):
             return (
                 "the request names this host by a name that is not known here: use its address, or add the name to "
-                "http.hosts"
+                "http.allowed_hosts"
             )
         return origin_problem(request, secure=self._secure)
 
