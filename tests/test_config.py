@@ -44,10 +44,10 @@ def test_every_key_has_a_meaning_a_variable_and_a_default_that_it_allows() -> No
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
-    text = '[member]\nname = "file"\nzone = "file"\ngroup = "file"'
-    environ = {"HOLDFAST_MEMBER_ZONE": "environment", "HOLDFAST_MEMBER_GROUP": "environment"}
+    text = '[member]\nname = "file"\navailability_zone = "file"\ngroup = "file"'
+    environ = {"HOLDFAST_MEMBER_AVAILABILITY_ZONE": "environment", "HOLDFAST_MEMBER_GROUP": "environment"}
     settings = load(text, environ, {"member.group": "flag", "member.name": None})
-    assert (settings.member.name, settings.member.zone, settings.member.group) == (
+    assert (settings.member.name, settings.member.availability_zone, settings.member.group) == (
         "file",
         "environment",
         "flag",
@@ -102,7 +102,7 @@ WRONG = {
     "[maps.x]\nbackups = 4\nasync_backups = 3": "maps.x.async_backups = 3 are 7 together: at most 6",
     "[maps.x]\nchanges_bytes = 5000": "maps.x.changes_bytes = 5000 is not allowed: a reader would be behind at once",
     "[maps.x]\nloss_policy = 'safe'": "maps.x.loss_policy = 'safe' is not allowed: it must be",
-    "[metastore]\nvoters = 1\n[maps.x]\nzone = 'z'\nloss_policy = 'read-only-safe'": "maps.x.loss_policy is not",
+    "[metastore]\nvoters = 1\n[maps.x]\nraft_zone = 'z'\nloss_policy = 'read-only-safe'": "maps.x.loss_policy is not",
     "[maps.x]\nreads = 'confirmed'\nread_backups = true": "maps.x.reads = 'confirmed' and maps.x.read_backups = true",
     "[member]\npublic_host = 'two words'": "member.public_host = 'two words' is no host",
     "[member.attributes]\nname = 'x'": "member.attributes.name is not allowed: every member has",
@@ -119,7 +119,7 @@ WRONG = {
     "[cluster]\nseeds = ['host']": "cluster.seeds = 'host' is not allowed: it must be HOST:PORT",
     "[partitions]\ncount = 0": "partitions.count = 0 is not allowed: it must be a whole number from 1 to 65536",
     "[partitions]\ngroup_by = 'rack'": "member.rack must be set, because partitions.group_by is 'rack'",
-    "[partitions]\ngroup_by = 'zone'": "member.zone must be set, because partitions.group_by is 'zone'",
+    "[partitions]\ngroup_by = 'zone'": "member.availability_zone must be set, because partitions.group_by is 'zone'",
     "[member]\nlite = 'yes'": "member.lite = 'yes' is not allowed: it must be true or false",
     "[member]\nclient_port = 5751": "member.client_port = 5751 is not allowed: member.member_port is the same",
     "[security]\nusername = 'u'": "security.password must be set too",

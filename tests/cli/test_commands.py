@@ -226,15 +226,15 @@ def test_start_lays_flags_over_the_environment_over_the_file(
 ) -> None:
     file = tmp_path / "member.toml"
     file.write_text(
-        "[member]\nname = 'file'\nzone = 'file'\nclient_port = 1000\n[maps.flights]\nbackups = 3\n"
+        "[member]\nname = 'file'\navailability_zone = 'file'\nclient_port = 1000\n[maps.flights]\nbackups = 3\n"
     )
     settings = started(
         monkeypatch,
         *("--config", str(file), "--client-port", "1002", "--seed", "a:1", "--seed", "b:2", "--lite"),
         *("--set", "partitions.parallel_migrations=3", "--set", "maps.other.backups=0"),
-        environ={"HOLDFAST_MEMBER_ZONE": "environment", "HOLDFAST_MEMBER_CLIENT_PORT": "1001"},
+        environ={"HOLDFAST_MEMBER_AVAILABILITY_ZONE": "environment", "HOLDFAST_MEMBER_CLIENT_PORT": "1001"},
     )
-    assert (settings.member.name, settings.member.zone, settings.member.client_port) == (
+    assert (settings.member.name, settings.member.availability_zone, settings.member.client_port) == (
         "file",
         "environment",
         1002,

@@ -30,7 +30,7 @@ voters = 3
 [maps.default]
 backups = 1
 [maps.orders]
-zone = "z"
+raft_zone = "z"
 """
 KEYS = [f"k{number}" for number in range(40)]
 COMMANDS_MOST = 12

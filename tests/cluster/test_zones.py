@@ -36,7 +36,7 @@ count = 11
 [metastore]
 voters = 3
 [maps.orders]
-zone = "z"
+raft_zone = "z"
 """
 ENTRIES = 40
 

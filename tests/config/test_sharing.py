@@ -18,7 +18,7 @@ name = "flights"
 quorum = "any"
 on_missing_data_dirs = "accept"
 [member]
-zone = "a"
+availability_zone = "a"
 [partitions]
 count = 31
 group_by = "zone"
@@ -45,7 +45,7 @@ async_backlog_bytes = 65539
 backups = 2
 [maps.orders]
 backups = 1
-zone = "z"
+raft_zone = "z"
 """
 
 SENT = """\

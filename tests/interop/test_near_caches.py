@@ -90,7 +90,7 @@ def test_nothing_old_is_left_after_a_member_was_killed() -> None:
 
 
 def test_a_near_cache_for_a_map_in_a_zone_is_refused() -> None:
-    config = '[metastore]\nvoters = 1\n[maps.zoned]\nzone = "z"\n'
+    config = '[metastore]\nvoters = 1\n[maps.zoned]\nraft_zone = "z"\n'
     with LocalCluster(members=1, config=config) as cluster:
         client = connect(cluster, near_caches={"zoned": {}})
         try:

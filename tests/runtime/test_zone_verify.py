@@ -40,8 +40,8 @@ ZONED: dict[str, Any] = {
     "http__enabled": True,
     "http__port": 0,
     "partitions__count": 7,
-    "maps__orders__zone": "z",
-    "maps__nowhere__zone": "none",
+    "maps__orders__raft_zone": "z",
+    "maps__nowhere__raft_zone": "none",
     "limits__call_timeout_ms": 5000,
 }
 

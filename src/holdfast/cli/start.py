@@ -36,7 +36,7 @@ def counted(text: str) -> int:
 @setting("member.client_port", "--client-port", metavar="PORT")
 @setting("member.lite", "--lite")
 @setting("member.group", "--group", metavar="NAME")
-@setting("member.zone", "--zone", metavar="NAME")
+@setting("member.availability_zone", "--availability-zone", metavar="NAME")
 @setting("partitions.count", "--partitions", metavar="N")
 @setting("maps.default.backups", "--backups", metavar="N")
 @click.option(

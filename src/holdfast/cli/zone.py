@@ -48,7 +48,7 @@ def zone() -> None:
     r"""Create, alter, drop and look at zones, through any member. It needs a metastore (metastore.voters).
 
     \b
-      holdfast zone create orders --replicas 3      maps.NAME.zone = "orders" puts a map into it
+      holdfast zone create orders --replicas 3      maps.NAME.raft_zone = "orders" puts a map into it
       holdfast zone list
       holdfast zone show orders
       holdfast zone alter orders --replicas 5
@@ -169,8 +169,8 @@ def alter(name: str, *, as_json: bool, address: str, credentials: Credentials, *
 @address_option
 @credentials
 def rename(name: str, wanted: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Call the zone NAME by NEW_NAME. Maps find their zone by its name (maps.NAME.zone): those that name the old one
-    have none then.
+    """Rename the zone NAME to NEW_NAME. Maps find their zone by its name (maps.NAME.raft_zone): those that name the old
+    one have none then.
     """
     _carry_out(address, credentials, RenameZone(name, wanted), as_json=as_json)
 

@@ -412,8 +412,9 @@ def _check_addresses(settings: Settings) -> Iterator[str]:
             f"member.public_host = {public!r} is no host: a name or address of at most {HOST_MAX} characters"
         )
     kind = settings.partitions.group_by
-    if kind in ("rack", "zone") and not (getattr(member, kind) or member.group or member.lite):
-        yield (f"member.{kind} must be set, because partitions.group_by is {kind!r}")
+    places = {"rack": ("rack", member.rack), "zone": ("availability_zone", member.availability_zone)}
+    if kind in places and not (places[kind][1] or member.group or member.lite):
+        yield (f"member.{places[kind][0]} must be set, because partitions.group_by is {kind!r}")
 
 
 def _check_credentials(settings: Settings) -> Iterator[str]:
@@ -511,12 +512,12 @@ def _check_journal(settings: Settings) -> Iterator[str]:
 def _check_zones(settings: Settings) -> Iterator[str]:
     """What a map in a zone cannot have, by name."""
     for name, entry in settings.maps.items():
-        if entry.reads == "local" and not entry.zone:
+        if entry.reads == "local" and not entry.raft_zone:
             yield (f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
-        if not entry.zone:
+        if not entry.raft_zone:
             continue
         if not settings.metastore.voters:
-            yield (f"metastore.voters must be set, because maps.{name}.zone is {entry.zone!r}")
+            yield (f"metastore.voters must be set, because maps.{name}.raft_zone is {entry.raft_zone!r}")
         unfit = {
             "max_idle_ms": (entry.max_idle_ms, "only the leader knows of uses"),
             "journal": (entry.journal != "off", "the members' files keep its groups wherever they have some"),

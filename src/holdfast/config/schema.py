@@ -119,7 +119,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["
     ] = "wait"
 
 
-class MemberSettings(Section, frozen=True, kw_only=True):
+class MemberSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["member"]):
     """This one member."""
 
     name: Annotated[
@@ -152,8 +152,12 @@ class MemberSettings(Section, frozen=True, kw_only=True):
     group: Annotated[
         Text, Meta(description="Name of the failure group, if it is not the host; see partitions.group_by.")
     ] = ""
-    zone: Annotated[
-        Text, Meta(description="Name of the zone; needed when partitions.group_by is 'zone'.")
+    availability_zone: Annotated[
+        Text,
+        Meta(
+            description="Name of the availability zone that this member runs in; needed when partitions.group_by is "
+            "'zone'. Others see it as the member's attribute 'zone'."
+        ),
     ] = ""
     rack: Annotated[
         Text, Meta(description="Name of the rack; needed when partitions.group_by is 'rack'.")
@@ -280,7 +284,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
     ] = 600
 
 
-class MapSettings(Section, frozen=True, kw_only=True):
+class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps"]):
     """One map, or 'default' for all that are not named."""
 
     backups: Annotated[
@@ -319,11 +323,11 @@ class MapSettings(Section, frozen=True, kw_only=True):
             "at once, and may show the past."
         ),
     ] = "primary"
-    zone: Annotated[
+    raft_zone: Annotated[
         Text,
         Meta(
-            description="The zone in which the map lives: its partitions are Raft groups then. Empty: it has a primary "
-            "and backups."
+            description="The zone in which the map lives (`holdfast zone`): its partitions are Raft groups then. "
+            "Empty: it has a primary and backups."
         ),
     ] = ""
     changes_bytes: Annotated[
@@ -355,7 +359,7 @@ class MapSettings(Section, frozen=True, kw_only=True):
     @property
     def takes_part(self) -> bool:
         """Whether transactions may change it."""
-        return self.transactional and not self.zone
+        return self.transactional and not self.raft_zone
 
     @property
     def copies(self) -> int:

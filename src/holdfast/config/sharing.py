@@ -14,6 +14,7 @@ mixed until then."""
 
 ENCODED_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "cluster": {"on_missing_data_dirs": "missing_stores"},
+    "member": {"availability_zone": "zone"},
     "partitions": {"max_in_flight_bytes": "flight_bytes", "max_in_flight_bytes_total": "flight_bytes_total"},
     "replication": {"unknown_writes": "on_unknown"},
     "http": {"allowed_hosts": "hosts"},
@@ -26,6 +27,7 @@ ENCODED_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "total_output_buffer_bytes": "all_unread_bytes",
         "async_backlog_bytes": "async_bytes",
     },
+    "maps": {"raft_zone": "zone"},
 }
 """By section: keys that were renamed, and the names that they keep where they are sent or stored.
 

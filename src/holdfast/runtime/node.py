@@ -366,9 +366,12 @@ class Node(MemberGrid):
         chosen = settings.member
         name = chosen.name or str(Address(host, client_port))
         kind = settings.partitions.group_by
-        group = {"host": host, "rack": chosen.rack, "zone": chosen.zone}.get(kind, "")
-        if kind in ("rack", "zone") and not group and not chosen.group and not chosen.lite:
-            raise ConfigError(f"member.{kind} must be set, because partitions.group_by is {kind!r}")
+        # Attributes are sent to others, and filters of Raft zones go by them: "zone" is the availability zone.
+        places = {"rack": chosen.rack, "zone": chosen.availability_zone}
+        group = {"host": host, **places}.get(kind, "")
+        if kind in places and not group and not chosen.group and not chosen.lite:
+            key = "availability_zone" if kind == "zone" else kind
+            raise ConfigError(f"member.{key} must be set, because partitions.group_by is {kind!r}")
         info = MemberInfo(
             MemberId(self.member_uuid),
             1,
@@ -380,7 +383,7 @@ class Node(MemberGrid):
             chosen.lite,
             chosen.group or group,
             attributes={
-                **{kind: said for kind in ("rack", "zone") if (said := getattr(chosen, kind))},
+                **{place: name for place, name in places.items() if name},
                 **chosen.attributes,
             },
         )

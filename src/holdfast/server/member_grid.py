@@ -328,7 +328,7 @@ class MemberGrid:
         """Nobody keeps it, unless there is a log."""
 
     def zone_of(self, name: str) -> str:
-        return self.settings.map(name).zone
+        return self.settings.map(name).raft_zone
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.driver.zone_entries(name)

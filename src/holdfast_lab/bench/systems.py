@@ -147,7 +147,7 @@ def holdfast_zone(members: int, partitions: int, name: str, *, files: bool) -> I
     """The same, with the map of the bench in a zone of so many partitions and a replica on each member."""
     config = (
         f"[partitions]\ncount = {partitions}\n[metastore]\nvoters = {members}\n"
-        f'[maps.{frames.MAP}]\nzone = "z"\n'
+        f'[maps.{frames.MAP}]\nraft_zone = "z"\n'
     )
     with ExitStack() as stack:
         folder = None

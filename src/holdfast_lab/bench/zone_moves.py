@@ -48,9 +48,9 @@ count = {PARTITIONS}
 [metastore]
 voters = 3
 [maps.{FILLED}]
-zone = "{ZONE}"
+raft_zone = "{ZONE}"
 [maps.{PACED}]
-zone = "{ZONE}"
+raft_zone = "{ZONE}"
 """
 METHOD = """
 Members and client share both cores. Sent is what all members write to sockets meanwhile, to each other and to the

@@ -89,7 +89,7 @@ class Nemesis:
         """The configuration of all members."""
         zoned = (
             f"[metastore]\nvoters = {VOTERS}\n[partitions]\ncount = {ZONE_PARTITIONS}\n"
-            f'[maps.{ZONED_MAP}]\nzone = "{ZONE}"\n' + ('reads = "local"\n' if self.local_reads else "")
+            f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n' + ('reads = "local"\n' if self.local_reads else "")
         )
         return (
             f"[cluster]\nheartbeat_ms = {HEARTBEAT_MS}\nsuspect_after_ms = {SUSPECT_MS}\n"

@@ -91,7 +91,7 @@ class Plan:
         led = "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
         if not self.zones:
             return led
-        zoned = "".join(f'[maps."{name}"]\nzone = "{ZONE}"\n' for name in (ZONED_CLIENT, ZONED_BALLAST))
+        zoned = "".join(f'[maps."{name}"]\nraft_zone = "{ZONE}"\n' for name in (ZONED_CLIENT, ZONED_BALLAST))
         return f"[metastore]\nvoters = {VOTERS}\n{led}{zoned}"
 
     @property

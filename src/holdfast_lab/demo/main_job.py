@@ -33,7 +33,7 @@ from holdfast_lab.processes.ownership import Event, Sampler
 CLIENT_MAP, ZONED_MAP = "client", "client-zoned"
 ZONE = "demo"
 CONFIG = "[maps.default]\nbackups = 1\n"
-ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nzone = "{ZONE}"\n[metastore]\nvoters = 3\n'
+ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n[metastore]\nvoters = 3\n'
 REPLICAS, SCALE_DOWN_S = 3, 2
 """Of the zone: it follows who comes at once, and who goes after so many seconds."""
 CALM_S = 1.5

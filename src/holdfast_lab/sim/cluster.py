@@ -87,7 +87,7 @@ class Cluster:
         self.disks = self._disks()
         """Those of the hosts, in their order; none, when nobody keeps files."""
         self.keeps = bool(self.disks) and all(
-            entry.journal == "sync" for entry in settings.maps.values() if not entry.zone
+            entry.journal == "sync" for entry in settings.maps.values() if not entry.raft_zone
         )
         """Whether every write that was acknowledged is durable."""
         self._kept: dict[MemberId, int] = {}

@@ -142,7 +142,7 @@ def judge_calls(
     confirmed = {
         name
         for name in {map_of(call.key, settings) for call in calls}
-        if settings.map(name).reads == "confirmed" or settings.map(name).zone
+        if settings.map(name).reads == "confirmed" or settings.map(name).raft_zone
     }
     binding = [
         call

@@ -360,7 +360,7 @@ class Probes:
         count = cluster.settings.partitions.count
         self.open: dict[tuple[int, str], bytes] = {}
         """Partitions of maps that have not answered, each with a key."""
-        maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.zone)]
+        maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.raft_zone)]
         number = 0
         while len(self.open) < count * len(maps):
             key = wire_key(f"{PROBE}{number}")

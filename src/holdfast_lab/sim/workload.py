@@ -576,7 +576,7 @@ class Auditor(Client):
     def _look(self, key: str) -> Asked:
         """A question whose answer is binding, and that changes nothing if the key holds what all believe."""
         chosen = self.cluster.settings.map(map_of(key, self.cluster.settings))
-        if chosen.reads == "confirmed" or chosen.zone:
+        if chosen.reads == "confirmed" or chosen.raft_zone:
             return self._ask(Op.GET, [key])
         absent = self.knowledge.believed.get(key, "") is None
         return self._ask(Op.REMOVE if absent else Op.PUT_IF_ABSENT, [key])

@@ -56,7 +56,7 @@ def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
     metastore = MetastoreSettings(
         voters=draw.choice([1, 3, 3, 5]), replace_after_ms=draw.choice([0, 1000, 5000])
     )
-    maps = {**settings.maps, ZONED: MapSettings(backups=settings.map("default").backups, zone=ZONE)}
+    maps = {**settings.maps, ZONED: MapSettings(backups=settings.map("default").backups, raft_zone=ZONE)}
     zone = ZoneSettings(
         ZONE,
         partitions=partitions.count,

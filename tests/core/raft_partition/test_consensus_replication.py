@@ -22,7 +22,7 @@ from holdfast.core.raft_partition.consensus_replication import (
 )
 
 NUMBER = group_of(1, 3)
-SETTINGS = Settings(maps={"default": MapSettings(), "near": MapSettings(reads="local", zone="z")})
+SETTINGS = Settings(maps={"default": MapSettings(), "near": MapSettings(reads="local", raft_zone="z")})
 
 
 def request(op: Op, key: str = "", value: str = "", name: str = "m", **more: object) -> Request:

@@ -25,7 +25,7 @@ from holdfast.wire.codec import decode
 SETTINGS = Settings(
     partitions=PartitionSettings(count=4),
     metastore=MetastoreSettings(voters=3),
-    maps={"default": MapSettings(), "m": MapSettings(zone="z")},
+    maps={"default": MapSettings(), "m": MapSettings(raft_zone="z")},
 )
 NUMBER = group_of(7, 2)
 

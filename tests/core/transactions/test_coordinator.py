@@ -423,7 +423,7 @@ def test_maps_that_take_no_part_are_refused() -> None:
         "the map {0!r} takes no part in transactions: it is Holdfast's own, lives in a zone, or "
         "maps.{0}.transactional (or maps.default.transactional) is false"
     )
-    one = One(maps={"zoned": MapSettings(zone="z"), TRANSACTIONS_MAP: MapSettings()})
+    one = One(maps={"zoned": MapSettings(raft_zone="z"), TRANSACTIONS_MAP: MapSettings()})
     for name in ("other", "zoned", TRANSACTIONS_MAP):
         assert refusal(one, Op.GET, K1, name=name) == why.format(name)
         stored = one.answer(one.order(StoreTogether(name, [K1], [b"v"])))

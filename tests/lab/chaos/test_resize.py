@@ -82,8 +82,10 @@ def test_with_zones_one_more_map_of_each_kind_lives_in_one() -> None:
     plain, zoned = Plan(), Plan(zones=True)
     settings = load(zoned.config)
     assert settings.metastore.voters == 3
-    assert {settings.map(name).zone for name in (resize.ZONED_CLIENT, resize.ZONED_BALLAST)} == {resize.ZONE}
-    assert {settings.map(name).zone for name in plain.client_maps} == {""}
+    assert {settings.map(name).raft_zone for name in (resize.ZONED_CLIENT, resize.ZONED_BALLAST)} == {
+        resize.ZONE
+    }
+    assert {settings.map(name).raft_zone for name in plain.client_maps} == {""}
     assert zoned.client_maps == [*plain.client_maps, resize.ZONED_CLIENT]
     assert load(plain.config).metastore.voters == 0
 

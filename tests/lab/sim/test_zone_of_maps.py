@@ -21,7 +21,7 @@ NAMES = (ZONED, "second", "third")
 
 def test_1_all_maps_of_a_zone_are_moved_by_one_change_of_each_group() -> None:
     base = zoned_settings()
-    maps = base.maps | {name: MapSettings(zone="z") for name in NAMES}
+    maps = base.maps | {name: MapSettings(raft_zone="z") for name in NAMES}
     count = base.partitions.count
     stage = ZoneStage(
         3,

@@ -27,7 +27,7 @@ ZONED = "zoned"
 
 def zoned_settings(**changed: dict[str, object]) -> Settings:
     base = settings(metastore={"voters": 3}, **changed)
-    return msgspec.structs.replace(base, maps={**base.maps, ZONED: MapSettings(zone="z")})
+    return msgspec.structs.replace(base, maps={**base.maps, ZONED: MapSettings(raft_zone="z")})
 
 
 class Asking:
@@ -135,5 +135,5 @@ def kept_settings() -> Settings:
     """The same, with files on every host."""
     base = simulated_settings(1, 7, journal="sync")
     return msgspec.structs.replace(
-        base, metastore=MetastoreSettings(voters=3), maps={**base.maps, ZONED: MapSettings(zone="z")}
+        base, metastore=MetastoreSettings(voters=3), maps={**base.maps, ZONED: MapSettings(raft_zone="z")}
     )

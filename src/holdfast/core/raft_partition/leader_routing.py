@@ -151,7 +151,7 @@ class LeaderRouting:
         self._refusals = refusals
         self._watcher = watcher
         self.listening = ears.listening
-        self._some = any(chosen.zone for chosen in settings.maps.values())
+        self._some = any(chosen.raft_zone for chosen in settings.maps.values())
         self._groups = groups
         self._replicas = ZoneReplicas(settings, out, groups, self)
         self._zones: dict[int, _Zone] = {}
@@ -260,7 +260,7 @@ class LeaderRouting:
 
     def holds(self, request: Request) -> bool:
         """Whether this is about a map that lives in a zone."""
-        return self._some and request.op not in SERVED and bool(self._settings.map(request.map).zone)
+        return self._some and request.op not in SERVED and bool(self._settings.map(request.map).raft_zone)
 
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
         """The highest term of this group that was heard of, and who leads in it, for looking."""
@@ -309,7 +309,7 @@ class LeaderRouting:
         """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
         if not self._some:
             return None
-        zone = self._by_name.get(self._settings.map(name).zone)
+        zone = self._by_name.get(self._settings.map(name).raft_zone)
         return self._zones[zone].entries if zone is not None else None
 
     def take(self, token: Token, batch: ZoneBatch) -> None:
@@ -358,7 +358,7 @@ class LeaderRouting:
             found.router.execute(request, asker)
 
     def _find(self, request: Request) -> _Zone | Outcome:
-        name = self._settings.map(request.map).zone
+        name = self._settings.map(request.map).raft_zone
         zone = self._by_name.get(name)
         if zone is None:
             detail = (

@@ -96,7 +96,7 @@ class RequestRefusals:
         if request.op is Op.SETTLE:
             return False
         held = self._settings.object(target(request))
-        return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.zone))
+        return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.raft_zone))
 
     def rejection_here(self, request: Request) -> Outcome | None:
         """The same, also of a write that this member would not take as primary: it keeps too much for backups."""

@@ -34,7 +34,7 @@ class MemberKeywords(TypedDict, total=False):
     client_port: int
     lite: bool
     group: str
-    zone: str
+    availability_zone: str
     rack: str
     attributes: dict[str, str]
     batch_invalidations: bool
