@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast_lab.processes.local_cluster import LocalCluster
 from holdfast.spark.pipeline.changes import changes, into_map, into_parquet
 from holdfast.spark.pipeline.export import export
 from holdfast.spark.pipeline.load import load
 from holdfast.spark.spark_session import session
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
