@@ -29,7 +29,7 @@ from holdfast.client.zone_verification import ZoneFinding
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
-from holdfast.core.raft_partition.consensus_replication import ZonePartition
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.errors import Refused, Unknown
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import to_stored

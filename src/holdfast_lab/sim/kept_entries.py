@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId, place_of
 from holdfast.core.raft.group import Group
 from holdfast.core.raft.raft_messages import RaftEntry
-from holdfast.core.raft_partition.consensus_replication import ZoneCommand, ZoneRequests, ZoneWrites
+from holdfast.core.raft_partition.partition_commands import ZoneRequests, ZoneWrites, decode_command
 from holdfast_lab.check.linearizability import Call, Outcome
 from holdfast_lab.sim.calls import key_of, name_of
 
 SHOWN = 3
 """So many of the writes that are gone are named."""
-_commands: msgspec.msgpack.Decoder[ZoneCommand] = msgspec.msgpack.Decoder(ZoneCommand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ def _values(entry: RaftEntry) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and values that an entry stores."""
     if not entry.data:
         return
-    for part in _commands.decode(entry.data).parts:
+    for part in decode_command(entry.data).parts:
         if isinstance(part, ZoneWrites):
             yield from ((key, value) for _, key, value, *_ in part.writes)
         elif isinstance(part, ZoneRequests):

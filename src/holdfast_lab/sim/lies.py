@@ -35,9 +35,9 @@ from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.primary_backup.staging_replica import StagingReplica
 from holdfast.core.raft.raft_messages import RaftEntry
-from holdfast.core.raft_partition import consensus_replication
-from holdfast.core.raft_partition.consensus_replication import ZonePartition
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.raft_partition.partition_commands import decode_command
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
 from holdfast.core.store.map_state import MapState
@@ -518,10 +518,7 @@ def _zone_ttl_restarts(liar: Liar) -> None:
     def carry_out(original: Method) -> Method:
         def carries_out(replica: ZonePartition, entry: RaftEntry) -> Any:
             now_ms, command = replica._out.wall_ms(), (entry.term, entry.index, entry.data)
-            if (
-                command in given_ms
-                or consensus_replication._commands.decode(entry.data).time_ms < now_ms - REPLAYED_MS
-            ):
+            if command in given_ms or decode_command(entry.data).time_ms < now_ms - REPLAYED_MS:
                 state = replica.state
                 state.time_ms = max(state.time_ms, given_ms.setdefault(command, now_ms))
             return original(replica, entry)

@@ -14,12 +14,10 @@ from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.multiraft.group_host import ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
-from holdfast.core.raft_partition.consensus_replication import (
-    ConsensusReplication,
-    ZonePartition,
-    ZoneReplicas,
-    ZoneState,
-)
+from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
+from holdfast.core.raft_partition.state_machine import StateMachine
+from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 
 NUMBER = group_of(1, 3)
 SETTINGS = Settings(maps={"default": MapSettings(), "near": MapSettings(reads="local", raft_zone="z")})
@@ -268,7 +266,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 30), REQUESTS, st.booleans()), max_siz
 def test_a_state_in_pieces_goes_on_as_the_one_that_it_was_made_of(
     steps: list[tuple[int, Request, bool]], moved: int
 ) -> None:
-    one, other = ZoneState(3, 100), ZoneState(3, 100)
+    one, other = StateMachine(3, 100), StateMachine(3, 100)
     for at, (later_ms, each, sweep) in enumerate(steps):
         if at == moved:
             other.restore(list(one.pieces()))

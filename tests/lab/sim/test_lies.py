@@ -15,8 +15,8 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.primary_backup.staging_replica import StagingReplica
-from holdfast.core.raft_partition.consensus_replication import ZonePartition
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
 from holdfast.core.store.map_state import MapState

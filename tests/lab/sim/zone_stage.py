@@ -12,7 +12,7 @@ from holdfast.core.metastore.invoke import Invoked, MetastoreEntry
 from holdfast.core.model.ids import GroupNumber, group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.raft_partition.consensus_replication import ZonePartition
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.core.zones.zone_commands import created, creation_keys
 from holdfast.core.zones.zone_keys import KeysRead

@@ -34,9 +34,9 @@ from holdfast.core.model.transaction_orders import TransactionAnswer, Transactio
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.operations.map_operations import version_of
 from holdfast.core.primary_backup.cuts import Cuts, Taken
-from holdfast.core.raft_partition.consensus_replication import ZoneState
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
+from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -137,7 +137,7 @@ class OneReplica:
 
     def __init__(self, grid: OneMemberGrid, copy: PartitionCopy) -> None:
         self._grid = grid
-        self.state = ZoneState(copy.partition, 0)
+        self.state = StateMachine(copy.partition, 0)
         self.state.maps = copy.maps
 
     def look(self, name: str, key: bytes) -> bytes | None:

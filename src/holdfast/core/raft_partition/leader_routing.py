@@ -34,13 +34,10 @@ from holdfast.core.model.zone_questions import MarkPartitions, PartitionMark
 from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, ReplicaNotice
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.raft_state import LeaderElected
-from holdfast.core.raft_partition.consensus_replication import (
-    NOT_LEADING,
-    ConsensusReplication,
-    ZonePartition,
-    ZoneReplicas,
-)
+from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
+from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, ZoneReplicas
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals
@@ -185,7 +182,7 @@ class LeaderRouting:
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
         """What came before then for the maps of zones, and waits for a majority, or for who leads."""
         for number, (zone, replica) in self._clients.items():
-            found = replica.oldest_proposed()
+            found = replica.proposals.oldest()
             if found is not None and found[1] <= before_ns and zone in self._zones:
                 places = {f"zone {self._zones[zone].name}": (place_of(number)[1],)}
                 yield OpenOperation(

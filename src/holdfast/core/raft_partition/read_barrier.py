@@ -1,0 +1,114 @@
+"""Reads of one partition, which wait until its leader is confirmed.
+
+The reads of a step share one question to the group: is this still the leader? A leader that was cut off does not know
+that another one was elected, and would answer from a state that is behind.
+
+- raft_partition/Z-2: A read is answered when the replica has applied all that was answered anywhere before the read
+  came. A map with `read = "local"` is read at once, and may show what is no longer so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.model.ids import MILLISECOND, GroupNumber
+from holdfast.core.model.operations import Op, Outcome, Request, Status, bytes_of, too_long
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft_partition.state_machine import StateMachine
+from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
+
+READ_AGAIN_NS = 500 * MILLISECOND
+"""A question to the group may be lost: it is asked again after this time."""
+NOT_CONFIRMED = Outcome(Status.NOT_READY, None, "no majority has confirmed the partition's leader in time")
+
+_Reads = list[tuple[Request, Answered]]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Reads that wait for a majority to confirm the leader."""
+
+    asked_ns: int
+    deadline_ns: int
+    reads: _Reads = field(default_factory=list)
+
+
+class ReadBarrier:
+    """The reads of one partition on this member."""
+
+    def __init__(self, number: GroupNumber, zone: ZoneReplicas, state: StateMachine) -> None:
+        self._number = number
+        self._zone = zone
+        self._out = zone.out
+        self._state = state
+        self.waiting: _Reads = []
+        """Those for which the group was not asked yet."""
+        self.asked: dict[bytes, _Asked] = {}
+        """By context."""
+
+    @property
+    def unanswered(self) -> int:
+        """Reads whose callbacks were not called."""
+        return len(self.waiting) + sum(len(one.reads) for one in self.asked.values())
+
+    def submit(self, request: Request, on_done: Answered) -> None:
+        """A read; `on_done` is called once."""
+        if self._zone.settings.map(request.map).reads == "local":
+            on_done(self._read(request))
+        else:
+            self.waiting.append((request, on_done))
+
+    def _read(self, request: Request) -> Outcome:
+        value = self._state.read(request, self._out.wall_ms())
+        most = self._zone.settings.limits.answer_bytes
+        if request.op is not Op.ENTRY_VIEW and bytes_of(value) > most:
+            return Outcome(Status.TOO_LARGE, None, too_long(most))
+        return Outcome(Status.OK, value)
+
+    def flush(self) -> None:
+        """The step ends: the group is asked, unless it is being asked; then later reads share the next question."""
+        if self.waiting and not self.asked:
+            reads, self.waiting = self.waiting, []
+            now_ns = self._out.now_ns
+            self._ask(_Asked(now_ns, now_ns + self._zone.timeout_ns, reads))
+
+    def _ask(self, asked: _Asked) -> None:
+        context = self._zone.context()
+        try:
+            self._zone.groups.read(self._number, context)
+        except ProposalRefused:
+            _answer(asked.reads, NOT_LEADING)
+            return
+        asked.asked_ns = self._out.now_ns
+        self.asked[context] = asked
+
+    def on_confirmed(self, context: bytes) -> None:
+        """All that these reads must see is applied (raft_partition/Z-2)."""
+        asked = self.asked.pop(context, None)
+        if asked is not None:
+            for request, on_done in asked.reads:
+                on_done(self._read(request))
+
+    def lose_asked(self) -> None:
+        """This member does not lead any more: no question of it is answered."""
+        asked, self.asked = self.asked, {}
+        for one in asked.values():
+            _answer(one.reads, NOT_LEADING)
+
+    def lose_waiting(self) -> None:
+        """This member does not lead any more."""
+        waiting, self.waiting = self.waiting, []
+        _answer(waiting, NOT_LEADING)
+
+    def expire(self, now_ns: int) -> None:
+        """Answer what has waited long enough, and repeat questions that may be lost."""
+        for context, one in list(self.asked.items()):
+            if one.deadline_ns <= now_ns:
+                _answer(self.asked.pop(context).reads, NOT_CONFIRMED)
+            elif now_ns - one.asked_ns >= READ_AGAIN_NS:
+                self._ask(self.asked.pop(context))
+
+
+def _answer(reads: _Reads, outcome: Outcome) -> None:
+    for _, on_done in reads:
+        on_done(outcome)

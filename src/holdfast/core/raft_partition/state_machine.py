@@ -1,0 +1,157 @@
+"""The state machine of a partition: what its maps hold, as a function of the commands that were applied.
+
+- raft_partition/Z-3: A request with an id is applied once: what it answered is part of the state.
+- raft_partition/Z-4: Time in a partition is what its leaders say, and never goes back: so an entry ends for all
+  replicas at the same place of the log. A map's own time to live is said by who leads, too: settings may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from holdfast.core.model.decisions import Decision, Update
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import WHOLE, EntryEvent, EventKind, Op, Request, Value
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.operations.map_operations import decide, decide_whole
+from holdfast.core.raft_partition.marked_copies import MarkedCopy, digest_of, marked_map
+from holdfast.core.raft_partition.partition_snapshot import head_of, pieces_of, restored
+from holdfast.core.store.replica import MapReplica, map_replica
+from holdfast.core.store.request_ids import Remembered, mark_of
+
+ALL = 1 << 60
+Hearer = Callable[[EntryEvent, str], None]
+"""Hears what has happened to an entry of a map."""
+
+
+class StateMachine:
+    """What the maps of a zone hold of one partition: a function of the commands that were applied."""
+
+    def __init__(self, partition: int, request_ids: int) -> None:
+        self.partition = partition
+        self._request_ids = request_ids
+        self.maps: dict[str, MapReplica] = {}
+        self.requests = Remembered(request_ids)
+        self.time_ms = 0
+        """The time of the last command (raft_partition/Z-4)."""
+
+    def now_ns(self, wall_ms: int = 0) -> int:
+        """The partition's time; `wall_ms`: a clock that may be further."""
+        return max(self.time_ms, wall_ms) * MILLISECOND
+
+    # -- changes
+
+    def carry_out(self, request: Request, heard: Hearer | None) -> Value:
+        """Apply a request; answers what its caller hears. `heard` is told what listeners are to hear."""
+        if request.id and self.requests.knows(request.id):
+            return self.requests.answer(request.id)
+        held = self.maps.get(request.map)
+        decision = self._decide(held, request, self.now_ns())
+        if decision.updates:
+            held = held or self.maps.setdefault(request.map, map_replica(request.map))
+            for update in decision.updates:
+                self._apply(held, update, heard)
+        if request.op is Op.DESTROY:
+            # Every replica of the group does so at this place of the log.
+            self.maps.pop(request.map, None)
+        if request.id and decision.updates:
+            self.requests.note(mark_of(request.id, decision.answer))
+        return decision.answer
+
+    def write(self, write: ZoneWrite, heard: Hearer | None) -> bytes | None:
+        """Apply a write of one entry; answers what the entry was."""
+        name, key, value, ttl_ms, key_hash = write
+        held = self.maps.get(name)
+        if held is None:
+            if value is None:
+                return None
+            held = self.maps[name] = map_replica(name)
+        state = held.state
+        old = state.entries.get(key)
+        if old is not None and state.expiries and state.expired(key, self.now_ns()):
+            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
+            old = None
+        if value is None and old is None:
+            return None
+        if heard is not None:
+            kind = (
+                EventKind.REMOVED if value is None else EventKind.ADDED if old is None else EventKind.UPDATED
+            )
+            change = Change.REMOVE if value is None else Change.SET
+            self._apply(held, Update(change, key, value or b"", ttl_ms, 0, key_hash, kind), heard)
+            return old
+        held.updates.next()
+        if value is None:
+            state.drop(key)
+        elif ttl_ms or key_hash or state.expiries or state.touched is not None:
+            state.store(key, value, ttl_ms, 0, key_hash, self.now_ns())
+        else:
+            state.entries[key] = value
+        return old
+
+    def look(self, name: str, key: bytes, wall_ms: int) -> bytes | None:
+        """The entry's value, if it has not ended."""
+        held = self.maps.get(name)
+        if held is None:
+            return None
+        state = held.state
+        if state.expiries and state.expired(key, self.now_ns(wall_ms), touch=False):
+            return None
+        return state.entries.get(key)
+
+    def read(self, request: Request, wall_ms: int) -> Value:
+        """What a read answers; what it finds ended stays until a command takes it out."""
+        return self._decide(self.maps.get(request.map), request, self.now_ns(wall_ms)).answer
+
+    def _decide(self, held: MapReplica | None, request: Request, now_ns: int) -> Decision:
+        state = held.state if held is not None else None
+        if request.op in WHOLE:
+            return decide_whole(state, request, now_ns)
+        return decide(state, request, now_ns)
+
+    def _apply(self, held: MapReplica, update: Update, heard: Hearer | None) -> None:
+        state, key = held.state, update.key
+        old = state.former(key)
+        word = update.key_hash or state.hash_word(key)
+        number = held.updates.next()
+        record = Record(
+            held.name, number, update.change, key, update.value, update.ttl_ms, 0, update.key_hash
+        )
+        state.apply(record, self.now_ns())
+        if heard is not None and update.kind is not None:
+            value = (
+                update.value
+                if update.change is Change.SET
+                else old
+                if update.change is Change.EXPIRY
+                else None
+            )
+            heard(EntryEvent(update.kind, held.name, "", key, value, old, 1, word), held.name)
+
+    def sweep(self, heard: Hearer | None) -> None:
+        """Take out everything whose time is over."""
+        for held in self.maps.values():
+            for key in held.state.due(self.now_ns(), ALL):
+                self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
+
+    def has_ended(self, wall_ms: int) -> bool:
+        """Whether the time of some entry is over."""
+        return any(held.state.may_end(self.now_ns(wall_ms)) for held in self.maps.values())
+
+    # -- another copy of it
+
+    def marked(self, term: int, now_ns: int) -> MarkedCopy:
+        """All of it, as it is now, to be compared. `now_ns`: by this member's clock."""
+        head = head_of(self.time_ms, self.requests, self.maps)
+        maps = tuple(marked_map(held) for _, held in sorted(self.maps.items()))
+        return MarkedCopy(term, now_ns, digest_of(head), maps)
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, as it is now."""
+        return pieces_of(self.time_ms, self.requests, self.maps)
+
+    def restore(self, pieces: Sequence[bytes]) -> None:
+        """Hold this in place of everything."""
+        self.requests = Remembered(self._request_ids)
+        self.time_ms, self.maps = restored(pieces, self.requests)
