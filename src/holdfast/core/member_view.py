@@ -443,7 +443,7 @@ class MemberView:
 
     def runs_transaction(self, transaction: bytes) -> bool:
         """Whether it was begun here, and is not over."""
-        return self._transactions.coordinator.runs(transaction)
+        return self._transactions.coordinator.running.runs(transaction)
 
     # -- what is open
 

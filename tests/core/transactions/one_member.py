@@ -377,7 +377,7 @@ class One:
 
     @property
     def running(self) -> int:
-        return self.transactions.coordinator.running
+        return self.transactions.coordinator.running.count
 
 
 def fate_of(outcome: Outcome) -> StepFate:

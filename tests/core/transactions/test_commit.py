@@ -373,7 +373,7 @@ def test_who_does_not_answer_at_all_is_fenced_after_the_call_timeout() -> None:
     assert steps(one) == [(each, RollBackBranch(tx, ME, [1, 2, 3], each == 3)) for each in (1, 2, 3)]
     one.pass_time(250)
     assert len(steps(one)) == 3
-    assert one.transactions.coordinator._of_ticket == {}
+    assert one.transactions.coordinator.running.of_ticket == {}
     one.serve()
     third.serve()
     one.hear()
@@ -457,7 +457,7 @@ def test_when_a_branch_does_not_answer_the_branches_decide(prepared: bool) -> No
     )
     assert phase(one) == "in doubt"
     assert steps(one) == [(each, AskBranch(tx, ME, [1, 2])) for each in (1, 2)]
-    assert one.transactions.coordinator._of_ticket == {}
+    assert one.transactions.coordinator.running.of_ticket == {}
     one.serve()
     second.serve()
     one.hear()
@@ -511,8 +511,8 @@ def test_while_it_is_rolled_back_a_rollback_is_no_news() -> None:
     one.hear()
     answer = one.answer(one.roll_back(tx))
     assert (answer.fate, answer.why) == (DONE, "it could not be prepared: OVER")
-    one.transactions.coordinator.roll_back(tx, "x", None)
-    one.transactions.coordinator.roll_back(b"0" * 16, "x", None)
+    one.transactions.coordinator.commits.roll_back(tx, "x", None)
+    one.transactions.coordinator.commits.roll_back(b"0" * 16, "x", None)
 
 
 def test_while_it_commits_nothing_more_is_done_in_it() -> None:
@@ -604,9 +604,9 @@ def test_a_removed_member_runs_nothing_and_says_what_it_knows() -> None:
     assert [told(one, each) for each in waiting] == [(ROLLED_BACK, why)] * 2
     assert told(one, token) == (UNKNOWN_FATE, why)
     assert told(one, one.commit(idle)) == (ROLLED_BACK, why)
-    assert (one.running, one.transactions.coordinator._size) == (0, 0)
+    assert (one.running, one.transactions.coordinator.running.size) == (0, 0)
     assert one.transactions.steps.waiting == 0
-    assert one.transactions.coordinator._of_ticket == {}
+    assert one.transactions.coordinator.running.of_ticket == {}
     one.serve()
     one.pass_time(30_000)
     assert steps(one) == []
@@ -709,5 +709,5 @@ def test_what_a_caller_is_told_is_true(seed: int) -> None:
     assert one.running == 0
     assert one.partitions.kept == 0, "no lock and no branch is left"
     assert one.transactions.leftovers == dict.fromkeys(one.transactions.leftovers, 0)
-    assert one.transactions.coordinator._size == 0
+    assert one.transactions.coordinator.running.size == 0
     assert not [note for note in one.notes if note.level == "error"]

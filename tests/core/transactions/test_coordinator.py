@@ -39,7 +39,7 @@ from holdfast.core.model.transactions import (
     TransactionalWrite,
     ValueSeen,
 )
-from holdfast.core.transactions import coordinator
+from holdfast.core.transactions import running_transactions, transaction_operations
 
 K1, K2, K3 = key_in(1), key_in(2), key_in(3)
 NEAR = key_in(1, 1)
@@ -83,7 +83,7 @@ def test_each_transaction_has_an_id_of_its_own_that_names_its_member() -> None:
     assert first[:8] == second[:8] == other.begin()[:8]
     assert [int.from_bytes(each[8:], "big") for each in (first, second)] == [1, 2]
     assert one.running == 2
-    runs = one.transactions.coordinator.runs
+    runs = one.transactions.coordinator.running.runs
     assert [runs(first), runs(b"0" * 16)] == [True, False]
     assert one.timer_ms == 250
 
@@ -99,7 +99,7 @@ def test_a_timeout_is_bounded(wanted: int, timeout_ms: int) -> None:
 
 
 def test_no_more_run_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "RUNNING_MAX", 2)
+    monkeypatch.setattr(running_transactions, "RUNNING_MAX", 2)
     one = One()
     first = one.begin()
     one.begin()
@@ -120,11 +120,11 @@ def test_operators_see_what_runs() -> None:
         RunningTransaction(first, ME, "active", 7, 120_000, True, "x" * 200, [], 0, []),
         RunningTransaction(second, ME, "active", 3, 1000, False, "", [], 0, []),
     ]
-    assert one.transactions.coordinator.oldest_ms == 7
+    assert one.transactions.coordinator.running.oldest_ms == 7
     one.roll_back(first)
-    assert one.transactions.coordinator.oldest_ms == 3
+    assert one.transactions.coordinator.running.oldest_ms == 3
     one.roll_back(second)
-    assert one.transactions.coordinator.oldest_ms == 0
+    assert one.transactions.coordinator.running.oldest_ms == 0
     one.table.apply(3, Assignment(5, (ME,)))
     third = one.begin()
     keys = [key_in(partition, number) for number in range(2) for partition in reversed(range(COUNT))]
@@ -310,8 +310,8 @@ def test_one_that_is_rolled_back_while_it_waits_for_the_topology_is_forgotten_th
     tx = one.begin()
     one.do(tx, Op.SET, K2, b"v")
     one.partitions.copies[1].term = 9
-    asked = one.transactions.coordinator._unmapped
-    one.transactions.coordinator._running[tx].holds = False
+    asked = one.transactions.coordinator.operations._unmapped
+    one.transactions.coordinator.running.by_id[tx].holds = False
     one.operate(tx, Op.SET, K1, b"v")
     assert list(asked) == [tx]
     one.slow()
@@ -478,7 +478,7 @@ def test_a_key_with_a_hash_of_its_own_is_in_the_partition_of_that() -> None:
 
 @pytest.mark.rule("transactions/C-6")
 def test_no_transaction_touches_more_entries_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "KEYS_MAX", 2)
+    monkeypatch.setattr(transaction_operations, "KEYS_MAX", 2)
     one = One()
     tx = one.begin()
     one.do(tx, Op.SET, K1, b"v")
@@ -525,33 +525,33 @@ def test_what_all_keep_is_bounded_to_the_byte_and_given_back() -> None:
     one.do(third, Op.SET, K3, b"x" * 59_000)
     one.commit(second)
     one.commit(third)
-    assert one.transactions.coordinator._size == 0
+    assert one.transactions.coordinator.running.size == 0
 
 
 @pytest.mark.rule("transactions/C-6")
 def test_what_was_read_counts_and_what_is_written_over_does_not() -> None:
     one = One(limits=LIMITS)
     hold(one, 1, K1, b"x" * 30_000)
-    keeper = one.transactions.coordinator
+    keeper = one.transactions.coordinator.running
     for chosen in ({}, {"optimistic": True}):
         tx = one.begin(**chosen)
         one.do(tx, Op.GET, K1, for_update=True)
-        assert keeper._size == 500 + len(K1) + 30_000
+        assert keeper.size == 500 + len(K1) + 30_000
         one.do(tx, Op.SET, K1, b"y" * 1000)
-        assert keeper._size == 500 + len(K1) + 31_000
+        assert keeper.size == 500 + len(K1) + 31_000
         one.do(tx, Op.SET, K1, b"y" * 10)
-        assert keeper._size == 500 + len(K1) + 30_010
+        assert keeper.size == 500 + len(K1) + 30_010
         one.do(tx, Op.REMOVE, K1)
-        assert keeper._size == 500 + len(K1) + 30_000
+        assert keeper.size == 500 + len(K1) + 30_000
         one.do(tx, Op.GET, K1)
-        assert keeper._size == 500 + len(K1) + 30_000
+        assert keeper.size == 500 + len(K1) + 30_000
         one.roll_back(tx)
-        assert keeper._size == 0
+        assert keeper.size == 0
     reader = one.begin()
     one.do(reader, Op.GET, K1)
-    assert keeper._size == 0, "of what it locks not, it keeps nothing"
+    assert keeper.size == 0, "of what it locks not, it keeps nothing"
     one.do(reader, Op.SET, K2, b"z")
-    assert keeper._size == 500 + len(K2) + 1
+    assert keeper.size == 500 + len(K2) + 1
 
 
 # -- one that is over
@@ -571,7 +571,7 @@ def test_one_that_is_given_up_takes_nothing_from_others() -> None:
     one.slow()
     first, second = one.begin(), one.begin()
     token = one.operate(first, Op.SET, K1, b"v")
-    one.transactions.coordinator.roll_back(second, "x", None)
+    one.transactions.coordinator.commits.roll_back(second, "x", None)
     one.hear()
     assert one.running == 1
     one.serve()
@@ -601,7 +601,7 @@ def test_the_owner_needs_no_reason_and_others_are_cut() -> None:
 
 
 def test_of_so_many_it_is_known_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "ENDED_MAX", 2)
+    monkeypatch.setattr(running_transactions, "ENDED_MAX", 2)
     one = One()
     ids = [one.begin() for _ in range(4)]
     one.commit(ids[0])
@@ -624,7 +624,7 @@ def test_who_waits_for_an_operation_is_told_that_it_was_rolled_back() -> None:
     assert [(one.answer(token).fate, one.answer(token).why) for token in waiting] == [
         (ROLLED_BACK, "because")
     ] * 3
-    assert one.transactions.coordinator._of_ticket == {}
+    assert one.transactions.coordinator.running.of_ticket == {}
     lock, release = one.take()
     assert release.step == RollBackBranch(tx, ME, [1], True)
     release.serve()
@@ -798,14 +798,14 @@ def test_entries_are_stored_together_in_a_transaction_of_their_own() -> None:
         PrepareBranch(tx, ME, [1, 2], [TransactionalWrite(MAP, K1, b"3", 30, 6)], [], False, mapped),
         PrepareBranch(tx, ME, [1, 2], [TransactionalWrite(MAP, K2, b"2", 5, 6)], [], False, mapped),
     ]  # fmt: skip
-    assert one.transactions.coordinator._size == 3 * (500 + len(K1) + 1)
+    assert one.transactions.coordinator.running.size == 3 * (500 + len(K1) + 1)
     one.serve()
     assert one.fate(token) is DONE
     assert one.partitions.value(1, K1) == b"3"
     one.pass_time(60)
     one.serve()
     assert one.partitions.kept == 0
-    assert one.transactions.coordinator._size == 0
+    assert one.transactions.coordinator.running.size == 0
 
 
 def test_without_entries_it_is_asked_whether_the_map_would_take_part() -> None:
@@ -823,7 +823,7 @@ def test_of_entries_that_are_stored_together_all_may_be_or_none() -> None:
     )
     token = one.order(StoreTogether(MAP, [K1, K2], [b"x" * 60_000, b"x" * 5000]))
     assert (one.fate(token), "limits.frame_bytes" in one.answer(token).why) == (NOT_DONE, True)
-    assert (one.running, one.partitions.kept, one.transactions.coordinator._size) == (0, 0, 0)
+    assert (one.running, one.partitions.kept, one.transactions.coordinator.running.size) == (0, 0, 0)
     assert one.partitions.value(1, K1) is None
 
 
@@ -840,7 +840,7 @@ def test_what_there_is_no_room_for_now_may_come_again(monkeypatch: pytest.Monkey
     one.roll_back(tx)
     wide = StoreTogether(MAP, [K1, K2, K3], [b"x" * 50_000] * 3)
     assert one.fate(one.order(wide)) is NOT_DONE, "there never is room for this"
-    monkeypatch.setattr(coordinator, "RUNNING_MAX", 1)
+    monkeypatch.setattr(running_transactions, "RUNNING_MAX", 1)
     assert one.fate(one.order(StoreTogether(MAP, [K2], [b"w"]))) is DONE
     one.begin()
     token = one.order(StoreTogether(MAP, [K2], [b"w"]))

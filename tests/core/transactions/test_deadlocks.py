@@ -316,7 +316,7 @@ def test_a_victim_of_another_master_gives_way() -> None:
     one.hear()
     assert one.fate(token) is TransactionFate.ROLLED_BACK
     assert one.answer(token).why.startswith("a deadlock: 2 transactions")
-    assert one.transactions.coordinator.runs(holder)
+    assert one.transactions.coordinator.running.runs(holder)
 
 
 def test_a_victim_that_is_over_is_nothing_to_stop() -> None:

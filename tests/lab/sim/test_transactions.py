@@ -29,7 +29,7 @@ from holdfast.core.model.transaction_orders import (
 )
 from holdfast.core.model.transactions import BranchState, LockKeys, StepFate, StepResult, encode
 from holdfast.core.operations.transaction_branches import TransactionBranches
-from holdfast.core.transactions import coordinator
+from holdfast.core.transactions import running_transactions
 from holdfast.core.transactions.orphans import BEGUN_MOST
 from holdfast.core.transactions.steps import result_of
 from holdfast_lab.sim.ablations.switching import ablated
@@ -201,9 +201,9 @@ def test_what_transactions_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     one.roll_back(third)
     one.commit(first)
     stage.wait(1)
-    assert one.process.driver.member.transactions.coordinator._size == 0
+    assert one.process.driver.member.transactions.coordinator.running.size == 0
     assert values(stage, one.process, *keys[:3]) == ["y"] * 3
-    monkeypatch.setattr(coordinator, "RUNNING_MAX", 1)
+    monkeypatch.setattr(running_transactions, "RUNNING_MAX", 1)
     one.begin()
     told = one.order(BeginTransaction())
     assert told.fate is TransactionFate.NOT_DONE
@@ -234,7 +234,7 @@ def test_entries_are_stored_together_or_not_at_all() -> None:
         TransactionFate.NOT_DONE,
     ]
     for desk in (one, two):
-        assert desk.process.driver.member.transactions.coordinator._size == 0
+        assert desk.process.driver.member.transactions.coordinator.running.size == 0
     assert kept(stage) == 0
     clean(stage)
 
@@ -261,7 +261,7 @@ def test_what_is_stored_together_is_bounded_too(monkeypatch: pytest.MonkeyPatch)
     stage.wait(1)
     assert (told.fate, "frame_bytes" in told.answer.why) == (TransactionFate.NOT_DONE, True)
     assert values(stage, one.process, keys[1], keys[3]) == ["y" * 20_000, None]
-    monkeypatch.setattr(coordinator, "RUNNING_MAX", 1)
+    monkeypatch.setattr(running_transactions, "RUNNING_MAX", 1)
     tx = one.begin()
     assert one.order(together(keys[1:2], "z")).fate is TransactionFate.ROLLED_BACK
     one.roll_back(tx)

@@ -21,7 +21,7 @@ from holdfast.core.model.operations import Op
 from holdfast.core.model.transaction_orders import LockWait
 from holdfast.core.model.transactions import LockKeys, TransactionId, decode_step
 from holdfast.core.routing.router import Router
-from holdfast.core.transactions.coordinator import Coordinator
+from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 STALE_NS = 5000 * MILLISECOND
 """A report counts for so long."""
@@ -38,13 +38,13 @@ class Deadlocks:
         out: Outbox,
         standing: MembershipStatus,
         router: Router,
-        coordinator: Coordinator,
+        commits: TwoPhaseCommit,
     ) -> None:
         self._me = me
         self._out = out
         self._standing = standing
         self._router = router
-        self._coordinator = coordinator
+        self._commits = commits
         self._after_ms = settings.transactions.deadlock_after_ms
         self._reported = False
         """Whether the last report to the master had any waits."""
@@ -110,7 +110,7 @@ class Deadlocks:
     def on_found(self, sender: MemberId, message: DeadlockFound) -> None:
         """A transaction of this member is to give way."""
         why = VICTIM.format(1 + len(message.others))
-        self._coordinator.roll_back(message.transaction, why, None)
+        self._commits.roll_back(message.transaction, why, None)
 
 
 def _number(transaction: TransactionId) -> tuple[bytes, bytes]:

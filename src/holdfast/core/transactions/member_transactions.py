@@ -61,8 +61,8 @@ class MemberTransactions:
         self.finishing = Finishing(out, self.steps, keep_ns)
         self.mapping = Mapping(standing, table)
         self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
-        self.orphans = Orphans(me, out, standing, leading, self.coordinator, self.finishing)
-        self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator)
+        self.orphans = Orphans(me, out, standing, leading, self.coordinator.running, self.finishing)
+        self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator.commits)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
         """Who waits until none is being committed, and until when."""
@@ -81,13 +81,13 @@ class MemberTransactions:
             case BeginTransaction():
                 self.coordinator.begin(order, reply)
             case OperateIn():
-                self.coordinator.operate(order, reply)
+                self.coordinator.operations.operate(order, reply)
             case CommitTransaction():
-                self.coordinator.commit(order.transaction, reply)
+                self.coordinator.commits.commit(order.transaction, reply)
             case StoreTogether():
                 self.coordinator.store_together(order, reply)
             case RollBackTransaction():
-                self.coordinator.roll_back(order.transaction, order.why, reply)
+                self.coordinator.commits.roll_back(order.transaction, order.why, reply)
             case HoldCommits():
                 self._hold(order, reply)
             case ResumeCommits():
@@ -98,7 +98,7 @@ class MemberTransactions:
                 reply(
                     TransactionAnswer(
                         TransactionFate.DONE,
-                        running=self.coordinator.told(),
+                        running=self.coordinator.running.told(),
                         waits=self.deadlocks.waits(),
                         orphans=self.orphans.count,
                     )
@@ -201,8 +201,8 @@ class MemberTransactions:
     def figures(self) -> dict[str, int]:
         """How many run here, for how long the oldest one has, and how many keep something here whose owner has gone."""
         return {
-            "running": self.coordinator.running,
-            "oldest_ms": self.coordinator.oldest_ms,
+            "running": self.coordinator.running.count,
+            "oldest_ms": self.coordinator.running.oldest_ms,
             "orphans": self.orphans.count,
         }
 
@@ -210,7 +210,7 @@ class MemberTransactions:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "transactions": self.coordinator.running,
+            "transactions": self.coordinator.running.count,
             "transactions that are being ended": self.finishing.running,
             "steps of transactions": self.steps.waiting,
         }

@@ -19,8 +19,8 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.transactions import BranchState, TransactionBranch, TransactionId
 from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.store.partition_copy import PartitionCopy
-from holdfast.core.transactions.coordinator import Coordinator
 from holdfast.core.transactions.finishing import Finishing
+from holdfast.core.transactions.running_transactions import RunningTransactions
 
 LOOK_NS = 1000 * MILLISECOND
 ASK_NS = 3000 * MILLISECOND
@@ -55,7 +55,7 @@ class Orphans:
         out: Outbox,
         standing: MembershipStatus,
         leading: Sequence[PartitionCopy | None],
-        coordinator: Coordinator,
+        running: RunningTransactions,
         finishing: Finishing,
     ) -> None:
         """`leading`: the copies of which this member is the serving primary."""
@@ -63,7 +63,7 @@ class Orphans:
         self._out = out
         self._standing = standing
         self._leading = leading
-        self._coordinator = coordinator
+        self._running = running
         self._finishing = finishing
         self._seen: dict[TransactionId, SeenTransaction] = {}
         self._gone: set[TransactionId] = set()
@@ -84,7 +84,7 @@ class Orphans:
         asked: dict[MemberId, list[TransactionId]] = {}
         begun = 0
         for transaction, one in seen.items():
-            if self._finishing.keeps(transaction) or self._coordinator.runs(transaction):
+            if self._finishing.keeps(transaction) or self._running.runs(transaction):
                 continue
             old = self._out.now_ns - one.since_ns >= ASK_NS
             gone = old if one.owner == self._me else not self._standing.is_member(one.owner)
@@ -149,7 +149,7 @@ class Orphans:
         gone = [
             one
             for one in message.transactions
-            if not self._coordinator.runs(one) and not self._finishing.keeps(one)
+            if not self._running.runs(one) and not self._finishing.keeps(one)
         ]
         if gone:
             self._out.send(sender, OwnersGone(gone))

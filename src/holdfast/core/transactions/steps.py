@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.transactions import (
@@ -23,6 +24,8 @@ from holdfast.core.routing.pending import Within
 from holdfast.core.routing.router import Router
 
 SOON_NS = 1
+REMAP_NS = 5 * MILLISECOND
+"""A newer topology is awaited for so long before it is looked at again."""
 
 
 class StepHearer(Protocol):

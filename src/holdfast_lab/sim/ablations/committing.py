@@ -7,7 +7,7 @@ from __future__ import annotations
 from holdfast.core.model.transactions import StepFate, TransactionBranch, TransactionId, branch_key
 from holdfast.core.operations.transaction_branches import TransactionBranches
 from holdfast.core.primary_backup import primary_copy
-from holdfast.core.transactions import coordinator
+from holdfast.core.transactions import two_phase_commit
 from holdfast.core.transactions.finishing import Ending, Finish, Finishing
 from holdfast.core.transactions.orphans import Orphans, SeenTransaction
 from holdfast_lab.sim.ablations.place import Place, always, never, nothing
@@ -40,7 +40,7 @@ COMMITTING: dict[str, tuple[Place, ...]] = {
     "lock-respected": (Place(primary_copy, "wait_for_lock", nothing),),
     "seen-compared": (Place(TransactionBranches, "_has_changed", never),),
     "topology-compared": (Place(primary_copy, "_is_outdated", never),),
-    "all-prepared": (Place(coordinator, "_is_prepared", always),),
+    "all-prepared": (Place(two_phase_commit, "_is_prepared", always),),
     "asked-is-fenced": (Place(TransactionBranches, "_fence", nothing),),
     "branches-decide": (Place(Orphans, "_recover", _gives_up),),
     "all-asked": (Place(Finishing, "_answered", _believes_one),),

@@ -1,0 +1,252 @@
+"""Operations of a transaction before it ends: reads, locks and writes, one after the other (I3).
+
+- transactions/C-1: A pessimistic transaction locks an entry before it changes it, and reads it under the lock.
+- transactions/C-2: An optimistic one locks nothing. What it has read must be the same when it is prepared.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.config import INTERNAL, Settings
+from holdfast.core.machine import Outbox, Reply
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.transaction_orders import OperateIn, TransactionAnswer, TransactionFate
+from holdfast.core.model.transactions import KEYS_MAX, EntryKey, LockKeys, StepFate, TransactionId
+from holdfast.core.transactions.mapping import Mapping
+from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
+from holdfast.core.transactions.running_transactions import ENTRY_BYTES, RunningTransactions
+from holdfast.core.transactions.steps import REMAP_NS, Steps, result_of
+from holdfast.core.transactions.transaction import TouchedEntry, Transaction
+from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
+
+NOT_TRANSACTIONAL = (
+    "the map {0!r} takes no part in transactions: it is Holdfast's own, lives in a zone, or maps.{0}.transactional "
+    "(or maps.default.transactional) is false"
+)
+
+
+class TransactionOperations:
+    """Operations of the transactions of this member."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        steps: Steps,
+        mapping: Mapping,
+        running: RunningTransactions,
+        commits: TwoPhaseCommit,
+    ) -> None:
+        self._settings = settings
+        self._out = out
+        self._steps = steps
+        self._mapping = mapping
+        self._running = running
+        self._commits = commits
+        self._unmapped: dict[TransactionId, tuple[int, int]] = {}
+        """Those that wait for a newer row of a partition before they ask for their first lock again."""
+        self._partitions = list(range(settings.partitions.count))
+
+    def operate(self, order: OperateIn, reply: Reply) -> None:
+        """Do something in a transaction; what comes meanwhile waits for its turn."""
+        transaction = self._running.active(order.transaction, reply)
+        if transaction is None:
+            return
+        if transaction.operation is not None:
+            transaction.queue.append((order, reply))
+            return
+        transaction.operation, transaction.reply = order, reply
+        self._operate(transaction)
+
+    def _operate(self, transaction: Transaction) -> None:
+        """Answer it, or find out first what the entry is."""
+        order = transaction.operation
+        assert order is not None, "there is something to do"
+        request = order.request
+        if why := self.request_problem(request):
+            self._refuse(transaction, why)
+        elif not self.takes_part(request.map):
+            self._refuse(transaction, NOT_TRANSACTIONAL.format(request.map))
+        elif request.op in WHOLE:
+            self._whole(transaction, request)
+        elif why := self.size_problem(transaction, request):
+            self._refuse(transaction, why)
+        else:
+            self._keyed(transaction, order)
+
+    def takes_part(self, name: str) -> bool:
+        """Whether transactions may touch this map."""
+        return not name.startswith(INTERNAL) and self._settings.map(name).takes_part
+
+    def request_problem(self, request: Request) -> str:
+        """Why no transaction can do this; empty when one can."""
+        limits = self._settings.limits
+        if request.op not in KEYED and request.op not in WHOLE_IN:
+            return f"{request.op.name} is not done in a transaction"
+        if len(request.key) > limits.key_bytes:
+            return f"the key has {len(request.key)} bytes; limits.key_bytes is {limits.key_bytes}"
+        if len(request.value) > limits.value_bytes:
+            return f"the value has {len(request.value)} bytes; limits.value_bytes is {limits.value_bytes}"
+        whole = request.op in WHOLE_IN
+        key_of = partition_of(request.key, request.key_hash, self._settings.partitions.count)
+        there = self._partitions if whole else [key_of]
+        refused = self._steps.rejection(msgspec.structs.replace(request, partitions=there))
+        return f"{refused.status.name}: {refused.detail}" if refused is not None else ""
+
+    def size_problem(self, transaction: Transaction, request: Request) -> str:
+        """Why it would keep too much then (transactions/C-6); empty: it would not."""
+        size = ENTRY_BYTES + len(request.key) + len(request.value)
+        limits = self._settings.limits
+        if len(transaction.entries) >= KEYS_MAX:
+            return f"a transaction touches at most {KEYS_MAX} entries"
+        if transaction.size + size > limits.frame_bytes:
+            return f"a transaction keeps at most {limits.frame_bytes} bytes (limits.frame_bytes)"
+        most = self._running.size_most
+        if self._running.size + size > most:
+            return f"the transactions of this member keep {most} bytes already (limits.waiting_bytes)"
+        return ""
+
+    def _refuse(self, transaction: Transaction, why: str) -> None:
+        self._reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
+
+    def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
+        """The operation is over; the next may begin."""
+        reply, transaction.reply, transaction.operation = transaction.reply, None, None
+        assert reply is not None, "somebody has asked"
+        reply(answer)
+        if transaction.queue:
+            transaction.operation, transaction.reply = transaction.queue.popleft()
+            self._operate(transaction)
+
+    def _keyed(self, transaction: Transaction, order: OperateIn) -> None:
+        request = order.request
+        place = (request.map, request.key)
+        entry = transaction.entries.get(place)
+        if entry is None:
+            count = self._settings.partitions.count
+            entry = TouchedEntry(partition_of(request.key, request.key_hash, count))
+        changes = request.op not in (Op.GET, Op.CONTAINS_KEY) or order.for_update
+        if entry.write is not None:
+            self._carry_out(transaction, entry)
+        elif transaction.optimistic:
+            blind = request.op is Op.SET
+            if entry.known or blind:
+                self._carry_out(transaction, entry)
+            else:
+                self._read(transaction, entry)
+        elif entry.locked:
+            self._carry_out(transaction, entry)
+        elif changes or transaction.repeatable:
+            self._lock(transaction, place, entry)
+        else:
+            self._read(transaction, entry)
+
+    def _carry_out(self, transaction: Transaction, entry: TouchedEntry) -> None:
+        order = transaction.operation
+        assert order is not None, "there is something to do"
+        request = order.request
+        place = (request.map, request.key)
+        answer, write = change_in(request, entry.present, self.lifetimes(request))
+        if write is not None:
+            self._running.grow(
+                transaction, len(write.value or b"") - len((entry.write and entry.write.value) or b"")
+            )
+            entry.write = write
+        if (entry.locked or transaction.optimistic) and transaction.entries.get(place) is not entry:
+            self._running.grow(transaction, ENTRY_BYTES + len(place[1]) + len(entry.value or b""))
+            transaction.entries[place] = entry
+        self._reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
+
+    def lifetimes(self, request: Request) -> tuple[int, int]:
+        """Time to live and maximum idle time of what it stores, in ms."""
+        chosen = self._settings.map(request.map)
+        ttl_ms = chosen.ttl_ms if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
+        idle_ms = chosen.max_idle_ms if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
+        return ttl_ms, idle_ms
+
+    def _lock(self, transaction: Transaction, place: EntryKey, entry: TouchedEntry) -> None:
+        left_ms = (transaction.deadline_ns - self._out.now_ns) // MILLISECOND
+        wait_ms = max(1, min(self._settings.transactions.lock_wait_ms, left_ms))
+        transaction.locking = entry.partition
+        mapped = transaction.map_by(self._mapping, entry.partition)
+        step = LockKeys(transaction.id, self._running.me, [place], wait_ms, mapped)
+        self._expect(transaction, self._steps.send(step, entry.partition, self))
+
+    def _read(self, transaction: Transaction, entry: TouchedEntry) -> None:
+        order = transaction.operation
+        assert order is not None, "there is something to do"
+        request = order.request
+        read = Request(Op.GET, request.map, [entry.partition], key=request.key, key_hash=request.key_hash)
+        self._expect(transaction, self._steps.ask(read, self))
+
+    def _whole(self, transaction: Transaction, request: Request) -> None:
+        op = Op.ENTRIES if request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE) else Op.KEYS
+        self._expect(transaction, self._steps.ask(Request(op, request.map, self._partitions), self))
+
+    def _expect(self, transaction: Transaction, ticket: int) -> None:
+        transaction.ticket = ticket
+        self._running.of_ticket[ticket] = transaction
+
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
+        """Something has come of an operation."""
+        transaction = self._running.of_ticket.pop(ticket)
+        assert ticket == transaction.ticket, "one operation at a time"
+        self._heard(transaction, outcome)
+
+    def _heard(self, transaction: Transaction, outcome: Outcome) -> None:
+        order = transaction.operation
+        assert order is not None, "it was asked for"
+        request = order.request
+        if transaction.locking >= 0:
+            self._locked(transaction, request, outcome)
+        elif outcome.status is not Status.OK:
+            self._refuse(transaction, outcome.detail or outcome.status.name)
+        elif request.op in WHOLE:
+            writes = [each.write for each in transaction.entries.values() if each.write is not None]
+            value = whole_in(request, outcome.value, [one for one in writes if one.map == request.map])
+            self._reply(transaction, TransactionAnswer(TransactionFate.DONE, value))
+        else:
+            value = outcome.value
+            assert value is None or isinstance(value, bytes), "an entry is bytes, or none"
+            partition = partition_of(request.key, request.key_hash, self._settings.partitions.count)
+            self._carry_out(transaction, TouchedEntry(partition, known=True, value=value))
+
+    def _locked(self, transaction: Transaction, request: Request, outcome: Outcome) -> None:
+        result = result_of(outcome)
+        partition = transaction.locking
+        if result is not None and result.fate is StepFate.DONE:
+            transaction.locking = -1
+            transaction.holds = True
+            entry = TouchedEntry(partition, locked=True, value=result.values[0])
+            self._carry_out(transaction, entry)
+            return
+        if result is not None and result.fate is StepFate.REMAP:
+            # It holds nothing there. The operation begins anew when this member knows who leads the partition.
+            transaction.locking = -1
+            self._unmapped[transaction.id] = partition, result.row
+            self._steps.wake(REMAP_NS)
+            return
+        if result is None:
+            why = f"an entry could not be locked: {outcome.detail or outcome.status.name}"
+        elif result.fate is StepFate.LOCKED:
+            wait_ms = self._settings.transactions.lock_wait_ms
+            held = f"transaction {result.holder.hex()} held a lock for longer than {wait_ms} ms"
+            why = f"{held} (transactions.lock_wait_ms)"
+        else:
+            why = f"an entry could not be locked: {result.fate.name} {result.why}".rstrip()
+        self._commits.give_up(transaction, why)
+
+    def map_again(self) -> None:
+        """Operations that were sent back start again when this member knows of the change."""
+        for one, (partition, row) in list(self._unmapped.items()):
+            transaction = self._running.by_id.get(one)
+            if transaction is None or transaction.operation is None:
+                del self._unmapped[one]
+            elif self._mapping.knows(partition, row):
+                del self._unmapped[one]
+                self._operate(transaction)
+        if self._unmapped:
+            self._steps.wake(REMAP_NS)

@@ -1,0 +1,295 @@
+"""How does a transaction end? Commit in one phase or two, rollback, and the answer to its caller (I3).
+
+- transactions/C-3: It commits when all branches are prepared, and then only. A transaction in one partition alone needs
+  no second phase: its writes are one batch there.
+- transactions/C-4: Its caller hears "rolled back" only when nothing of it was done or will be, and "done" when
+  all of it is.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox, Reply
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Outcome, Status
+from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
+from holdfast.core.model.transactions import (
+    PrepareBranch,
+    StepFate,
+    StepResult,
+    TransactionalWrite,
+    TransactionId,
+    ValueSeen,
+)
+from holdfast.core.transactions.finishing import Finishing
+from holdfast.core.transactions.mapping import Mapping
+from holdfast.core.transactions.running_transactions import RunningTransactions
+from holdfast.core.transactions.steps import REMAP_NS, Steps, result_of
+from holdfast.core.transactions.transaction import Transaction, TransactionPhase
+
+AGAIN_NS = 50 * MILLISECOND
+WHY_MAX = 200
+"""Characters. Why one was rolled back is kept for as long as that it was (`ENDED_MAX`)."""
+
+
+class TwoPhaseCommit:
+    """The end of the transactions of this member."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        steps: Steps,
+        finishing: Finishing,
+        mapping: Mapping,
+        running: RunningTransactions,
+    ) -> None:
+        self._settings = settings
+        self._out = out
+        self._steps = steps
+        self._finishing = finishing
+        self._mapping = mapping
+        self._running = running
+        self._patience_ns = settings.limits.call_timeout_ms * MILLISECOND
+        finishing.hearer = self
+
+    # -- rollback
+
+    def roll_back(self, wanted: TransactionId, why: str, reply: Reply | None) -> None:
+        """Nothing of it is to be done. One that is being prepared is not stopped any more (transactions/C-5)."""
+        transaction = self._running.by_id.get(wanted)
+        if transaction is None or transaction.phase is not TransactionPhase.ACTIVE:
+            if reply is not None:
+                reply(self._no_rollback(wanted, transaction))
+            return
+        self.give_up(transaction, why[:WHY_MAX] or "its owner rolled it back")
+        if reply is not None:
+            reply(TransactionAnswer(TransactionFate.DONE))
+
+    def _no_rollback(self, wanted: TransactionId, transaction: Transaction | None) -> TransactionAnswer:
+        ended = self._running.ended_reason(wanted)
+        if ended is not None:
+            return TransactionAnswer(TransactionFate.DONE, why=ended)
+        if transaction is None:
+            return TransactionAnswer(
+                TransactionFate.NOT_ACTIVE, why="there is no such transaction, or it is over"
+            )
+        if transaction.phase is TransactionPhase.ROLLING_BACK:
+            return TransactionAnswer(TransactionFate.DONE, why=transaction.why)
+        return TransactionAnswer(TransactionFate.NOT_DONE, why=f"it is {transaction.phase.value}")
+
+    def give_up(self, transaction: Transaction, why: str) -> None:
+        """Roll it back, and answer its waiting callers."""
+        transaction.phase, transaction.why = TransactionPhase.ROLLING_BACK, why
+        for reply in [transaction.reply, *(reply for _, reply in transaction.queue)]:
+            if reply is not None:
+                reply(TransactionAnswer(TransactionFate.ROLLED_BACK, why=why))
+        transaction.reply = transaction.operation = None
+        transaction.queue.clear()
+        self._steps.drop(transaction.ticket)
+        self._running.of_ticket.pop(transaction.ticket, None)
+        self._release(transaction)
+
+    def _release(self, transaction: Transaction) -> None:
+        """Every branch lets go of what the transaction holds there."""
+        for ticket in transaction.steps:
+            self._steps.drop(ticket)
+            del self._running.of_ticket[ticket]
+        fenced = set(transaction.doubted) | set(transaction.steps.values())
+        transaction.steps.clear()
+        if transaction.locking >= 0:
+            fenced.add(transaction.locking)
+        partitions = transaction.partitions | fenced | set(transaction.participants)
+        self._finishing.roll_back(transaction.id, self._running.me, sorted(partitions), frozenset(fenced))
+
+    # -- commit
+
+    def commit(self, wanted: TransactionId, reply: Reply) -> None:
+        """Do all of it: prepare every branch (transactions/C-3)."""
+        transaction = self._running.active(wanted, reply)
+        if transaction is None:
+            return
+        if transaction.operation is not None:
+            reply(TransactionAnswer(TransactionFate.NOT_DONE, why="an operation of it is under way"))
+            return
+        transaction.reply = reply
+        transaction.phase = TransactionPhase.PREPARING
+        transaction.answer_by_ns = self._out.now_ns + self._patience_ns
+        branches = self._branches(transaction)
+        if not branches:
+            self._done(transaction)
+            return
+        participants = transaction.participants = sorted(branches)
+        for partition, (writes, seen) in branches.items():
+            transaction.prepares[partition] = PrepareBranch(
+                transaction.id,
+                self._running.me,
+                participants,
+                writes,
+                seen,
+                not transaction.optimistic,
+                transaction.map_by(self._mapping, partition),
+            )
+        self._prepare(transaction)
+
+    def _branches(
+        self, transaction: Transaction
+    ) -> dict[int, tuple[list[TransactionalWrite], list[ValueSeen]]]:
+        """What is to be written in each partition, and must be found there."""
+        branches: dict[int, tuple[list[TransactionalWrite], list[ValueSeen]]] = {}
+        for (name, key), entry in transaction.entries.items():
+            if entry.write is None and not entry.known:
+                continue
+            writes, expected = branches.setdefault(entry.partition, ([], []))
+            if entry.write is not None:
+                writes.append(entry.write)
+            if entry.known:
+                expected.append(ValueSeen(name, key, entry.value))
+        return branches
+
+    def _prepare(self, transaction: Transaction) -> None:
+        under_way = set(transaction.steps.values())
+        for partition, step in list(transaction.prepares.items()):
+            if partition in under_way:
+                continue
+            alone = len(step.participants) == 1
+            request_id = transaction.id + b"1" if alone and self._settings.replication.request_ids else b""
+            ticket = self._steps.send(step, partition, self, request_id=request_id)
+            transaction.steps[ticket] = partition
+            self._running.of_ticket[ticket] = transaction
+
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
+        """Something has come of a prepare."""
+        transaction = self._running.of_ticket.pop(ticket)
+        self._prepared(transaction, transaction.steps.pop(ticket), outcome)
+
+    def _prepared(self, transaction: Transaction, partition: int, outcome: Outcome) -> None:
+        """A branch is prepared, or is not."""
+        result = result_of(outcome)
+        if transaction.phase is TransactionPhase.ROLLING_BACK:
+            if result is None:
+                transaction.doubted.add(partition)
+            if not transaction.steps:
+                self._release(transaction)
+            return
+        assert transaction.phase is TransactionPhase.PREPARING, "in no other phase prepares are under way"
+        if result is None and (outcome.status is Status.UNKNOWN or partition in transaction.doubted):
+            transaction.doubted.add(partition)
+            self._steps.wake(AGAIN_NS)
+        elif result is not None and result.fate is StepFate.REMAP:
+            # Nobody waits for it there, so it is not hurried: `_late` asks again, of whoever leads the partition then.
+            mapped = transaction.map_by(self._mapping, partition)
+            transaction.prepares[partition] = structs.replace(transaction.prepares[partition], mapped=mapped)
+            self._steps.wake(REMAP_NS)
+        elif _is_prepared(result):
+            transaction.holds = True
+            # What was in doubt is not any more, but an earlier try may still be on its way.
+            del transaction.prepares[partition]
+            if not transaction.prepares:
+                self._all_prepared(transaction)
+        elif self._alone(transaction) and partition in transaction.doubted:
+            # An earlier try may have done all of it, and nothing there remembers.
+            self._doubtful(transaction, "nobody can say whether it was committed")
+        else:
+            transaction.why = _rollback_reason(result, outcome)
+            self._rolled_back(transaction)
+
+    def _alone(self, transaction: Transaction) -> bool:
+        return len(transaction.participants) == 1
+
+    def _all_prepared(self, transaction: Transaction) -> None:
+        if self._alone(transaction):
+            self._done(transaction)
+            return
+        transaction.phase = TransactionPhase.COMMITTING
+        everywhere = sorted(transaction.partitions.union(transaction.participants))
+        self._finishing.commit(transaction.id, self._running.me, everywhere, frozenset(transaction.doubted))
+
+    def _rolled_back(self, transaction: Transaction) -> None:
+        transaction.phase = TransactionPhase.ROLLING_BACK
+        self._answer(transaction, TransactionFate.ROLLED_BACK, transaction.why)
+        if not transaction.steps:
+            # Else the other branches have not answered: when they have, none can be prepared later.
+            self._release(transaction)
+
+    def _doubtful(self, transaction: Transaction, why: str) -> None:
+        """Nobody here can say whether it was done: its caller hears that, and what it holds is released."""
+        self._answer(transaction, TransactionFate.UNKNOWN, why)
+        transaction.phase = TransactionPhase.ROLLING_BACK
+        self._release(transaction)
+
+    def _done(self, transaction: Transaction) -> None:
+        """All that it writes is there. Where it holds locks alone they are released."""
+        self._answer(transaction, TransactionFate.DONE)
+        transaction.phase = TransactionPhase.COMMITTING
+        locked = transaction.partitions.difference(transaction.participants)
+        self._finishing.roll_back(transaction.id, self._running.me, sorted(locked), frozenset())
+
+    def _answer(self, transaction: Transaction, fate: TransactionFate, why: str = "") -> None:
+        reply, transaction.reply = transaction.reply, None
+        assert reply is not None, "who commits is answered once"
+        reply(TransactionAnswer(fate, why=why))
+
+    def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
+        """Every branch of one has its outcome."""
+        running = self._running.by_id.get(transaction)
+        if running is None:
+            return
+        if running.reply is not None:
+            assert committed, "who waits for one that is rolled back was told so, or that it is in doubt"
+            self._answer(running, TransactionFate.DONE)
+        self._running.end(running)
+
+    # -- from time to time
+
+    def look_again(self, transaction: Transaction, now_ns: int) -> None:
+        """Answer what has waited for too long, and ask again for what is not known."""
+        if transaction.phase is TransactionPhase.PREPARING:
+            self._late(transaction, now_ns)
+        elif transaction.steps and transaction.answer_by_ns <= now_ns:
+            self._release(transaction)
+        waits = transaction.reply is not None and transaction.phase is not TransactionPhase.ACTIVE
+        if waits and transaction.answer_by_ns <= now_ns:
+            self._answer(
+                transaction,
+                TransactionFate.UNKNOWN,
+                f"some partition cannot be reached; the transaction is {transaction.phase.value}, and will "
+                "be done whole or not at all",
+            )
+
+    def _late(self, transaction: Transaction, now_ns: int) -> None:
+        if now_ns < transaction.answer_by_ns:
+            self._prepare(transaction)
+        elif self._alone(transaction):
+            self._doubtful(
+                transaction, "nobody can say whether it was committed: its partition did not answer"
+            )
+        else:
+            # Some branch has not said whether it is prepared: the branches decide (transactions/F-1).
+            for ticket in transaction.steps:
+                self._steps.drop(ticket)
+                del self._running.of_ticket[ticket]
+            transaction.steps.clear()
+            transaction.phase = TransactionPhase.IN_DOUBT
+            self._finishing.ask(transaction.id, self._running.me, transaction.participants)
+
+
+def _is_prepared(result: StepResult | None) -> bool:
+    """Whether a partition says that its branch is prepared."""
+    return result is not None and result.fate is StepFate.DONE
+
+
+def _rollback_reason(result: StepResult | None, outcome: Outcome) -> str:
+    if result is None:
+        return f"it could not be prepared: {outcome.detail or outcome.status.name}"
+    match result.fate:
+        case StepFate.CHANGED:
+            return f"an entry of map {result.why!r} that it has read was changed by somebody else"
+        case StepFate.LOCKED:
+            return f"transaction {result.holder.hex()} has locked an entry that it has read or written"
+        case StepFate.NOT_HELD:
+            return "it does not hold its locks any more: a partition was lost, or its time was over"
+        case fate:
+            return f"it could not be prepared: {fate.name} {result.why}".rstrip()
