@@ -1,12 +1,12 @@
-"""What the exit status of each command means: one table, for `--help`, for the documentation, and for tests.
+"""The exit statuses of each command: one table, for `--help`, for the documentation, and for tests.
 
 | status | meaning |
 |--------|---------|
-| 0      | it is so |
-| 1      | it is not so, was refused, or nobody answers; the reason is in the last line of standard error |
-| 2      | the call, a file that was given, or a setting is wrong; nothing was done |
-| 3      | neither: an order was taken and stands, or not everything could be looked at |
-| 70     | an error inside a member, or of its disk, has stopped it (`start`) |
+| 0      | done, or true |
+| 1      | rejected, failed, or false, or no member can be reached; the last line of standard error has the reason |
+| 2      | invalid command line, input file or setting; nothing was done |
+| 3      | unfinished: accepted and still in progress, or not everything could be checked |
+| 70     | an internal error or a disk error stopped the member (`start`) |
 """
 
 from __future__ import annotations
@@ -16,48 +16,58 @@ import click
 DONE, FAILED, MISUSED, OPEN, BROKEN = 0, 1, 2, 3, 70
 
 GENERAL = {
-    DONE: "it is so",
-    FAILED: "it is not so, was refused, or nobody answers",
-    MISUSED: "the call, a file that was given, or a setting is wrong: nothing was done",
-    OPEN: "neither: an order was taken and stands, or not everything could be looked at",
-    BROKEN: "an error inside a member, or of its disk, has stopped it",
+    DONE: "done, or true",
+    FAILED: "rejected, failed, or false, or no member can be reached",
+    MISUSED: "invalid command line, input file or setting; nothing was done",
+    OPEN: "unfinished: accepted and still in progress, or not everything could be checked",
+    BROKEN: "an internal error or a disk error stopped the member",
 }
 
 Meanings = dict[int, str]
 Table = dict[str, Meanings]
 
-WRONG = {MISUSED: "the call is wrong"}
-_SHOWS: Meanings = {DONE: "shown", FAILED: "nobody answers", **WRONG}
-_CHANGES: Meanings = {DONE: "it is so", FAILED: "refused, not so in time, or nobody answers", **WRONG}
+WRONG = {MISUSED: "invalid command line"}
+_UNREACHABLE = "no member can be reached"
+_SHOWS: Meanings = {DONE: "shown", FAILED: _UNREACHABLE, **WRONG}
+_CHANGES: Meanings = {DONE: "done", FAILED: f"rejected, timed out, or {_UNREACHABLE}", **WRONG}
 _STANDS: Meanings = {
-    DONE: "it is so",
-    FAILED: "refused, or nobody answers",
+    DONE: "done",
+    FAILED: f"rejected, or {_UNREACHABLE}",
     **WRONG,
-    OPEN: "not so in time, and the order stands",
+    OPEN: "timed out; the cluster has accepted the command and continues",
 }
 _COMPARES: Meanings = {
-    DONE: "all copies are the same",
-    FAILED: "some are not",
+    DONE: "all copies are equal",
+    FAILED: "copies differ",
     **WRONG,
-    OPEN: "none that was compared differs, but not all could be, or nobody answers",
+    OPEN: f"no difference found, but not every copy could be compared, or {_UNREACHABLE}",
 }
-_FILES: Meanings = {DONE: "everything could be read", FAILED: "something is damaged or missing", **WRONG}
+_FILES: Meanings = {DONE: "all files can be read", FAILED: "a file is damaged or missing", **WRONG}
 _LOCAL: Meanings = {DONE: "shown", **WRONG}
+_KEY: Meanings = {DONE: "the key has a value", FAILED: f"the key has no value, or {_UNREACHABLE}", **WRONG}
+_CONDITIONAL: Meanings = {
+    **_CHANGES,
+    FAILED: f"--if-revision does not match, rejected, timed out, or {_UNREACHABLE}",
+}
 
 STATUSES: Table = {
     "start": {
-        DONE: "the member has left, alone or with all others",
-        FAILED: "it ended before what it held was safe elsewhere, or found no cluster in time",
-        MISUSED: "nothing was started: a setting is wrong, a port is taken, or the cluster refuses this member",
-        BROKEN: "an error inside the member, or of its disk, has stopped it; its log says which",
+        DONE: "the member has left, alone or with the whole cluster",
+        FAILED: "the member ended before its data was safe elsewhere, or found no cluster in time",
+        MISUSED: "not started: a setting is invalid, a port is in use, or the cluster rejects this member",
+        BROKEN: "an internal error or a disk error stopped the member; its log names it",
     },
     "status": _SHOWS,
     "cluster state": _STANDS,
     "cluster accept-loss": _STANDS,
     "cluster reset-lost": _CHANGES,
     "cluster shutdown": _STANDS,
-    "cluster safe": {DONE: "a crash would cost nothing", FAILED: "it would, or nobody answers", **WRONG},
-    "cluster watch": {DONE: "ended by Ctrl-C", FAILED: "not permitted, or nobody answers", **WRONG},
+    "cluster safe": {
+        DONE: "safe: a crash loses nothing",
+        FAILED: f"not safe, or {_UNREACHABLE}",
+        **WRONG,
+    },
+    "cluster watch": {DONE: "ended by Ctrl-C", FAILED: f"permission denied, or {_UNREACHABLE}", **WRONG},
     "cluster dead": _CHANGES,
     "cluster upgrade": _CHANGES,
     "cluster baseline show": _SHOWS,
@@ -69,76 +79,92 @@ STATUSES: Table = {
     "member demote": _CHANGES,
     "member promote": _STANDS,
     "verify": _COMPARES,
-    "repair": {**_COMPARES, DONE: "all copies are the same now (in a dry run: were before)"},
+    "repair": {**_COMPARES, DONE: "all copies are equal now (with --dry-run: were equal)"},
     "journal list": _FILES,
     "journal verify": _FILES,
     "journal print": _FILES,
-    "analyse": {DONE: "nothing is wrong", FAILED: "something is damaged, or an update is missing", **WRONG},
-    "plan": {DONE: "there is a plan", FAILED: "nobody answers (--live)", **WRONG},
-    "whatif": {DONE: "told", FAILED: "the job failed", **WRONG},
+    "analyse": {
+        DONE: "no damage and no missing update found",
+        FAILED: "a file is damaged, or an update is missing",
+        **WRONG,
+    },
+    "plan": {DONE: "a plan is shown", FAILED: f"{_UNREACHABLE} (--live)", **WRONG},
+    "whatif": {DONE: "the estimate is shown", FAILED: "the job failed", **WRONG},
     "zone create": _CHANGES,
     "zone alter": _CHANGES,
     "zone rename": _CHANGES,
     "zone drop": _CHANGES,
     "zone reset": _CHANGES,
     "zone list": _SHOWS,
-    "zone show": {**_SHOWS, FAILED: "there is no such zone, or nobody answers"},
+    "zone show": {**_SHOWS, FAILED: f"unknown zone, or {_UNREACHABLE}"},
     "zone explain": _LOCAL,
-    "metastore get": {DONE: "the key has a value", FAILED: "it has none, or nobody answers", **WRONG},
+    "metastore get": _KEY,
     "metastore scan": _SHOWS,
-    "metastore put": {**_CHANGES, FAILED: "--if-revision does not hold, refused, or nobody answers"},
-    "metastore remove": {**_CHANGES, FAILED: "--if-revision does not hold, refused, or nobody answers"},
+    "metastore put": _CONDITIONAL,
+    "metastore remove": _CONDITIONAL,
     "metastore history": _SHOWS,
     "metastore watch": {
         DONE: "ended by Ctrl-C",
-        FAILED: "there is no metastore, or nobody answers",
+        FAILED: f"the cluster has no metastore, or {_UNREACHABLE}",
         **WRONG,
     },
-    "metastore status": {DONE: "it has a leader", FAILED: "it has none, or nobody answers", **WRONG},
+    "metastore status": {
+        DONE: "the metastore has a leader",
+        FAILED: f"it has none, or {_UNREACHABLE}",
+        **WRONG,
+    },
     "metastore reset": _CHANGES,
     "transactions list": _SHOWS,
-    "transactions show": {**_SHOWS, FAILED: "there is no such transaction, or nobody answers"},
+    "transactions show": {**_SHOWS, FAILED: f"unknown transaction, or {_UNREACHABLE}"},
     "transactions kill": {
         DONE: "rolled back",
-        FAILED: "there is no such transaction, it was refused, or nobody answers",
+        FAILED: f"unknown transaction, rejected, or {_UNREACHABLE}",
         **WRONG,
     },
-    "load": {DONE: "all rows are stored", FAILED: "some could not be, or nobody answers", **WRONG},
+    "load": {
+        DONE: "all rows are stored",
+        FAILED: f"some rows are not stored, or {_UNREACHABLE}",
+        **WRONG,
+    },
     "read": _SHOWS,
     "audit": {
         **_COMPARES,
-        FAILED: "some are not, or nobody answers",
-        OPEN: "none that was compared differs, but not all could be",
+        FAILED: f"copies differ, or {_UNREACHABLE}",
+        OPEN: "no difference found, but not every copy could be compared",
     },
-    "changes": {DONE: "told (--once), or ended by Ctrl-C", FAILED: "the stream failed", **WRONG},
-    "export run": {DONE: "written", FAILED: "not written, or nobody answers", **WRONG},
-    "export verify": {DONE: "all as written", FAILED: "something is damaged or missing", **WRONG},
-    "backup": {DONE: "written", FAILED: "not written, or nobody answers", **WRONG},
+    "changes": {DONE: "all changes read (--once), or ended by Ctrl-C", FAILED: "the stream failed", **WRONG},
+    "export run": {DONE: "written", FAILED: f"not written, or {_UNREACHABLE}", **WRONG},
+    "export verify": {DONE: "unchanged since it was written", FAILED: "a file is damaged or missing", **WRONG},
+    "backup": {DONE: "written", FAILED: f"not written, or {_UNREACHABLE}", **WRONG},
     "restore": {
-        DONE: "the grid holds what the export holds",
-        FAILED: "it does not, the export is damaged, or nobody answers",
+        DONE: "the grid holds exactly the content of the export",
+        FAILED: f"the grid differs, the export is damaged, or {_UNREACHABLE}",
         **WRONG,
-        OPEN: "it could not be judged: others wrote, or entries with a time to live have ended",
+        OPEN: "could not be compared: other clients wrote, or entries expired",
     },
-    "data get": {DONE: "the key has a value", FAILED: "it has none, or nobody answers", **WRONG},
+    "data get": _KEY,
     "data put": _CHANGES,
-    "data remove": {DONE: "removed", FAILED: "there was nothing, refused, or nobody answers", **WRONG},
+    "data remove": {
+        DONE: "removed",
+        FAILED: f"the key had no value, rejected, or {_UNREACHABLE}",
+        **WRONG,
+    },
     "data keys": _SHOWS,
     "data size": _SHOWS,
     "data scan": _SHOWS,
     "data maps": _SHOWS,
-    "config show": {DONE: "shown, or the file is good", **WRONG},
+    "config show": {DONE: "shown, or the file is valid", **WRONG},
     "config set": {
-        DONE: "every member that was asked has it",
-        FAILED: "some have not, or nobody answers",
+        DONE: "all members that were named have the new values",
+        FAILED: f"some members do not have them, or {_UNREACHABLE}",
         **WRONG,
     },
     "credentials": _LOCAL,
 }
-"""What the statuses of each command mean there. A command has no others."""
+"""The meaning of each status by command. A command has no other status."""
 
 ALIASES = {"export": "export run", "config": "config show"}
-"""Commands that are a word of their own: with another first word they are a group."""
+"""Commands that are also groups: `holdfast config` is `holdfast config show`, beside `holdfast config set`."""
 
 
 def epilog(meanings: Meanings) -> str:
@@ -164,7 +190,7 @@ def as_table() -> str:
 
 
 def all_commands(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
-    """Every command that does something, by its words without `holdfast`."""
+    """Every command that is not a group, by its words without `holdfast`."""
     if not isinstance(command, click.Group):
         return {" ".join(path): command}
     found: dict[str, click.Command] = {}
