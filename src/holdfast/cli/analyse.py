@@ -17,18 +17,16 @@ from holdfast.errors import ConfigError
 NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
 
 
-@click.command(short_help="Report on journals and checkpoints of stopped or copied members, on Spark.")
+@click.command(short_help="Report on journals and checkpoints of stopped members, on Spark.")
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...", type=LocalPath())
 @click.option(
     "--report",
     "reports",
     multiple=True,
     type=click.Choice(NAMES),
-    help="Only this one; may be repeated. All if left out.",
+    help="Only this report; may be repeated. Default: all.",
 )
-@click.option(
-    "--every", default="1 hour", show_default=True, metavar="TIME", help="What is counted together."
-)
+@click.option("--every", default="1 hour", show_default=True, metavar="TIME", help="Length of one interval.")
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows of largest and hottest."
 )
@@ -36,7 +34,7 @@ NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
     "--to",
     type=LocalPath(path_type=Path),
     metavar="FOLDER",
-    help="Write everything there, as Parquet: journal, checkpoints, and each report; a folder that is new or empty.",
+    help="Write the journal, the checkpoints and each report as Parquet into this new or empty folder.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="One line of JSON for each row of a report, for scripts."
@@ -53,12 +51,12 @@ def analyse(
     master: str,
     memory: str,
 ) -> None:
-    """Report on journals and checkpoints: who wrote what when, the largest entries, the hottest partitions, growth over
-    time, missing updates, damage. Nothing is changed.
+    """Report on journals and checkpoints: writers over time, largest entries, hottest partitions, growth, missing
+    updates, damage. Changes nothing.
 
-    DIR is what a member's persistence.directory names, or a copy of it; all executors must see it. The same update in
-    the files of several members counts once; all are of one cluster. The exit status is 1 if anything is damaged, or an
-    update is missing, whatever reports are asked for.
+    DIR is a member's persistence.directory, or a copy of it; all executors must be able to read it, and all must be
+    of one cluster. An update in the files of several members counts once. The exit status is 1 if a file is damaged
+    or an update is missing, also if no such report was requested.
 
     \b
     holdfast analyse /copies/m1 /copies/m2 --report writers --report hottest --every "5 minutes"

@@ -40,14 +40,14 @@ WIDTH = 140
 
 @click.command(short_help="Compare every replica with its owner, on Spark.")
 @address_argument
-@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
+@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
 @click.option("--keys", is_flag=True, help="Also find the keys that differ.")
 @click.option(
     "--member",
     "members",
     metavar="HOST:PORT",
     multiple=True,
-    help="Compare only what these members hold, whoever is the primary. At least two.",
+    help="Compare only the copies of these members, primaries or not. At least two.",
 )
 @click.option(
     "--files",
@@ -74,10 +74,10 @@ def audit(
 ) -> None:
     r"""Compare every replica of every partition with its owner, in a Spark job: counters, epochs, sizes and digests.
 
-    The cluster may be in use: what is being written or moved is looked at again, and called busy if it never stands
-    still. Of members that are listed, and of files, copies with the same updates must hold the same entries. A listed
-    member whose copy never stood at the newest one's update is behind, and was not compared; in files a copy with
-    fewer updates is older, which is not wrong.
+    The cluster may be in use: the command compares a partition again if it is written or moved meanwhile, and reports
+    it as busy if that never ends. With --member and --files, copies with the same updates must have the same entries.
+    A copy of a listed member that never reaches the newest update is reported as behind, and not compared; in files,
+    a copy with fewer updates is older, which is no error.
 
     \b
       holdfast audit

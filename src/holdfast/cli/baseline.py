@@ -20,34 +20,36 @@ from holdfast.wire import own
 OFF = "off"
 SECONDS_MAX = 86_400
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
-order_timeout = timeout_option(60, "What is not so by then is given up.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+order_timeout = timeout_option(60, "After that the command gives up.")
 
 
-@click.group("baseline", short_help="Which members own data, also while they are away.")
+@click.group("baseline", short_help="Manage the members that own data, even while they are away.")
 def baseline() -> None:
-    r"""A named set of members that own data. Without one every member owns data as soon as it is here.
+    r"""Manage the baseline: the named set of members that own data. Without one, every member owns data as soon as it
+    joins.
 
-    Another member that joins holds nothing; it coordinates, and serves clients. When one of the baseline is away, what
-    it held is not copied elsewhere: backups serve, and when it is back with its files it is sent what it has missed.
+    A member outside the baseline holds no data, and serves clients. While a member of the baseline is away, the
+    cluster does not copy its data elsewhere: backups serve it. When the member returns with its files, it receives
+    the updates that it missed.
 
     \b
       holdfast cluster baseline show
-      holdfast cluster baseline set                  just who is here now
-      holdfast cluster baseline add four             this one, too
-      holdfast cluster baseline remove two           this one, which is not here, no more
-      holdfast cluster baseline auto 300             it becomes who is here, 300 s after somebody came or went
+      holdfast cluster baseline set                  exactly the present members
+      holdfast cluster baseline add four             add a member
+      holdfast cluster baseline remove two           remove an absent member
+      holdfast cluster baseline auto 300             follow the members, 300 s after each change
 
-    Members are named as `show` does: by member.name, or, without one, by the id of their files.
+    Name members as `show` lists them: by member.name, or, without one, by the id of their files.
     """
 
 
-@baseline.command(short_help="Who is in it, who is away, when it is adjusted.")
+@baseline.command(short_help="Show its members, absent ones, and the next adjustment.")
 @address_option
 @json_option
 @credentials
 def show(*, address: str, as_json: bool, credentials: Credentials) -> None:
-    """Show the baseline, its history, and when it is adjusted by itself, and why."""
+    """Show the baseline, its history, and when and why it will be adjusted."""
     seen = ask(address, credentials)
     if as_json:
         tell_json({"baseline": seen.get("baseline")})
@@ -95,7 +97,7 @@ def _give(
     tell_json({"done": True, "told": told}) if as_json else print(told)
 
 
-@baseline.command("set", short_help="Just these members; none named: who is here.")
+@baseline.command("set", short_help="Set the members; by default those that are present.")
 @click.argument("names", nargs=-1, metavar="[MEMBER]...")
 @address_option
 @order_timeout
@@ -111,7 +113,8 @@ def set_baseline(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Let just these members own data: they are here, or were in the baseline before. Auto-adjust is off then.
+    r"""Set the baseline to exactly these members, which are present or in the baseline already. Turns automatic
+    adjustment off.
 
     \b
       holdfast cluster baseline set
@@ -121,7 +124,7 @@ def set_baseline(
     _give(BaselineChange.SET, address, timeout_s, credentials, names, as_json=as_json)
 
 
-@baseline.command(short_help="These members, too.")
+@baseline.command(short_help="Add members.")
 @click.argument("names", nargs=-1, required=True, metavar="MEMBER...")
 @address_option
 @order_timeout
@@ -130,7 +133,7 @@ def set_baseline(
 def add(
     names: tuple[str, ...], *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
 ) -> None:
-    r"""Let these members, which are here, own data, too: they get their share.
+    r"""Add present members to the baseline. They receive their share of the partitions.
 
     \b
       holdfast cluster baseline add four
@@ -138,7 +141,7 @@ def add(
     _give(BaselineChange.ADD, address, timeout_s, credentials, names, as_json=as_json)
 
 
-@baseline.command(short_help="These members, which are not here, no more.")
+@baseline.command(short_help="Remove absent members.")
 @click.argument("names", nargs=-1, required=True, metavar="MEMBER...")
 @address_option
 @order_timeout
@@ -154,9 +157,9 @@ def remove(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Take members that are not here out of the baseline: what they held is copied to others.
+    r"""Remove absent members from the baseline. The cluster copies their data to other members.
 
-    A member that is here has to leave first: holdfast member drain.
+    A present member has to leave first: holdfast member drain.
 
     \b
       holdfast cluster baseline remove two
@@ -165,16 +168,16 @@ def remove(
     _give(BaselineChange.REMOVE, address, timeout_s, credentials, names, as_json=as_json)
 
 
-@baseline.command(short_help="Adjust it by itself, or not any more.")
+@baseline.command(short_help="Turn automatic adjustment on or off.")
 @click.argument("after", metavar="SECONDS|off")
 @address_option
 @order_timeout
 @json_option
 @credentials
 def auto(after: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
-    r"""Let the baseline become who is here, so long after the last member came or went. 0: at once.
+    r"""Adjust the baseline to the present members, this many seconds after the last member came or went. 0: at once.
 
-    It is not adjusted while partitions wait for their copies, nor while the cluster is not active.
+    The cluster does not adjust it while partitions wait for copies, or while its state is not active.
 
     \b
       holdfast cluster baseline auto 300

@@ -33,34 +33,36 @@ FORMATS = ("json", "text", "binary")
     nargs=2,
     type=(click.Choice(["parquet"]), LocalPath(file_okay=False)),
     metavar="parquet DIR",
-    help="Keep the changes as Parquet files.",
+    help="Write the changes as Parquet files.",
 )
 @click.option("--to-map", metavar="OTHER", help="Apply the changes to this map.")
-@click.option("--to-address", metavar="HOST:PORT", help="The cluster of that map, if it is another one.")
+@click.option("--to-address", metavar="HOST:PORT", help="The cluster of that map, if it is another cluster.")
 @click.option(
     "--checkpoint",
     type=LocalPath(file_okay=False),
     metavar="DIR",
-    help="Where it is kept how far the stream has come: given again, it goes on there.",
+    help="Folder with the position of the stream; with the same folder it resumes there.",
 )
 @click.option(
     "--from",
     "starting",
     type=click.Choice(["latest", "earliest", "snapshot"]),
-    help="Where it begins without a checkpoint: with what comes, with what members still know, or with the present "
-    "entries. [default: latest; with --to-map snapshot]",
+    help="Start without a checkpoint: with new changes, with the oldest that members still have, or with the "
+    "present entries. [default: latest; with --to-map snapshot]",
 )
 @click.option(
     "--on-gap",
     type=click.Choice(["fail", "restart"]),
     default="fail",
     show_default=True,
-    help="Where members have forgotten changes: fail, or begin anew with the partition's entries.",
+    help="If members no longer have the next changes: fail, or restart with the entries of the partition.",
 )
-@click.option("--once", is_flag=True, help="What there is now, and then end.")
-@click.option("--max-rows", type=click.IntRange(1), metavar="N", help="About how many rows a batch may have.")
-@click.option("--format", "value_format", type=click.Choice(FORMATS), help="How keys and values are told.")
-@click.option("--json", "json_lines", is_flag=True, help="A JSON object a line, for scripts.")
+@click.option("--once", is_flag=True, help="Read the changes up to now, and end.")
+@click.option(
+    "--max-rows", type=click.IntRange(1), metavar="N", help="Approximate maximum of rows in a batch."
+)
+@click.option("--format", "value_format", type=click.Choice(FORMATS), help="Format of keys and values.")
+@click.option("--json", "json_lines", is_flag=True, help="Print one JSON object per line, for scripts.")
 @bad_option
 @spark_options
 @credentials
@@ -85,8 +87,8 @@ def changes(
 ) -> None:
     """Follow the changes of a map: every insert, update and remove, in order within a partition.
 
-    The map needs `maps.NAME.changes_bytes`. What was not seen is told after a crash of whatever it is, this command
-    included, if it has a checkpoint. Without --to and --to-map the changes are printed.
+    The map needs `maps.NAME.changes_bytes`. With a checkpoint the stream resumes after any crash, also of this
+    command, without missing a change. Without --to and --to-map it prints the changes.
     """
     if to is not None and to_map is not None:
         raise ConfigError("give --to or --to-map, not both")

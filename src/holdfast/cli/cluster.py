@@ -32,23 +32,23 @@ DIGITS_MAX = 5
 """Of the number of a partition: no cluster has more than 65,536."""
 
 
-@click.group(short_help="State, shutdown, safety and news of the cluster.")
+@click.group(short_help="Manage the cluster: state, safety, baseline, upgrade, shutdown.")
 def cluster() -> None:
-    r"""What concerns the whole cluster, through any of its members.
+    r"""Manage the whole cluster, through any of its members.
 
     \b
-      holdfast cluster state                   which state is it in?
+      holdfast cluster state                   show the state
       holdfast cluster state no-migration      change it
       holdfast cluster safe --wait 60          wait until a crash would cost nothing
-      holdfast cluster watch                   see partitions move
+      holdfast cluster watch                   follow migrations and losses
       holdfast cluster shutdown                end all members
-      holdfast cluster accept-loss             go on without what is missing
-      holdfast cluster reset-lost              use lost partitions again
-      holdfast cluster dead three              go on at once without a member that has ended
-      holdfast cluster baseline                who owns data, also while it is away
-      holdfast cluster upgrade                 use what the newer version of all members can do
+      holdfast cluster accept-loss             stop waiting for missing copies
+      holdfast cluster reset-lost              make lost partitions available
+      holdfast cluster dead three              remove a crashed member at once
+      holdfast cluster baseline                members that own data, even while they are away
+      holdfast cluster upgrade                 finish a rolling upgrade
 
-    Credentials are needed when the members have any configured.
+    Pass credentials if the members require them.
     """
 
 
@@ -80,13 +80,13 @@ def _status(address: str, credentials: Credentials) -> dict[str, Any]:
 def state(
     wanted: str | None, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
 ) -> None:
-    r"""Show the state of the cluster, or put it into another one: answers when every member is in it.
+    r"""Show the state of the cluster, or change it. Returns when every member has adopted it.
 
     \b
-      active         all is allowed
-      no-migration   nothing moves, and lost copies are not restored; backups are promoted
-      frozen         also nothing is promoted, and only who has gone may come back: for restarts
-      passive        also nothing can be written
+      active         everything is allowed
+      no-migration   no rebalancing and no restoring of lost copies; backups are still promoted
+      frozen         also no promotions, and no new members; for restarts
+      passive        also no writes
 
     \b
       holdfast cluster state
@@ -101,22 +101,23 @@ def state(
     tell_json({"state": wanted}) if as_json else print(f"the cluster is {wanted}")
 
 
-@cluster.command("accept-loss", short_help="Go on without what is missing. What only it held is lost.")
+@cluster.command("accept-loss", short_help="Stop waiting for missing copies. Their data is lost.")
 @address_option
 @timeout_option(60)
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @credentials
 def accept_loss(
     *, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials
 ) -> None:
-    r"""Do not wait any longer for members whose files may hold acknowledged writes, or for damaged parts of files.
+    r"""Stop waiting for members whose files may hold acknowledged writes, and for damaged files.
 
-    After a stop of the whole cluster the partitions wait until everybody is back who was in it last; a partition whose
-    every copy is gone waits for one of them. This goes on with the copies that are here, and empty where there is none.
+    After a full stop of the cluster, partitions wait until all its last members are back; a partition that has lost
+    every copy waits for one of them. This command continues with the copies that are here, and with an empty
+    partition where there is none.
 
     \b
-      holdfast cluster safe                    what is waited for?
+      holdfast cluster safe                    show what the cluster waits for
       holdfast cluster accept-loss --yes
     """
     seen = _status(address, credentials)
@@ -135,16 +136,17 @@ def _tell_done(told: str, *, as_json: bool) -> None:
     tell_json({"done": True, "told": told}) if as_json else print(told)
 
 
-@cluster.command(short_help="Go on without members that have ended, at once.")
+@cluster.command(short_help="Remove crashed members at once.")
 @click.argument("members", metavar="MEMBER...", nargs=-1, required=True)
 @address_option
-@timeout_option(30, "Then it is removed when it has been silent for cluster.suspect_after_ms.")
+@timeout_option(30, "After that the usual suspicion applies (cluster.suspect_after_ms).")
 @click.option(
     "--without-majority",
     is_flag=True,
-    help="Also where the members that remain are no majority. If one that is named still runs, there are two clusters.",
+    help="Continue even if the remaining members are no majority. If a named member still runs, there will be two "
+    "clusters.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @credentials
 def dead(
@@ -157,15 +159,16 @@ def dead(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Say that members have ended, so that nobody waits until they have been silent for cluster.suspect_after_ms.
+    r"""Remove crashed members at once, without waiting for cluster.suspect_after_ms.
 
-    MEMBER is a name, the first digits of a UUID, or the address of a client door. The order is rejected for a member
-    that was heard of within three heartbeats. A majority of the members must agree. Should the member live after all,
-    it does not come back: its process ends with status 1 when it hears of it, and serves nothing till then.
+    MEMBER is a name, the first digits of a UUID, or a client address. The cluster rejects the command for a member
+    that sent a heartbeat within the last three intervals, and a majority of the members must agree. If the member
+    still runs, it cannot rejoin: its process ends with status 1 when it learns of its removal, and serves nothing
+    until then.
 
-    When so many have ended that the rest is no majority, nobody can agree: the rest waits. Name all that have ended,
-    with --without-majority. Only you can know that they have: a member that was only cut off may have gone on serving
-    clients, and what it acknowledged since then is lost.
+    If the remaining members are no majority, they wait. Name every crashed member, with --without-majority. Make sure
+    that they have all ended: a member that is only cut off may still serve clients, and the writes that it
+    acknowledged since then are lost.
 
     \b
       holdfast cluster dead three
@@ -211,24 +214,24 @@ def _numbers(text: str) -> list[int]:
     return sorted(numbers)
 
 
-@cluster.command("reset-lost", short_help="Let maps use lost partitions again, with what there is of them.")
+@cluster.command("reset-lost", short_help="Make lost partitions available again, with the data that is left.")
 @click.option(
     "--partitions",
     "listed",
     default="",
     metavar="LIST",
-    help="Only these, such as 3,7-12; else all that are lost.",
+    help="Only these, such as 3,7-12. Default: all that are lost.",
 )
 @click.option(
     "--map",
     "maps",
     multiple=True,
     metavar="NAME",
-    help="Only for this map, by the name under which it is configured; may be repeated. Else for all.",
+    help="Only for this map, by its configured name; may be repeated. Default: all maps.",
 )
 @address_option
-@timeout_option(60, "What is not reset by then stays lost.")
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@timeout_option(60, "Partitions that are not reset by then stay lost.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @credentials
 def reset_lost(
@@ -241,13 +244,13 @@ def reset_lost(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Let maps with a loss policy use their lost partitions again.
+    r"""Make lost partitions available again to maps with a loss policy.
 
-    They use what there is: what members have brought back that held a copy, or nothing when the loss was accepted. A
-    partition of which no copy is here is not reset: start its members, or give the order accept-loss first.
+    The maps continue with the data that members have brought back, or empty if the loss was accepted. A partition
+    without any copy is not reset: start its members, or run accept-loss first.
 
     \b
-      holdfast status                          what is lost?
+      holdfast status                          show lost partitions
       holdfast cluster reset-lost --map flights --partitions 3,7-12
     """
     partitions = _numbers(listed) if listed else []
@@ -267,17 +270,17 @@ def reset_lost(
     _tell_done("lost partitions are reset", as_json=as_json)
 
 
-@cluster.command(short_help="End all members. What is in memory only is gone.")
+@cluster.command(short_help="Shut all members down. Data in memory only is gone.")
 @address_option
 @timeout_option(120)
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @credentials
 def shutdown(*, address: str, timeout_s: float, yes: bool, as_json: bool, credentials: Credentials) -> None:
-    r"""End the whole cluster: nothing can be written any more, and then every member leaves.
+    r"""Shut the whole cluster down: it stops accepting writes, and then every member leaves.
 
-    What journalled maps hold is in the members' files, and there again when all members are started. What all others
-    hold lives in memory alone: with the last member it is gone.
+    Journalled maps are in the members' files, and return when all members are started. All other maps are in memory
+    only, and are gone.
 
     \b
       holdfast cluster shutdown --yes
@@ -309,7 +312,7 @@ def _waits(status: MemberStatus) -> str:
     return f"still there: {why}" if why else "still there"
 
 
-@cluster.command(short_help="Could a crash cost something now?")
+@cluster.command(short_help="Check whether a crash could lose data now.")
 @address_option
 @click.option(
     "--wait",
@@ -317,14 +320,14 @@ def _waits(status: MemberStatus) -> str:
     type=click.FloatRange(0, 86_400),
     default=0.0,
     metavar="SECONDS",
-    help="Wait until it is safe, at most so long.",
+    help="Wait until it is safe, at most this long.",
 )
 @json_option
 @credentials
 def safe(*, address: str, wait_s: float, as_json: bool, credentials: Credentials) -> None:
-    r"""Say whether the whole cluster is safe: every partition has all its copies, and nothing is moving.
+    r"""Check whether the whole cluster is safe: every partition has all its copies, and nothing is moving.
 
-    Cheap enough for every second.
+    Cheap enough to run every second.
 
     \b
       holdfast cluster safe || echo "do not stop anything now"

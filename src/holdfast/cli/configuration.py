@@ -41,13 +41,13 @@ class _Config(click.Group):
 
 @click.group(
     cls=_Config,
-    short_help="Print every setting, check a file, or change settings of running members.",
+    short_help="Print every setting, check a file, or change running members.",
     subcommand_metavar="[FILE] | set SECTION.KEY=VALUE...",
 )
 def config() -> None:
-    r"""Print every setting as a TOML file with its default, meaning and environment variable.
+    r"""Print every setting as a TOML file, with its default, meaning and environment variable.
 
-    With FILE: check that file, with the environment over it, and say everything that is wrong.
+    With FILE: check that file together with the environment, and report every error.
 
     \b
       holdfast config > holdfast.toml
@@ -94,10 +94,10 @@ def show(file: Path | None, *, as_json: bool) -> None:
     "members",
     multiple=True,
     metavar="MEMBER",
-    help="Only of this one: a name, the first digits of a UUID, or HOST:PORT. May be repeated; all if left out.",
+    help="Only this member: a name, the first digits of a UUID, or HOST:PORT; may be repeated. Default: all members.",
 )
 @address_option
-@timeout_option(10, "Each member changes all of them at once, or none.")
+@timeout_option(10, "Each member changes all of these settings at once, or none.")
 @json_option
 @credentials
 def set_command(
@@ -109,10 +109,10 @@ def set_command(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Change settings of members while they run; of all members unless --member names some. What is changed so lasts
-    as long as the process: write it into the file, too, for the next start. `holdfast status --json` shows it.
+    r"""Change settings of running members; of all members unless --member names some. The change lasts until the
+    process ends: for the next start write it into the file, too. `holdfast status --json` shows the values.
 
-    Only settings that `holdfast config` marks so can be changed; all others are refused, with what to do.
+    Only settings that `holdfast config` marks as changeable can be changed; for others the error tells what to do.
 
     \b
       holdfast config set limits.connections=2000 limits.connections_per_address=1500

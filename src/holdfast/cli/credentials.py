@@ -75,7 +75,7 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--tls",
         "tls_wanted",
         is_flag=True,
-        help="Speak TLS; members are trusted as this system trusts servers.",
+        help="Use TLS, and trust the certificate authorities of this system.",
     )
     @click.option(
         "--tls-ca",
@@ -83,7 +83,7 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         type=LocalPath(),
         envvar="HOLDFAST_TLS_CA",
-        help="Speak TLS, and trust the authorities in this file (PEM).  [env: HOLDFAST_TLS_CA]",
+        help="Use TLS, and trust the certificate authorities in this file (PEM).  [env: HOLDFAST_TLS_CA]",
     )
     @click.option(
         "--tls-certificate",
@@ -91,7 +91,7 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         type=LocalPath(),
         envvar="HOLDFAST_TLS_CERTIFICATE",
-        help="Certificate to show to members that want one (PEM).  [env: HOLDFAST_TLS_CERTIFICATE]",
+        help="Client certificate, for members that require one (PEM).  [env: HOLDFAST_TLS_CERTIFICATE]",
     )
     @click.option(
         "--tls-key",
@@ -99,14 +99,14 @@ def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         type=LocalPath(),
         envvar="HOLDFAST_TLS_KEY",
-        help="Its private key, if that is another file; a password is taken from HOLDFAST_TLS_KEY_PASSWORD.  "
+        help="Private key of the certificate, if in another file; HOLDFAST_TLS_KEY_PASSWORD has its password.  "
         "[env: HOLDFAST_TLS_KEY]",
     )
     @click.option(
         "--tls-any-host",
         "tls_any_host",
         is_flag=True,
-        help="Trust a member whatever host its certificate names.",
+        help="Do not check that the certificate names the member's host.",
     )
     @wraps(command)
     def wrapped(

@@ -30,7 +30,7 @@ key_type_option = click.option(
     type=click.Choice(TYPES),
     default="string",
     show_default=True,
-    help="Two keys are the same only if their types are, too.",
+    help="Keys of different types are different keys.",
 )
 limit_option = click.option(
     "--limit",
@@ -38,13 +38,13 @@ limit_option = click.option(
     default=ROWS,
     show_default=True,
     metavar="N",
-    help="At most so many; 0: all.",
+    help="Maximum number; 0: all.",
 )
 
 
-@click.group(short_help="Look into maps: get, put, remove, keys, size, scan, maps.")
+@click.group(short_help="Read maps and change single entries.")
 def data() -> None:
-    r"""Look into maps, and change single entries. It needs no Spark; for many entries there is `holdfast read`.
+    r"""Read maps, and change single entries. Needs no Spark; use `holdfast read` for many entries.
 
     \b
       holdfast data maps
@@ -53,7 +53,7 @@ def data() -> None:
       holdfast data put orders 4711 '{"total": 3}' --key-type int --value-type json
       holdfast data remove orders 4711 --key-type int
 
-    Values that only their writers can read are shown as hexadecimal digits of their stored form.
+    Values in a format that only their writers know are printed as hexadecimal digits of their stored form.
     """
 
 
@@ -94,7 +94,7 @@ def _end_without(name: str, key: str, key_type: str, as_json: bool) -> NoReturn:
     sys.exit(EXIT_FAILED)
 
 
-@data.command(short_help="The value of a key.")
+@data.command(short_help="Print the value of a key.")
 @click.argument("name", metavar="MAP")
 @click.argument("key")
 @key_type_option
@@ -102,7 +102,7 @@ def _end_without(name: str, key: str, key_type: str, as_json: bool) -> NoReturn:
 @address_option
 @credentials
 def get(name: str, key: str, *, key_type: str, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the value of KEY: a text as it is, all else as JSON."""
+    """Print the value of KEY: a string as it is, any other value as JSON."""
     stored = stored_of(key, key_type, "the key")
     with _client(address, credentials) as client:
         value = _keyed(client, Op.GET, name, stored)
@@ -116,7 +116,7 @@ def get(name: str, key: str, *, key_type: str, as_json: bool, address: str, cred
         _end_without(name, key, key_type, as_json)
 
 
-@data.command(short_help="Give a key a value.")
+@data.command(short_help="Set the value of a key.")
 @click.argument("name", metavar="MAP")
 @click.argument("key")
 @click.argument("value")
@@ -127,9 +127,9 @@ def get(name: str, key: str, *, key_type: str, as_json: bool, address: str, cred
     "ttl_s",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="How long it lives; 0: for ever.  [what the map has: ttl_ms]",
+    help="Time to live; 0: no limit.  [default: ttl_ms of the map]",
 )
-@click.option("--if-absent", is_flag=True, help="Only if the key has no value.")
+@click.option("--if-absent", is_flag=True, help="Only if the key has no value yet.")
 @json_option
 @address_option
 @credentials
@@ -146,7 +146,7 @@ def put(
     address: str,
     credentials: Credentials,
 ) -> None:
-    """Give KEY this VALUE. The answer comes when all sync backups hold it, too."""
+    """Set KEY to VALUE. Returns when all sync backups hold it."""
     stored = stored_of(key, key_type, "the key")
     wanted = stored_of(value, value_type, "the value")
     ttl_ms = DEFAULT_TTL if ttl_s is None else min(round(ttl_s * 1000), LIFETIME_MS_MAX)
@@ -164,7 +164,7 @@ def put(
         sys.exit(EXIT_FAILED)
 
 
-@data.command(short_help="Take a key out.")
+@data.command(short_help="Remove a key.")
 @click.argument("name", metavar="MAP")
 @click.argument("key")
 @key_type_option
@@ -174,7 +174,7 @@ def put(
 def remove(
     name: str, key: str, *, key_type: str, as_json: bool, address: str, credentials: Credentials
 ) -> None:
-    """Take KEY out, and print the value that it had."""
+    """Remove KEY, and print its old value."""
     stored = stored_of(key, key_type, "the key")
     with _client(address, credentials) as client:
         before = _keyed(client, Op.REMOVE, name, stored)
@@ -189,13 +189,13 @@ def remove(
         _end_without(name, key, key_type, as_json)
 
 
-@data.command(short_help="How many entries a map has.")
+@data.command(short_help="Count the entries of a map.")
 @click.argument("name", metavar="MAP")
 @json_option
 @address_option
 @credentials
 def size(name: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print how many entries MAP has."""
+    """Print the number of entries of MAP."""
     with _client(address, credentials) as client:
         found = client.size(name)
         if not found:
@@ -203,26 +203,26 @@ def size(name: str, *, as_json: bool, address: str, credentials: Credentials) ->
     tell_json({"map": name, "entries": found}) if as_json else click.echo(found)
 
 
-@data.command(short_help="The keys of a map.")
+@data.command(short_help="Print the keys of a map.")
 @click.argument("name", metavar="MAP")
 @limit_option
 @json_option
 @address_option
 @credentials
 def keys(name: str, *, limit: int, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print keys of MAP, a line for each, partition by partition; those of one partition at one moment."""
+    """Print keys of MAP, one per line, partition by partition. The keys of one partition are a snapshot."""
     _show(name, limit, address, credentials, lambda key, _: shown(key), as_json=as_json, values=False)
 
 
-@data.command(short_help="Keys and values of a map.")
+@data.command(short_help="Print the entries of a map.")
 @click.argument("name", metavar="MAP")
 @limit_option
 @json_option
 @address_option
 @credentials
 def scan(name: str, *, limit: int, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print entries of MAP, a line for each with a tab between key and value, partition by partition; those of one
-    partition at one moment.
+    """Print entries of MAP, one per line with a tab between key and value, partition by partition. The entries of one
+    partition are a snapshot.
     """
     _show(
         name,
@@ -269,12 +269,12 @@ def _entries(client: Client, name: str, limit: int) -> Iterator[tuple[bytes, byt
             yield from zip(*page.split(), strict=True)
 
 
-@data.command(short_help="Which maps there are, and how large they are.")
+@data.command(short_help="List maps and their sizes.")
 @json_option
 @address_option
 @credentials
 def maps(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the maps that have entries or settings, with how many entries each has."""
+    """List the maps that have entries or settings, with their number of entries."""
     with _client(address, credentials) as client:
         names = map_names(client, timeout_s=ANSWER_S)
         sizes = {name: client.size(name) for name in names}

@@ -134,7 +134,11 @@ STATUSES: Table = {
     },
     "changes": {DONE: "all changes read (--once), or ended by Ctrl-C", FAILED: "the stream failed", **WRONG},
     "export run": {DONE: "written", FAILED: f"not written, or {_UNREACHABLE}", **WRONG},
-    "export verify": {DONE: "unchanged since it was written", FAILED: "a file is damaged or missing", **WRONG},
+    "export verify": {
+        DONE: "unchanged since it was written",
+        FAILED: "a file is damaged or missing",
+        **WRONG,
+    },
     "backup": {DONE: "written", FAILED: f"not written, or {_UNREACHABLE}", **WRONG},
     "restore": {
         DONE: "the grid holds exactly the content of the export",

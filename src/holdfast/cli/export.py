@@ -50,14 +50,14 @@ class _Exports(click.Group):
 
 @click.group(
     cls=_Exports,
-    short_help="Write maps to Parquet as they were at one moment, on Spark.",
+    short_help="Export maps to Parquet at a consistent cut, on Spark.",
     subcommand_metavar="[MAP]... --to DIR | verify DIR",
 )
 def export() -> None:
-    r"""Write maps to Parquet as they are at a consistent cut, in a Spark job; all maps if none is named.
+    r"""Export maps to Parquet at a consistent cut, in a Spark job. Default: all maps.
 
-    DIR becomes a folder of its own: Parquet files, and manifest.json, which is written last. It must be one that the
-    driver and all executors see. Members may die and partitions move meanwhile.
+    The command creates DIR with Parquet files and manifest.json, which it writes last. The driver and all executors
+    must be able to write to it. Members may crash and partitions may move meanwhile.
 
     \b
       holdfast export --to /backup/monday
@@ -76,7 +76,7 @@ def export() -> None:
 @click.option(
     "--decoded",
     is_flag=True,
-    help="Also write maps that came from Spark with their columns, into DIR/tables.",
+    help="Also write maps that Spark has loaded with their columns, into DIR/tables.",
 )
 @bad_option
 @address_option
@@ -95,7 +95,7 @@ def run_(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    """Write maps to Parquet as they are at a consistent cut; all maps if none is named."""
+    """Export maps to Parquet at a consistent cut. Default: all maps."""
     with spark_job(master, memory, "export") as spark:
         from holdfast.spark.pipeline.export import export as job
 
@@ -130,13 +130,13 @@ def _tell_written(done: Exported, *, as_json: bool) -> None:
     click.echo(json.dumps(told))
 
 
-@export.command("verify", short_help="Is an export still what was written?")
+@export.command("verify", short_help="Check an export against its manifest.")
 @folder_argument
-@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
+@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
 @spark_options
 @json_option
 def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as_json: bool) -> None:
-    """Read every file of an export, and compare bytes, rows and digests with its manifest. Needs no cluster."""
+    """Compare the bytes, rows and digests of every file of an export with its manifest. Needs no cluster."""
     _look(folder)
     with spark_job(master, memory, "verify") as spark:
         from holdfast.spark.pipeline.verified_export import plain, verify_export
@@ -157,7 +157,7 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
     sys.exit(0 if found.sound else EXIT_FAILED)
 
 
-@click.command(short_help="Write maps to Parquet as they were at one moment, without Spark.")
+@click.command(short_help="Export maps to Parquet at a consistent cut, without Spark.")
 @click.argument("maps", metavar="[MAP]...", nargs=-1)
 @click.option(
     "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
@@ -168,11 +168,11 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
 def backup(
     maps: tuple[str, ...], folder: Path, address: str, *, as_json: bool, credentials: Credentials
 ) -> None:
-    r"""Write maps to Parquet as they are at a consistent cut; all maps if none is named. For what one host can write:
-    this process does it itself.
+    r"""Export maps to Parquet at a consistent cut, in this process: for data that one host can write. Default: all
+    maps.
 
-    The files are those of `holdfast export`, and `holdfast restore` reads both. manifest.json is written last: a backup
-    that was interrupted has none, and is refused.
+    The files have the format of `holdfast export`, and `holdfast restore` reads both. The command writes
+    manifest.json last: `restore` rejects a backup without it.
 
     \b
       holdfast backup --to /backup/monday
@@ -188,18 +188,21 @@ def backup(
     _tell_written(done, as_json=as_json)
 
 
-@click.command(short_help="Store what an export or a backup holds in a cluster, on Spark or without.")
+@click.command(short_help="Restore an export or a backup, with or without Spark.")
 @folder_argument
-@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
+@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
 @click.option(
-    "--rename", metavar="OLD=NEW", multiple=True, help="Store the map OLD under the name NEW. May come again."
+    "--rename",
+    metavar="OLD=NEW",
+    multiple=True,
+    help="Restore the map OLD under the name NEW; may be repeated.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["error", "append", "overwrite"]),
     default="error",
     show_default=True,
-    help="What to do with a map that has entries: refuse, store over them, or clear it first.",
+    help="If a map has entries: fail, add to them, or clear it first.",
 )
 @address_option
 @spark_or_none_options
@@ -218,11 +221,11 @@ def restore(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Store what the export or backup in DIR holds in a cluster of any size: in a Spark job, or with --no-spark in
-    this process.
+    r"""Restore the export or backup in DIR into a cluster of any size: in a Spark job, or with --no-spark in this
+    process.
 
-    The files are compared with the manifest first: nothing is written from a damaged export. At the end the grid is
-    compared with the manifest. A restore that was interrupted goes on with --mode append.
+    The command first compares the files with the manifest, and writes nothing from a damaged export. At the end it
+    compares the grid with the manifest. Resume an interrupted restore with --mode append.
 
     \b
       holdfast restore /backup/monday

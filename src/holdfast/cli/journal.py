@@ -297,12 +297,12 @@ def as_text(line: dict[str, Any]) -> str:
 directory_argument = click.argument("directory", type=LocalPath(path_type=Path), metavar="DIR")
 
 
-@click.group(short_help="Look into the files of a member that does not run.")
+@click.group(short_help="Read the files of a stopped member.")
 def journal() -> None:
-    r"""Look into the directory of one member: its journal and its checkpoints. Nothing is changed.
+    r"""Read the directory of one member: its journal and its checkpoints. Changes nothing.
 
-    DIR is what persistence.directory names, or a copy of it. No member should be running on it: what one is just
-    writing would be shown as cut.
+    DIR is the member's persistence.directory, or a copy of it. Stop the member first: a block that it is just writing
+    would be shown as cut.
 
     \b
       holdfast journal list /var/lib/holdfast
@@ -315,9 +315,9 @@ def journal() -> None:
 @directory_argument
 @json_option
 def list_(directory: Path, *, as_json: bool) -> None:
-    """Show each segment with its blocks, and each checkpoint with what is in it.
+    """Show each segment with its blocks, and each checkpoint with its content.
 
-    What a checkpoint says of itself is shown as it is: `verify` reads the whole file.
+    The figures of a checkpoint come from its own summary; `verify` reads the whole file.
     """
     files = find(directory)
     reading = files.reading()
@@ -422,14 +422,14 @@ def _picture(
     )
 
 
-@journal.command(short_help="Read everything, and say what is damaged.")
+@journal.command(short_help="Read all files, and report damage.")
 @directory_argument
 @json_option
 def verify(directory: Path, *, as_json: bool) -> None:
     """Read every block and every checkpoint, and compare each with its checksum.
 
-    A journal that ends in the middle of a block that was never durable is in order: a crash leaves it so, and the
-    member cuts it. The exit status is 1 if anything is damaged or missing.
+    A journal may end in the middle of a block that was never durable: a crash leaves it so, and the member truncates
+    it. The exit status is 1 if a file is damaged or missing.
     """
     found = examine(find(directory))
     if as_json:
@@ -457,10 +457,10 @@ def verify(directory: Path, *, as_json: bool) -> None:
         sys.exit(EXIT_FAILED)
 
 
-@journal.command("print", short_help="Print what the journal says, entry by entry.")
+@journal.command("print", short_help="Print the records of the journal.")
 @directory_argument
-@click.option("--partition", type=click.IntRange(0), metavar="N", help="Only what is about this partition.")
-@click.option("--map", "map_name", metavar="NAME", help="Only what is about this map.")
+@click.option("--partition", type=click.IntRange(0), metavar="N", help="Only records of this partition.")
+@click.option("--map", "map_name", metavar="NAME", help="Only records of this map.")
 @click.option(
     "--from",
     "since",
@@ -469,7 +469,7 @@ def verify(directory: Path, *, as_json: bool) -> None:
     metavar="LSN",
     help="Begin with this block.  [default: 1]",
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="So many lines at most.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of lines.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each, for scripts.")
 def print_(
     directory: Path,
@@ -480,10 +480,10 @@ def print_(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Print what the journal says: one line for each record or other entry, in the order in which it was written.
+    """Print the records of the journal, one per line, in the order in which they were written.
 
-    Keys and values are shown as what they are if they are plain, else as their type and bytes (base64). What is damaged
-    or cut is told on standard error, and the exit status is 1 if anything is damaged.
+    Keys and values of plain types are printed as such, others as their type and bytes (base64). Damage is reported on
+    standard error, with exit status 1.
     """
     reading = find(directory).reading(since)
     wanted = Wanted(partition, map_name)

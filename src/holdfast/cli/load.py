@@ -26,13 +26,13 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
     type=click.Choice(["append", "overwrite", "ignore", "error"]),
     default="append",
     show_default=True,
-    help="When the map is there: add to it; clear it first (readers see it empty, then filling); do nothing; refuse.",
+    help="If the map has entries: add to it; clear it first (readers see it empty, then filling); do nothing; fail.",
 )
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(["parquet", "csv", "json"]),
-    help="Of the files; by their names if left out. JSON: one object a line. CSV: with a header.",
+    help="Format of the files. Default: by their names. JSON: one object per line. CSV: with a header.",
 )
 @click.option("--columns", metavar="DDL", help="Columns of CSV or JSON files, as in 'id long, name string'.")
 @click.option(
@@ -40,36 +40,41 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
     type=click.Choice(["json", "compact", "primitive", "binary"]),
     default="json",
     show_default=True,
-    help="What a row becomes: a JSON object, a Compact object, one plain value, or as it is.",
+    help="Format of stored values: a JSON object, a Compact object, one plain value, or the column as it is.",
 )
-@click.option("--type-name", metavar="NAME", help="Of Compact objects; the map's name if left out.")
-@click.option("--value-column", metavar="COLUMN", help="The one that is the value, for primitive.")
-@click.option("--ttl", type=float, metavar="SECONDS", help="After which entries end.")
-@click.option("--ttl-column", metavar="COLUMN", help="The column with each row's seconds; it is not stored.")
-@click.option("--insert-only", is_flag=True, help="Keys that are there already keep their values.")
+@click.option("--type-name", metavar="NAME", help="Type name of Compact objects. Default: the map's name.")
+@click.option("--value-column", metavar="COLUMN", help="The column with the value, for primitive.")
+@click.option("--ttl", type=float, metavar="SECONDS", help="Time to live of the entries.")
+@click.option(
+    "--ttl-column",
+    metavar="COLUMN",
+    help="The column with the time to live of each row, in seconds; it is not stored.",
+)
+@click.option("--insert-only", is_flag=True, help="Do not change keys that already have a value.")
 @click.option(
     "--rejects",
     default="fail",
     show_default=True,
     metavar="fail|FOLDER",
-    help="Rows that cannot be stored: fail looks through all rows before the first is written; else they go to files "
-    "in this folder.",
+    help="Rows that cannot be stored: `fail` checks all rows before it writes the first; a folder receives them as "
+    "files.",
 )
 @click.option(
     "--rows-per-second",
     type=click.FloatRange(0, min_open=True),
-    help="At most so many, in all tasks together.",
+    help="Rate limit for all tasks together.",
 )
 @click.option(
     "--transaction-rows",
     type=click.IntRange(1, TOGETHER_MAX),
     metavar="N",
-    help="Each N rows of a task in one transaction: readers in transactions, and exports, see them all or none.",
+    help="Store every N rows of a task in one transaction: transactional readers and exports see all of them or "
+    "none.",
 )
 @click.option(
     "--tasks",
     type=click.IntRange(1),
-    help="Tasks that write Parquet files (not others); a few for each slot.",
+    help="Number of tasks that write Parquet files; use a few per executor core.",
 )
 @json_option
 @spark_options
@@ -100,8 +105,8 @@ def load(
 ) -> None:
     """Load FILES (Parquet, CSV or JSON lines; folders and patterns, too) into a map, in a Spark job.
 
-    A row is stored under its key, so a load that failed half-way may be run again. The exit status is 1 if rows could
-    not be stored, 2 if the job makes no sense; then nothing was written.
+    Each row is stored under its key, so you can run a load that failed half-way again. The exit status is 1 if rows
+    could not be stored, and 2 if the job is invalid; then nothing was written.
     """
     options = {"valueFormat": value_format}
     if type_name:

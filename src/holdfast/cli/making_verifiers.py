@@ -14,14 +14,14 @@ from holdfast.errors import ConfigError
 TOKEN_BYTES = 32
 
 
-@click.command("credentials", short_help="Make a verifier of a password, or a new token.")
-@click.option("--token", is_flag=True, help="Make a new token, and print it with its verifier.")
+@click.command("credentials", short_help="Create a verifier of a password, or a new token.")
+@click.option("--token", is_flag=True, help="Create a token, and print it with its verifier.")
 @json_option
 def make_verifier(*, token: bool, as_json: bool) -> None:
-    """Make what is written into users.NAME.verifiers, so that no password stands in the settings.
+    """Create a verifier for users.NAME.verifiers, so that the settings contain no password.
 
-    The password is asked for twice, or is the first line of what is piped in; it is never an argument, for others could
-    see it. With --token a new token is made: give the token to the client, and the verifier to the members.
+    The command asks for the password twice, or reads it from the first line of a pipe; it is never an argument, which
+    others could see. With --token it creates a token: give the token to the client, and the verifier to the members.
     """
     if token:
         made = secrets.token_urlsafe(TOKEN_BYTES)

@@ -20,16 +20,16 @@ from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
 
-@click.group(short_help="Drain members; promote and demote lite ones.")
+@click.group(short_help="Drain, promote and demote members.")
 def member() -> None:
-    r"""Orders to single members: MEMBER is a name, the first digits of a UUID, or the address of a client door.
+    r"""Manage single members. MEMBER is a name, the first digits of a UUID, or a client address.
 
     \b
       holdfast member drain three
       holdfast member demote 127.0.0.1:5702
       holdfast member promote two -a 10.0.0.1:5701
 
-    Credentials are needed when the members have any configured.
+    Pass credentials if the members require them.
     """
 
 
@@ -40,7 +40,7 @@ def _give(
     return {str(door): partial(order, door, known, want, timeout_s=timeout_s) for door in doors}
 
 
-@member.command(short_help="Let members leave when their data is safe elsewhere.")
+@member.command(short_help="Remove members as soon as their data is safe elsewhere.")
 @click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
 @address_option
 @timeout_option(600)
@@ -49,10 +49,10 @@ def _give(
 def drain(
     members: tuple[str, ...], *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
 ) -> None:
-    r"""Let these members leave the cluster, each when everything it holds is safe on others. Their processes end.
+    r"""Drain members: each leaves the cluster as soon as all its data is safe on others, and its process ends.
 
-    Several leave at the same time; none waits for another one. Where a zone is left with fewer members than it shall
-    have replicas, it has fewer from then on, and survives fewer crashes: a warning says so.
+    Several members leave in parallel. A zone that is left with fewer members than its number of replicas keeps fewer
+    replicas and survives fewer crashes; the command warns about it.
 
     \b
       holdfast member drain three
@@ -90,16 +90,17 @@ def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterat
             )
 
 
-@member.command(short_help="Let a member hold no partitions any more, and stay.")
+@member.command(short_help="Turn a data member into a lite member.")
 @click.argument("member", metavar="MEMBER")
 @address_option
-@timeout_option(600, "The order is taken back after that.")
+@timeout_option(600, "After that the demotion is cancelled.")
 @json_option
 @credentials
 def demote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
-    r"""Make a member a lite one when its partitions are safe elsewhere: it goes on serving clients, and holds nothing.
+    r"""Turn a data member into a lite member as soon as its partitions are safe elsewhere. It still serves clients,
+    and holds no data.
 
-    The last data member stays one.
+    The last data member cannot be demoted.
 
     \b
       holdfast member demote 127.0.0.1:5702
@@ -110,14 +111,15 @@ def demote(member: str, *, address: str, timeout_s: float, as_json: bool, creden
     )
 
 
-@member.command(short_help="Let a lite member hold partitions.")
+@member.command(short_help="Turn a lite member into a data member.")
 @click.argument("member", metavar="MEMBER")
 @address_option
 @timeout_option(60)
 @json_option
 @credentials
 def promote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
-    r"""Make a lite member one that holds partitions. It is given its share afterwards: see `holdfast cluster watch`.
+    r"""Turn a lite member into a data member. It receives its share of the partitions afterwards: see `holdfast
+    cluster watch`.
 
     \b
       holdfast member promote 127.0.0.1:5702

@@ -42,18 +42,18 @@ if_revision_option = click.option(
 )
 
 
-@click.group(short_help="The keys on which all members agree: read, put, watch.")
+@click.group(short_help="Read, change and watch the keys of the metastore.")
 def metastore() -> None:
-    r"""Read and change keys of the metastore, through any member. There is one where metastore.voters is set.
+    r"""Read and change keys of the metastore, through any member. A cluster with metastore.voters has one.
 
     \b
       holdfast metastore status
-      holdfast metastore scan zones/zone/          what every zone is to be like
+      holdfast metastore scan zones/zone/          the settings of every zone
       holdfast metastore put app/flag on --if-revision 0
       holdfast metastore watch app/
 
-    Reads see everything that was answered to anybody before. Keys that begin with zones/ are changed by `holdfast zone`
-    alone.
+    Reads are linearizable: they see every change that was acknowledged before. Change keys that begin with zones/
+    only by `holdfast zone`.
     """
 
 
@@ -61,9 +61,9 @@ def _ask(address: str, known: Credentials, question: MetastoreQuestion) -> Metas
     return ask_metastore(parse_addresses(address), known.for_client(), question)
 
 
-@metastore.command(short_help="What a key is, or was.")
+@metastore.command(short_help="Print the value of a key, now or at a revision.")
 @click.argument("key")
-@click.option("--revision", type=click.IntRange(1), metavar="N", help="As of this revision.")
+@click.option("--revision", type=click.IntRange(1), metavar="N", help="Read at this revision.")
 @json_option
 @address_option
 @credentials
@@ -81,14 +81,14 @@ def get(key: str, *, revision: int | None, as_json: bool, address: str, credenti
         sys.exit(EXIT_FAILED)
 
 
-@metastore.command(short_help="All keys that begin like this.")
+@metastore.command(short_help="Print keys with a prefix.")
 @click.argument("prefix", default="")
-@click.option("--revision", type=click.IntRange(1), metavar="N", help="As of this revision.")
+@click.option("--revision", type=click.IntRange(1), metavar="N", help="Read at this revision.")
 @json_option
 @address_option
 @credentials
 def scan(prefix: str, *, revision: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the keys that begin with PREFIX and have a value, one line each."""
+    """Print the keys that begin with PREFIX and their values, one per line."""
     asked = PrefixAsked(prefix.encode(), revision=revision or 0)
     while True:
         answer = _ask(address, credentials, asked)
@@ -99,7 +99,7 @@ def scan(prefix: str, *, revision: int | None, as_json: bool, address: str, cred
         asked = PrefixAsked(prefix.encode(), answer.keys[-1].key, answer.revision)
 
 
-@metastore.command(short_help="Give a key a value.")
+@metastore.command(short_help="Set the value of a key.")
 @click.argument("key")
 @click.argument("value")
 @if_revision_option
@@ -109,12 +109,12 @@ def scan(prefix: str, *, revision: int | None, as_json: bool, address: str, cred
 def put(
     key: str, value: str, *, if_revision: int | None, as_json: bool, address: str, credentials: Credentials
 ) -> None:
-    """Give KEY this VALUE, and print the revision of that."""
+    """Set KEY to VALUE, and print the revision of the change."""
     answer = _ask(address, credentials, PutAsked(key.encode(), value.encode(), if_revision))
     _changed(key, answer, "has this value", as_json=as_json)
 
 
-@metastore.command(short_help="Take a key out.")
+@metastore.command(short_help="Remove a key.")
 @click.argument("key")
 @if_revision_option
 @json_option
@@ -123,7 +123,7 @@ def put(
 def remove(
     key: str, *, if_revision: int | None, as_json: bool, address: str, credentials: Credentials
 ) -> None:
-    """Take KEY out, and print the revision of that. To remove what is not there changes nothing."""
+    """Remove KEY, and print the revision of the change. Removing an absent key changes nothing."""
     answer = _ask(address, credentials, RemoveAsked(key.encode(), if_revision))
     _changed(key, answer, "is not there", as_json=as_json)
 
@@ -143,13 +143,13 @@ def _changed(key: str, answer: MetastoreAnswer, what: str, *, as_json: bool) -> 
     sys.exit(EXIT_FAILED)
 
 
-@metastore.command(short_help="What a key has been.")
+@metastore.command(short_help="Print former values of a key.")
 @click.argument("key")
 @json_option
 @address_option
 @credentials
 def history(key: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print what KEY has been, oldest first, as far as that is known: the last 10,000 revisions are."""
+    """Print former values of KEY, oldest first, as far as the metastore still has them."""
     after = 0
     while True:
         answer = _ask(address, credentials, KeyHistoryAsked(key.encode(), after))
@@ -160,17 +160,17 @@ def history(key: str, *, as_json: bool, address: str, credentials: Credentials) 
         after = answer.keys[-1].revision
 
 
-@metastore.command(short_help="Print changes as they come.")
+@metastore.command(short_help="Print changes as they happen.")
 @click.argument("prefix", default="")
 @click.option("--after", type=click.IntRange(0), metavar="N", help="Changes after this revision.  [now]")
 @json_option
 @address_option
 @credentials
 def watch(prefix: str, *, after: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print each change of keys that begin with PREFIX, in the order of the revisions, until Ctrl-C.
+    """Print each change of keys that begin with PREFIX, in order of revisions, until Ctrl-C.
 
-    The revision after which it begins goes to stderr. With several members in --address another one is asked when the
-    first goes away.
+    Prints its first revision to standard error. With several members in --address it continues with another one when
+    the first goes away.
     """
     with suppress(KeyboardInterrupt):
         _follow(prefix, after, as_json=as_json, address=address, credentials=credentials)
@@ -202,12 +202,12 @@ def _follow(prefix: str, after: int | None, *, as_json: bool, address: str, cred
             time.sleep(LOOK_S)
 
 
-@metastore.command("status", short_help="Who leads and votes, and up to where each member has it.")
+@metastore.command("status", short_help="Show the leader, the voters, and the revision of each member.")
 @json_option
 @address_option
 @credentials
 def status_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show who leads and who votes, and the revision that each member has."""
+    """Show the leader, the voters, and the revision of each member."""
     report = None
     for each in address.split(","):
         try:
@@ -241,16 +241,16 @@ def status_command(*, as_json: bool, address: str, credentials: Credentials) -> 
         sys.exit(EXIT_FAILED)
 
 
-@metastore.command(short_help="Go on without most of the voters. What only they had is lost.")
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@metastore.command(short_help="Continue without most of the voters. Their last changes are lost.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @address_option
 @credentials
 def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Let what the member at --address has be the metastore from here on, when most of its voters are gone for good.
+    """Make the copy of the member at --address the metastore, after most of its voters are gone for good.
 
-    Ask the member with the highest revision (`holdfast metastore status`). Changes that only the lost voters had are
-    lost: zones that were just created, assignments that were just made. Refused while most voters are here.
+    Choose the member with the highest revision (`holdfast metastore status`). Changes that only the lost voters had
+    are lost, such as zones that were just created. Rejected while a majority of the voters is available.
     """
     if not yes:
         question = (

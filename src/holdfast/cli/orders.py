@@ -29,7 +29,7 @@ Give = Callable[..., str]
 
 
 def timeout_option(
-    default_s: float, then: str = "The order stands after that."
+    default_s: float, then: str = "After that the cluster continues with the accepted command."
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """How long an order is waited for, and what becomes of it then."""
     return click.option(
@@ -39,7 +39,7 @@ def timeout_option(
         default=default_s,
         show_default=True,
         metavar="SECONDS",
-        help=f"How long to wait. {then}",
+        help=f"Time to wait. {then}",
     )
 
 

@@ -22,22 +22,30 @@ from holdfast.errors import ConfigError
 
 @click.command(short_help="Show how partitions would move, step by step.")
 @click.argument("file", required=False, type=LocalPath(path_type=Path, allow_dash=True))
-@live_option("Plan for a running cluster, through a member that -a names.")
-@click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="If N members joined.")
+@live_option("Plan for a running cluster, through the member that -a names.")
+@click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="Suppose that N members join.")
 @click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="Their group: once for all, or for each."
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="Group of the joining members: once for all, or one for each.",
 )
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="NAME",
-    help="What each is called: by rendezvous its partitions depend on it.",
+    help="Name of each joining member; with placement rendezvous its partitions depend on it.",
 )
-@click.option("--drain", multiple=True, metavar="NAME", help="If this member left in order; may be repeated.")
-@click.option("--crash", multiple=True, metavar="NAME", help="If this member crashed; may be repeated.")
+@click.option(
+    "--drain", multiple=True, metavar="NAME", help="Suppose that this member is drained; may be repeated."
+)
+@click.option(
+    "--crash", multiple=True, metavar="NAME", help="Suppose that this member crashes; may be repeated."
+)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each partition, for scripts.")
-@click.option("--summary", is_flag=True, help="All partitions in one, as figures; for large tables.")
+@click.option("--summary", is_flag=True, help="Show totals of all partitions; for large tables.")
 @credentials
 def plan(
     file: Path | None,
@@ -52,12 +60,12 @@ def plan(
     summary: bool,
     credentials: Credentials,
 ) -> None:
-    """Show every step by which partitions would move, and every state on the way. Nothing is moved.
+    """Show every step by which partitions would move, and every state on the way. Moves nothing.
 
-    FILE (standard input if left out) is JSON: current holds one row for each partition, of members' names, the owner
-    first, or null. Either target has the rows to get to, or members and backups those from which the master would
-    compute them, with the placement "even" or "rendezvous". Members in current that are not in members count as
-    crashed. The exit status is 2 if the input is bad.
+    FILE (default: standard input) is JSON: `current` has one row per partition, of member names or null, the owner
+    first. Give either the wanted rows as `target`, or `members` and `backups` from which the master would compute
+    them, with `placement` "even" or "rendezvous". Members in `current` but not in `members` count as crashed. The
+    exit status is 2 if the input is invalid.
 
     \b
     {"current": [["A", "B", null]], "target": [["A", "C", "B"]]}

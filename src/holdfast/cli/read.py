@@ -27,36 +27,36 @@ CELL_MAX = 60
     "file",
     type=LocalPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A file that ends in .parquet, .csv or .jsonl; without it, the first rows are shown.",
+    help="Output file, with the ending .parquet, .csv or .jsonl. Default: show the first rows.",
 )
 @click.option("--columns", metavar="NAME[,NAME]", default="", help="Only these columns.")
-@click.option("--where", metavar="SQL", default="", help="Only rows for which this holds, in Spark's SQL.")
+@click.option("--where", metavar="SQL", default="", help="Only rows that match this condition, in Spark SQL.")
 @click.option(
     "--key",
     "keys",
     multiple=True,
     metavar="KEY",
-    help="Only the row with this key; may be given more than once. Columns of a key are joined by |.",
+    help="Only the row with this key; may be repeated. Join the columns of a key by |.",
 )
 @click.option(
-    "--limit", type=click.IntRange(0), metavar="ROWS", help="At most so many rows; 20 without --to."
+    "--limit", type=click.IntRange(0), metavar="ROWS", help="Maximum number of rows; 20 without --to."
 )
-@click.option("--cut", is_flag=True, help="All partitions as they are now, whatever is written meanwhile.")
+@click.option("--cut", is_flag=True, help="Read all partitions at a consistent cut.")
 @click.option(
     "--read-from",
     type=click.Choice(["primary", "backups"]),
     default="primary",
     show_default=True,
-    help="backups: they share the work, at a cut.",
+    help="backups: read from backups too, at a consistent cut.",
 )
 @click.option("--partitions", metavar="RANGES", help="Only these partitions of the grid, as in 0-9,12.")
 @click.option(
     "--format",
     "value_format",
     type=click.Choice(["json", "compact", "primitive", "binary"]),
-    help="Of the entries; what is known of the map if left out. binary: key and value in their stored form.",
+    help="Format of the entries. Default: the known format of the map. binary: key and value in their stored form.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Rows on the screen as JSON lines, for scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print rows as JSON lines, for scripts.")
 @bad_option
 @spark_options
 @credentials
@@ -81,7 +81,7 @@ def read(
 ) -> None:
     r"""Read rows of a map in a Spark job.
 
-    The columns are those with which Spark has written the map, or what its first entries look like.
+    The columns are those of the Spark job that wrote the map, or are inferred from its first entries.
 
     \b
       holdfast read flights
@@ -91,7 +91,7 @@ def read(
       holdfast read flights --partitions 0-9 --read-from backups
       holdfast read orders --format binary --limit 3
 
-    With --to, the folder of the file must be one that Spark's executors see, too.
+    With --to, Spark's executors must be able to write to the folder of the file.
     """
     options: dict[str, object] = {"partitions": partitions or None, "valueFormat": value_format, "bad": bad}
     if cut:

@@ -76,8 +76,8 @@ def bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="MODE",
         default="fail",
         show_default=True,
-        help="What happens to an entry that does not fit the columns: fail, null (nulls in place of what does not "
-        "fit), skip, or 'column NAME' (its raw value goes to that column).",
+        help="Handling of an entry that does not fit the columns: fail, null (null in columns that do not fit), "
+        "skip, or 'column NAME' (its raw value goes to that column).",
     )(command)
 
 
@@ -93,7 +93,7 @@ def spark_or_none_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--no-spark",
             is_flag=True,
-            help="Do it in this process: for what one host can read and write. So it is done without PySpark, too.",
+            help="Restore in this process: for data that one host can read and write. Implied without PySpark.",
         ),
     ):
         command = option(command)

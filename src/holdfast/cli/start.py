@@ -45,16 +45,17 @@ def counted(text: str) -> int:
 @click.option(
     "--members",
     metavar="N|auto",
-    help="Run so many members on this host, each in a process of its own; auto: one for each core. The N-th has name, "
-    "ports and directory of its own: NAME-N, the first port and N - 1, DIRECTORY/member-N.",
+    help="Run N members on this host, each in its own process; auto: one per core. Member N is called NAME-N, "
+    "listens on the first port + N - 1 and writes to DIRECTORY/member-N.",
 )
 def start(file: Path | None, others: tuple[str, ...], members: str | None, **flags: object) -> None:
-    """Run one member until it is told to leave; with --members several.
+    """Run one member, or several with --members.
 
-    Ctrl-C or SIGTERM drains it: it leaves when its partitions are safe on other members. A second one ends it at once.
+    Ctrl-C or SIGTERM drains the member: it leaves as soon as its data is safe on other members. A second one ends it
+    at once.
 
     \b
-    Settings come from the file, over it the environment (HOLDFAST_MEMBER_CLIENT_PORT=5702), over it flags:
+    Flags override the environment (HOLDFAST_MEMBER_CLIENT_PORT=5702), which overrides the file:
       holdfast start --name one
       holdfast start --name two --seed 127.0.0.1:5751
       holdfast start --members auto

@@ -535,9 +535,9 @@ class _Looks:
 @click.command(short_help="Show members, partitions and safety.")
 @address_argument
 @json_option
-@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
-    "--rates", is_flag=True, help="Look twice, and show operations per second; --watch does so always."
+    "--rates", is_flag=True, help="Sample twice, and show operations per second; implied by --watch."
 )
 @click.option(
     "--interval",
@@ -545,7 +545,7 @@ class _Looks:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Pause between two looks.",
+    help="Time between two samples.",
 )
 @credentials
 def status(
@@ -559,8 +559,8 @@ def status(
 ) -> None:
     r"""Show members, master, partitions, entries, migrations and safety.
 
-    The members are found from those that -a names. With --watch another one is asked when the one that was asked goes
-    away, which is said. Operations per second are those that change something, as long as members count no others.
+    The command discovers all members from those that -a names. With --watch it switches to another member when one
+    goes away. Operations per second count writes only.
 
     \b
       holdfast status

@@ -67,23 +67,23 @@ def find(address: str, known: Credentials) -> Found:
     return found
 
 
-@click.group(short_help="Transactions that run: list, show, kill.")
+@click.group(short_help="List, show and kill running transactions.")
 def transactions() -> None:
-    r"""Look at the transactions of all members, and end one.
+    r"""List, show and kill running transactions, through any member.
 
     \b
-      holdfast transactions list              the oldest first, and who waits for whom
-      holdfast transactions show 3f2a         what one has locked, by the first digits of its id
-      holdfast transactions kill 3f2a         roll it back; its owner is told
+      holdfast transactions list              oldest first, with the transactions that they wait for
+      holdfast transactions show 3f2a         show its locks, by the first digits of its id
+      holdfast transactions kill 3f2a         roll it back
     """
 
 
-@transactions.command("list", short_help="What runs, and who waits for whom.")
+@transactions.command("list", short_help="List running transactions.")
 @json_option
 @address_option
 @credentials
 def list_transactions(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """List the transactions of all members, the oldest first."""
+    """List the running transactions of all members, oldest first."""
     found = find(address, credentials)
     if as_json:
         click.echo(json.dumps(_plain(found), indent=2))
@@ -114,7 +114,7 @@ def list_transactions(*, as_json: bool, address: str, credentials: Credentials) 
     _tell_silent(found)
 
 
-@transactions.command(short_help="What one has locked or written.")
+@transactions.command(short_help="Show the locks and writes of a transaction.")
 @click.argument("transaction")
 @json_option
 @address_option
@@ -142,15 +142,15 @@ def show(transaction: str, *, as_json: bool, address: str, credentials: Credenti
     _tell_silent(found)
 
 
-@transactions.command(short_help="Roll one back.")
+@transactions.command(short_help="Roll a transaction back.")
 @click.argument("transaction")
 @json_option
 @address_option
 @credentials
 def kill(transaction: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Roll a transaction back, by the first digits of its id. Its owner is told that an operator did.
+    """Roll a transaction back, by the first digits of its id. Its client receives an error that names the operator.
 
-    One that is being committed is not stopped any more.
+    A transaction that is already committing cannot be rolled back.
     """
     _, door, each = _only(find(address, credentials), transaction)
     order = RollBackTransaction(each.transaction, KILLED)

@@ -17,18 +17,20 @@ from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
 
-@click.command("upgrade", short_help="Let members use what only their newer version can do.")
+@click.command("upgrade", short_help="Raise the feature level after a rolling upgrade.")
 @click.option(
     "--level",
     type=click.IntRange(1),
     default=None,
     metavar="N",
-    help="This feature level; else the highest that all members can do.",
+    help="The feature level. Default: the highest that all members support.",
 )
-@click.option("--show", is_flag=True, help="Only tell which level is in force, and what each member can do.")
+@click.option(
+    "--show", is_flag=True, help="Only show the level in force and the levels that each member supports."
+)
 @address_option
-@timeout_option(60, "What is not so by then is given up.")
-@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@timeout_option(60, "After that the command gives up.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @credentials
 def upgrade(
@@ -41,10 +43,11 @@ def upgrade(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""After all members run a newer version: raise the feature level of the cluster, so that what is new is used.
+    r"""Raise the feature level of the cluster after all members run a newer version, so that they use its new
+    features.
 
-    Until then members can go back to the older version, one by one. After it they cannot, and members that cannot do
-    the level are not let in.
+    Before this command you can downgrade members one by one; afterwards you cannot, and the cluster rejects members
+    that do not support the level.
 
     \b
       holdfast cluster upgrade --show

@@ -52,14 +52,16 @@ def _what(command: Command) -> Command:
         click.option(
             "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition."
         ),
-        click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out."),
+        click.option(
+            "--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps."
+        ),
         address_option,
     ):
         command = option(command)
     return command
 
 
-@click.command("verify", short_help="Are all copies of every partition the same?")
+@click.command("verify", short_help="Check that all copies of every partition are equal.")
 @_what
 @click.option("--deep", is_flag=True, help="Also find the keys that differ.")
 @credentials
@@ -72,12 +74,13 @@ def verify_command(
     deep: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Compare every backup with its primary, and the partition tables of all members. Needs no Spark, changes nothing.
+    r"""Compare every backup with its primary, and the partition tables of all members. Needs no Spark, and changes
+    nothing.
 
-    A copy has a counter conflict when it does not hold the same updates as its primary, and a content conflict when it
-    does not hold the same entries. The cluster may be in use: what is being written or moved is looked at again, and
-    called busy if it never stands still. The replicas of a zone are compared at a mark in the log of each partition,
-    which changes nothing: there a replica is busy only if it does not come to the mark.
+    A counter conflict means that a copy does not have the same updates as its primary; a content conflict, that it
+    does not have the same entries. The cluster may be in use: the command compares a partition again if it is written
+    or moved meanwhile, and reports it as busy if that never ends. It compares the replicas of a zone at a mark in the
+    log of each partition; there a replica is busy only if it does not reach the mark.
 
     \b
       holdfast verify
@@ -94,7 +97,7 @@ def verify_command(
     sys.exit(_status(report))
 
 
-@click.command("repair", short_help="Mend copies that differ, by a named strategy.")
+@click.command("repair", short_help="Repair copies that differ.")
 @click.option(
     "--strategy",
     required=True,
@@ -104,9 +107,9 @@ def verify_command(
 @click.option(
     "--tie",
     type=click.Choice(["primary"]),
-    help="With majority: who is right where there is none. Left out: such partitions are left alone.",
+    help="With majority: the copy that is right where there is none. Default: skip such partitions.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the repairs, and do not make them.")
 @_what
 @credentials
 def repair_command(
@@ -120,16 +123,16 @@ def repair_command(
     as_json: bool,
     credentials: Credentials,
 ) -> None:
-    r"""Find copies that differ, as `holdfast verify` does, mend them, and verify again.
+    r"""Find copies that differ, as `holdfast verify` does, repair them, and verify again.
 
     \b
-      primary    what the primary holds is right
-      newest     the copy with the highest update counter is right, map by map
-      majority   key by key, what most copies hold is right
+      primary    the content of the primary is right
+      newest     for each map, the copy with the highest update counter is right
+      majority   for each key, the value of most copies is right
 
-    What another copy than the primary has right is first written to the primary, on condition that it still holds
-    what was seen there: a newer write is never overwritten. Then the backups that differ are filled anew from the
-    primary. The cluster may be in use. Replicas of zones are not mended: what helps is said.
+    If another copy than the primary is right, the command first writes its value to the primary, if the primary has
+    not changed since: it never overwrites a newer write. Then it copies the primary to the backups that differ. The
+    cluster may be in use. The command does not repair replicas of zones; it prints what helps.
 
     \b
       holdfast repair --strategy primary --dry-run

@@ -315,19 +315,19 @@ def _zone_client(address: str, known: Credentials) -> Client:
     )
 
 
-@click.command(short_help="Show each migration, loss, and change of zones as it happens.")
+@click.command(short_help="Print migrations, losses and zone changes as they happen.")
 @address_option
 @click.option(
-    "--summary", is_flag=True, help="Count what happens to many partitions: at most a line a second."
+    "--summary", is_flag=True, help="Summarise events of many partitions: at most one line a second."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
 @credentials
 def watch(*, address: str, summary: bool, as_json: bool, credentials: Credentials) -> None:
-    r"""Print one line for each thing that happens to partitions, until Ctrl-C: the start and end of a rebalance, each
-    migration, and copies that are lost. When the member that is asked goes away, another one is.
+    r"""Print one line per partition event until Ctrl-C: the start and end of a rebalance, each migration, and lost
+    copies. When the connected member goes away, the command continues with another one.
 
-    Where there is a metastore also what happens to zones: created, altered, renamed and dropped, members that may hold
-    them, and of their partitions leaders, moves, resets, and what members fail to do again and again.
+    With a metastore it also prints zone events: zones created, altered, renamed and dropped, changes of their data
+    nodes, and leaders, moves, resets and repeated failures of their partitions.
 
     \b
       holdfast cluster watch

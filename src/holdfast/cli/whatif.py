@@ -50,14 +50,14 @@ def check_folders(*folders: Path | None) -> None:
                 )
 
 
-@click.command(short_help="Foretell joins, drains, crashes and restarts of clusters of any size, on Spark.")
+@click.command(short_help="Estimate the effect of joins, drains, crashes and restarts, on Spark.")
 @click.option("--members", type=click.IntRange(1), default=100, show_default=True, metavar="N")
 @click.option(
     "--groups",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Zones or hosts that members are spread over.",
+    help="Zones or hosts over which the members are spread.",
 )
 @click.option("--partitions", type=click.IntRange(1), default=10_000, show_default=True, metavar="N")
 @click.option(
@@ -66,9 +66,9 @@ def check_folders(*folders: Path | None) -> None:
     default=3,
     show_default=True,
     metavar="N",
-    help="Of each partition, the owner's among them.",
+    help="Copies of each partition, including the owner's.",
 )
-@live_option("Begin from the members and the table of a running cluster, through a member that -a names.")
+@live_option("Start from the members and the table of a running cluster, through the member that -a names.")
 @click.option(
     "--scenario",
     "scenarios",
@@ -76,81 +76,87 @@ def check_folders(*folders: Path | None) -> None:
     default=("join:1",),
     show_default=True,
     metavar="STEPS",
-    help="What happens; may be repeated. See below.",
+    help="Steps of a scenario; may be repeated.",
 )
 @click.option(
     "--size",
     default="64MiB",
     show_default=True,
     metavar="SIZE",
-    help="Bytes of a partition: 64MiB, uniform:1MiB..20MiB, lognormal:10MiB,1.5, file:PATH, or, with --live, "
-    "entries:128 (bytes of each entry).",
+    help="Size of a partition: 64MiB, uniform:1MiB..20MiB, lognormal:10MiB,1.5, file:PATH, or, with --live, "
+    "entries:128 (bytes per entry).",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What is drawn.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--bandwidth",
     default="1Gbit",
     show_default=True,
     metavar="RATE",
-    help="Of each member and direction, a second: 1Gbit or 100MB.",
+    help="Per second, member and direction: 1Gbit or 100MB.",
 )
 @click.option(
     "--parallel",
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="As partitions.parallel_migrations.",
+    help="Value of partitions.parallel_migrations.",
 )
 @click.option(
-    "--round-trip", default="1ms", show_default=True, metavar="TIME", help="Between two members and back."
+    "--round-trip",
+    default="1ms",
+    show_default=True,
+    metavar="TIME",
+    help="Round-trip time between two members.",
 )
 @click.option(
     "--mtbf",
     default="90d",
     show_default=True,
     metavar="TIME",
-    help="How long a member runs until it crashes, on average.",
+    help="Mean time between crashes of a member.",
 )
-@click.option("--group-mtbf", metavar="TIME", help="The same for a group as a whole.  [default: never]")
+@click.option(
+    "--group-mtbf", metavar="TIME", help="Mean time between crashes of a whole group.  [default: never]"
+)
 @click.option(
     "--detect",
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="From a crash until copies are made anew.",
+    help="Time from a crash until the cluster starts to restore copies.",
 )
 @click.option(
-    "--repair", metavar="TIME", help="From a crash until all copies are there again.  [default: computed]"
+    "--repair", metavar="TIME", help="Time from a crash until all copies are restored.  [default: computed]"
 )
 @click.option(
     "--strategy",
     "strategies",
     multiple=True,
     type=click.Choice(["arrange", "modulo", "rendezvous"]),
-    help="Layouts to compare; may be repeated.  [default: arrange, or with --live what the cluster has]",
+    help="Layouts to compare; may be repeated.  [default: arrange, or with --live the placement of the cluster]",
 )
-@click.option("--orders", is_flag=True, help="Compare the order of steps with others, too.")
+@click.option("--orders", is_flag=True, help="Also compare other orders of the steps.")
 @click.option(
     "--block",
     type=click.IntRange(1),
     default=20_000,
     show_default=True,
     metavar="N",
-    help="Partitions that are arranged together.",
+    help="Number of partitions that are placed together.",
 )
 @click.option(
     "--moves",
     type=LocalPath(path_type=Path),
     metavar="FOLDER",
-    help="Write every migration there, as Parquet: a folder that is new or empty.",
+    help="Write every migration as Parquet into this new or empty folder.",
 )
 @click.option(
     "--to",
     type=LocalPath(path_type=Path),
     metavar="FOLDER",
-    help="Write the figures there, as Parquet: a folder that is new or empty.",
+    help="Write the figures as Parquet into this new or empty folder.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each step, for scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per step, for scripts.")
 @spark_options
 @credentials
 def whatif(
@@ -180,10 +186,10 @@ def whatif(
     memory: str,
     credentials: Credentials,
 ) -> None:
-    """Foretell what would move, how long it would take, and what could be lost. Nothing is moved.
+    """Estimate how much data would move, how long it would take, and the risk of loss. Moves nothing.
 
-    A scenario is steps with commas between them, one after the other; what is joined by + happens at once. Steps are
-    join:N, drain:N or drain:NAME, crash:N or crash:NAME, crash-zone[:N or :NAME], and rolling-restart[:N].
+    A scenario is a list of steps, separated by commas; steps joined by + happen at once. Steps are join:N, drain:N or
+    drain:NAME, crash:N or crash:NAME, crash-zone[:N or :NAME], and rolling-restart[:N].
 
     \b
     holdfast whatif --members 1000 --groups 10 --partitions 1000000 --scenario join:100 --scenario crash-zone

@@ -43,9 +43,9 @@ from holdfast.errors import ConfigError
 EXAMPLE = '{"op": "update_pending", "before": {"stable": {"peers": ["A"]}}, "event": {...}}'
 
 
-@click.group(short_help="Zones: partitions whose replicas agree by majority.")
+@click.group(short_help="Manage zones: partitions that are Raft groups.")
 def zone() -> None:
-    r"""Create, alter, drop and look at zones, through any member. It needs a metastore (metastore.voters).
+    r"""Create, alter, show and drop zones, through any member. Needs a metastore (metastore.voters).
 
     \b
       holdfast zone create orders --replicas 3      maps.NAME.raft_zone = "orders" puts a map into it
@@ -56,7 +56,7 @@ def zone() -> None:
     """
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def _words(kind: type[StrEnum]) -> click.Choice[str]:
@@ -65,29 +65,35 @@ def _words(kind: type[StrEnum]) -> click.Choice[str]:
 
 _ALTERABLE = (
     click.option("--replicas", type=int, help="Of each partition.  [1]"),
-    click.option("--quorum", type=int, help="Voters that must be there.  [1 of 1, 2 of up to 4, else 3]"),
-    click.option("--filter", help="Which members may hold replicas, as group=a|b, host=c. Empty: all."),
+    click.option("--quorum", type=int, help="Voters that must be available.  [1 of 1, 2 of up to 4, else 3]"),
+    click.option("--filter", help="Members that may hold replicas, as group=a|b, host=c. Empty: all."),
     click.option(
-        "--scale-up-s", metavar="SECONDS", help="Wait so long for more members that come, or never.  [0]"
+        "--scale-up-s", metavar="SECONDS", help="Delay before new members receive replicas, or never.  [0]"
     ),
     click.option(
-        "--scale-down-s", metavar="SECONDS", help="Wait so long for members that have gone.  [never]"
+        "--scale-down-s",
+        metavar="SECONDS",
+        help="Delay before replicas of lost members are replaced, or never.  [never]",
     ),
     click.option(
         "--consistency",
         type=_words(Consistency),
-        help="strong: waits for a lost majority.",
+        help="strong: wait for a lost majority; ha: continue without it.",
     ),
-    click.option("--reset-after-s", metavar="SECONDS", help="With ha: wait so long for a majority.  [0]"),
+    click.option(
+        "--reset-after-s",
+        metavar="SECONDS",
+        help="With ha: delay before a partition continues without its majority.  [0]",
+    ),
     click.option(
         "--adjustment",
         type=_words(Adjustment),
-        help="What becomes of a running move with another target.  [replace]",
+        help="Whether a running move is finished (replace) or cancelled when the target changes.  [replace]",
     ),
     click.option(
         "--placement",
         type=_words(PlacementKind),
-        help="How replicas are spread.  [rendezvous]",
+        help="Placement of replicas.  [rendezvous]",
     ),
 )
 
@@ -127,17 +133,19 @@ def _carry_out(address: str, known: Credentials, wanted: ZoneOrder, *, as_json: 
         click.echo(f"Warning: {warning}", err=True)
 
 
-@zone.command(short_help="Make a zone.")
+@zone.command(short_help="Create a zone.")
 @click.argument("name")
 @click.option(
-    "--partitions", type=int, help="Fixed for ever.  [as many as the cluster has; maps need just these]"
+    "--partitions",
+    type=int,
+    help="Cannot be changed later.  [default: as many as the cluster, which maps need]",
 )
 @_settings_options
 @json_option
 @address_option
 @credentials
 def create(name: str, *, as_json: bool, address: str, credentials: Credentials, **given: Any) -> None:
-    r"""Make the zone NAME. Its partitions are placed at once on the members that are here.
+    r"""Create the zone NAME. Its partitions are placed on the present members at once.
 
     \b
       holdfast zone create orders --replicas 3
@@ -153,8 +161,8 @@ def create(name: str, *, as_json: bool, address: str, credentials: Credentials, 
 @address_option
 @credentials
 def alter(name: str, *, as_json: bool, address: str, credentials: Credentials, **given: Any) -> None:
-    """Change settings of the zone NAME; replicas that have to move do so while it is used. The number of partitions and
-    the consistency stay.
+    """Change settings of the zone NAME. Replicas move while the zone is in use. The number of partitions and the
+    consistency cannot be changed.
     """
     settings = _settings(given)
     if not settings:
@@ -162,35 +170,37 @@ def alter(name: str, *, as_json: bool, address: str, credentials: Credentials, *
     _carry_out(address, credentials, AlterZone(name, settings), as_json=as_json)
 
 
-@zone.command(short_help="Give a zone another name.")
+@zone.command(short_help="Rename a zone.")
 @click.argument("name")
 @click.argument("wanted", metavar="NEW_NAME")
 @json_option
 @address_option
 @credentials
 def rename(name: str, wanted: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Rename the zone NAME to NEW_NAME. Maps find their zone by its name (maps.NAME.raft_zone): those that name the old
-    one have none then.
+    """Rename the zone NAME to NEW_NAME. Maps refer to their zone by name (maps.NAME.raft_zone): a map that still uses
+    the old name has no zone.
     """
     _carry_out(address, credentials, RenameZone(name, wanted), as_json=as_json)
 
 
-@zone.command(short_help="Drop a zone, with everything in it.")
+@zone.command(short_help="Drop a zone and all its data.")
 @click.argument("name")
 @yes_option
 @json_option
 @address_option
 @credentials
 def drop(name: str, *, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Drop the zone NAME. All entries of maps that live in it are gone."""
+    """Drop the zone NAME. All entries of its maps are gone."""
     if not yes:
         click.confirm(f"Drop zone {name}, with all entries of the maps in it?", abort=True, err=True)
     _carry_out(address, credentials, DropZone(name), as_json=as_json)
 
 
-@zone.command(short_help="Go on without a lost majority. What only it had is lost.")
+@zone.command(short_help="Continue without a lost majority. Its last writes are lost.")
 @click.argument("name")
-@click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--partition", "partitions", type=int, multiple=True, help="Only this partition; may be repeated."
+)
 @yes_option
 @json_option
 @address_option
@@ -204,9 +214,9 @@ def reset(
     address: str,
     credentials: Credentials,
 ) -> None:
-    """Let the partitions of the zone NAME that have lost their majority for good go on with what is left.
+    """Let partitions of the zone NAME that have lost their majority for good continue with the remaining replicas.
 
-    Partitions that have their majority stay as they are. Acknowledged writes that only the lost members had are lost.
+    Partitions with a majority are not changed. Acknowledged writes that only the lost members had are lost.
     """
     if not yes:
         question = f"Give up what only lost members have of zone {name}? Acknowledged writes may be lost"
@@ -214,14 +224,12 @@ def reset(
     _carry_out(address, credentials, ResetZone(name, list(partitions)), as_json=as_json)
 
 
-@zone.command("list", short_help="All zones.")
+@zone.command("list", short_help="List zones.")
 @json_option
 @address_option
 @credentials
 def list_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show all zones with their settings, and how many of their partitions are without a leader, move, or lack a
-    replica.
-    """
+    """List all zones with their settings, and how many of their partitions lack a leader or a replica, or move."""
     answer = _order(address, credentials, ListZones())
     if as_json:
         click.echo(json.dumps([msgspec.to_builtins(one) for one in answer.zones]))
@@ -246,15 +254,15 @@ def list_command(*, as_json: bool, address: str, credentials: Credentials) -> No
     _print(table)
 
 
-@zone.command(short_help="Each partition of a zone: who leads, who holds it, what moves.")
+@zone.command(short_help="Show the leader, replicas and moves of each partition of a zone.")
 @click.argument("name")
 @json_option
 @address_option
 @credentials
 def show(name: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show the settings of the zone NAME and each of its partitions: the leader, the replicas that are in force
-    (stable), being put in force (pending) and wanted after that (planned), the last index of the leader's log, and how
-    many entries each other replica lacked of it when its member answered.
+    """Show the settings of the zone NAME, and for each partition its leader, its current replicas (stable), those
+    that it is changing to (pending) and those after that (planned), the last index of the leader's log, and how many
+    entries each follower lacks.
     """
     answer = _order(address, credentials, ShowZone(name))
     [told] = answer.zones
@@ -316,21 +324,23 @@ def _print(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table, highlight=False)
 
 
-@zone.command("explain", short_help="What an event would do to a partition's assignments, without a cluster.")
+@zone.command(
+    "explain", short_help="Show the effect of an event on the assignments of a partition, without a cluster."
+)
 @click.argument("file", type=LocalPath(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, in the order of the steps.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, in the order of the steps.")
 def explain_command(file: str, as_json: bool) -> None:
-    r"""Say what an event would do to the assignments of a partition. Nothing is asked of any cluster.
+    r"""Show the effect of an event on the assignments of a partition. Contacts no cluster.
 
-    FILE (-: standard input) holds one step, or a list of steps that are carried out one after the other:
+    FILE (-: standard input) has one step, or a list of steps that are applied one after the other:
 
     \b
     {"op": "update_pending",
      "before": {"stable": {"peers": ["A", "B"]}},
      "event": {"calculated": {"peers": ["A", "C"]}, "known_stable": {"peers": ["A", "B"]}, "event_ts": 7}}
 
-    `op` is update_pending, conf_applied, reduce_changed or reset. A later step may leave out `before`: then it begins
-    with what the one before it left.
+    `op` is update_pending, conf_applied, reduce_changed or reset. A later step may omit `before`: it then starts from
+    the result of the previous step.
     """
     with click.open_file(file, "rb") as opened:
         given, single = _read(opened.read(), file)
