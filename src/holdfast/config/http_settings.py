@@ -11,12 +11,13 @@ from holdfast.config.sharing import ENCODED_NAMES
 
 
 class HttpSettings(SecretiveSection, frozen=True, kw_only=True, rename=ENCODED_NAMES["http"]):
-    """The door for HTTP: health, metrics, status. It asks for the credentials of users, where there are some."""
+    """HTTP: health, metrics, status, console. Requires the credentials of users, if any are configured."""
 
     enabled: Annotated[
         bool,
         Meta(
-            description="Whether there is one. A member inside a program (holdfast.Member) has one only if this is set."
+            description="Whether the member serves HTTP. A member inside a program (holdfast.Member) does so only "
+            "if this key is set."
         ),
     ] = True
     host: Annotated[
@@ -24,29 +25,29 @@ class HttpSettings(SecretiveSection, frozen=True, kw_only=True, rename=ENCODED_N
         Meta(
             min_length=1,
             max_length=253,
-            description="Address on which it listens. Any but loopback needs TLS, and users, http.token or the "
-            "credentials of [security].",
+            description="Address on which HTTP listens. Any address but loopback needs TLS, and users, http.token "
+            "or the credentials of [security].",
         ),
     ] = "127.0.0.1"
     port: Annotated[
         Port,
         Meta(
-            description="0: any free port. If left out and taken, the next free one is used; if there is none near, "
-            "the member goes without."
+            description="Port of HTTP; 0: any free port. If the key is not set and the port is in use, the next "
+            "free one; if none is near, the member starts without HTTP."
         ),
     ] = 5801
     token: Annotated[
         Password,
         Meta(
-            description="Token that must be shown (Authorization: Bearer) where there are neither users nor "
-            "credentials in [security]; whoever shows it may do everything at this door."
+            description="Bearer token of HTTP requests, if there are neither users nor credentials in [security]. "
+            "It permits everything over HTTP."
         ),
     ] = ""
     allowed_hosts: Annotated[
         Names,
         Meta(
-            description="Names by which it is reached, besides addresses and localhost. Without credentials a request "
-            "for another name is refused: a browser may have been lured there."
+            description="Host names of this member, besides addresses and localhost. Without credentials it "
+            "rejects requests for other names, to protect against DNS rebinding in browsers."
         ),
     ] = []
     connections: Annotated[
@@ -54,6 +55,7 @@ class HttpSettings(SecretiveSection, frozen=True, kw_only=True, rename=ENCODED_N
         Meta(
             ge=1,
             le=4096,
-            description="Connections at a time. One more, and the oldest of the address with the most is closed.",
+            description="Number of HTTP connections. Above it, the oldest connection of the address with the most "
+            "is closed.",
         ),
     ] = 64

@@ -10,21 +10,21 @@ from holdfast.config.sections import LIVE, Section
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
-    """What `holdfast start` writes to its log, and where; and what takes so long that it is told."""
+    """The log of `holdfast start`, and thresholds of slow operations."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="The least important lines that are written.", extra=LIVE),
+        Meta(description="Lowest level that is logged.", extra=LIVE),
     ] = "info"
     format: Annotated[
         Literal["text", "json"],
-        Meta(description="Lines for people, or a JSON object in each line for those who collect them."),
+        Meta(description="Plain text, or one JSON object per line."),
     ] = "text"
     file: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="File into which the log is written, in a thread; empty: standard output.",
+            description="Log file, written by a thread; empty: standard output.",
         ),
     ] = ""
     file_bytes: Annotated[
@@ -32,19 +32,19 @@ class LogSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**40,
-            description="When log.file has so many bytes it is renamed to .1, and that one to .2, and so on.",
+            description="Size at which log.file is rotated to .1, .1 to .2, and so on.",
         ),
     ] = 67_108_864
     files: Annotated[
-        int, Meta(ge=0, le=1000, description="How many of these older files are kept besides log.file.")
+        int, Meta(ge=0, le=1000, description="Number of rotated files to keep besides log.file.")
     ] = 5
     slow_operation_ms: Annotated[
         int,
         Meta(
             ge=0,
             le=86_400_000,
-            description="Operations that waited for so long, for whatever, are told in the log and in the status, "
-            "without keys and values; 0: none is.",
+            description="Duration from which operations are reported in log and status, without keys and values; "
+            "0: none.",
         ),
     ] = 100
     slow_disk_ms: Annotated[
@@ -52,7 +52,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86_400_000,
-            description="A warning tells of a write or sync of this member's files that took so long; 0: none does.",
+            description="Duration of a disk write or sync from which the log has a warning; 0: never.",
         ),
     ] = 1000
     stall_ms: Annotated[
@@ -60,6 +60,6 @@ class LogSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86_400_000,
-            description="A warning tells when this member served nobody for so long in one go; 0: none does.",
+            description="Duration of an event-loop stall from which the log has a warning; 0: never.",
         ),
     ] = 500

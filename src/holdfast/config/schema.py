@@ -48,56 +48,58 @@ SocketsChoice = Literal["auto", "poll", "loop"]
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["cluster"]):
-    """Which cluster this member belongs to, and when a silent member counts as lost."""
+    """Membership of the cluster, and detection of failed members."""
 
     name: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=512,
-            description="Members and clients with another cluster name are refused.",
+            description="Name of the cluster. Members reject other members and clients with another name.",
         ),
     ] = "dev"
     seeds: Annotated[
         list[str],
         Meta(
             max_length=64,
-            description="HOST:MEMBER_PORT of members to ask for the cluster. The first one forms the cluster when it "
-            "finds none; empty: this member forms its own. Behind a name, or srv:_SERVICE._tcp.NAME, all members that "
-            "the DNS knows are asked.",
+            description="HOST:MEMBER_PORT of members through which to join. The first seed forms a new cluster "
+            "when it finds none; empty: this member forms its own. A DNS name, or srv:_SERVICE._tcp.NAME, "
+            "stands for all members that it resolves to.",
         ),
     ] = []
     bootstrap: Annotated[
         bool,
-        Meta(description="Form a new cluster at once when no seed answers, whatever the order of the seeds."),
+        Meta(
+            description="Form a new cluster at once when no seed answers, even if this member is not the first seed."
+        ),
     ] = False
     dns_servers: Annotated[
         list[str],
         Meta(
             max_length=8,
-            description="ADDRESS:PORT of name servers that are asked for names in cluster.seeds; empty: the system's.",
+            description="ADDRESS:PORT of name servers that resolve names in cluster.seeds; empty: those of the system.",
         ),
     ] = []
     quorum: Annotated[
         Literal["majority", "any"],
         Meta(
-            description="Which part of a cut cluster goes on: only one with a majority of the last members, or any "
-            "('any' may lose acknowledged writes when a network heals)."
+            description="Side of a network partition that stays available: the side with a majority of the last "
+            "members, or both (any; may lose acknowledged writes when the network heals)."
         ),
     ] = "majority"
     heartbeat_ms: Annotated[
-        Milliseconds, Meta(description="Time between two heartbeats to each other member.")
+        Milliseconds, Meta(description="Interval of heartbeats to every other member.")
     ] = 1000
     suspect_after_ms: Annotated[
         Milliseconds,
-        Meta(description="A member that was silent for so long is suspected, and removed by the master."),
+        Meta(description="Time without a heartbeat after which the master removes a member."),
     ] = 10_000
     initial_members: Annotated[
         int,
         Meta(
             ge=1,
             le=65_536,
-            description="The first assignment of partitions waits until so many data members are there.",
+            description="Number of data members that have to join before partitions are assigned for the first time.",
         ),
     ] = 1
     join_timeout_ms: Annotated[
@@ -105,50 +107,53 @@ class ClusterSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["
         Meta(
             ge=0,
             le=86_400_000,
-            description="How long a starting member looks for a cluster before it gives up, and ends. 0: for ever, as "
-            "after a power cut that some hosts are slow to come back from. Who is in a cluster waits for others there "
-            "as long as that takes.",
+            description="Time after which a starting member ends if it has found no cluster. 0: never, so that "
+            "members wait for slow hosts after a power cut. A member that has joined waits without limit.",
         ),
     ] = 0
     on_missing_data_dirs: Annotated[
         Literal["wait", "accept"],
         Meta(
-            description="After the whole cluster was stopped: wait for every member whose files may hold "
-            "acknowledged writes, or go on with those that are here and accept the loss."
+            description="After a full stop of the cluster: wait for every member whose files may hold acknowledged "
+            "writes, or start with the present members and accept the loss."
         ),
     ] = "wait"
 
 
 class MemberSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["member"]):
-    """This one member."""
+    """Identity and addresses of this member."""
 
     name: Annotated[
-        Text, Meta(description="A name for people, shown in logs and status; empty: the uuid's start.")
+        Text, Meta(description="Name of this member in logs and status; empty: the first digits of its UUID.")
     ] = ""
     host: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=253,
-            description="Address on which both doors listen. Any but loopback needs TLS and credentials.",
+            description="Address on which this member listens. Any address but loopback needs TLS and credentials.",
         ),
     ] = "127.0.0.1"
     public_host: Annotated[
-        Text, Meta(description="Address that others use to reach this member; empty: the same as host.")
+        Text, Meta(description="Address at which others reach this member; empty: the same as host.")
     ] = ""
     member_port: Annotated[
         Port,
         Meta(
-            description="Door for other members; 0: any free port. If left out and taken, the next free one is used."
+            description="Port for other members; 0: any free port. If the key is not set and the port is in use, "
+            "the next free one."
         ),
     ] = 5751
     client_port: Annotated[
         Port,
         Meta(
-            description="Door for clients; 0: any free port. If left out and taken, the next free one is used."
+            description="Port for clients; 0: any free port. If the key is not set and the port is in use, the "
+            "next free one."
         ),
     ] = 5701
-    lite: Annotated[bool, Meta(description="A lite member serves clients but owns no partition.")] = False
+    lite: Annotated[bool, Meta(description="Lite member: it serves clients, and holds no partitions.")] = (
+        False
+    )
     group: Annotated[
         Text, Meta(description="Name of the failure group, if it is not the host; see partitions.group_by.")
     ] = ""
@@ -166,67 +171,69 @@ class MemberSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["m
         dict[str, Text],
         Meta(
             max_length=ATTRIBUTES_MAX,
-            description="Further facts about this member: filters of zones go by them, and clients are shown them.",
+            description="Attributes of this member, for the filters of zones and for clients.",
         ),
     ] = {}
     batch_invalidations: Annotated[
         bool,
         Meta(
-            description="Whether the near-cache invalidations of one turn of the event loop leave in one event. false: "
-            "one event for each key, for clients that want them so."
+            description="Whether near-cache invalidations of one event-loop turn are sent as one event. false: one "
+            "event per key, for clients that need it."
         ),
     ] = True
     lane: Annotated[
         LaneChoice,
         Meta(
-            description="How single entries are read and written: auto: by compiled code, if there is some; or python."
+            description="Implementation of reads and writes of single entries: auto: compiled code if available; "
+            "python: never compiled."
         ),
     ] = "auto"
     sockets: Annotated[
         SocketsChoice,
         Meta(
-            description="How clients' bytes come and go: poll: many connections in one call, where there is epoll; "
-            "loop: each by a call of the event loop; auto: poll, if it is compiled."
+            description="I/O of client connections: poll: one epoll set for all; loop: asyncio; auto: poll if it "
+            "is compiled."
         ),
     ] = "auto"
 
 
 class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["partitions"]):
-    """How data is cut into partitions and how these move. All members must agree on the first four."""
+    """Partitions, their placement and their migration. The first four keys must be equal on all members."""
 
     count: Annotated[
         int,
-        Meta(ge=1, le=65_536, description="Number of partitions of the cluster; fixed for its life."),
+        Meta(ge=1, le=65_536, description="Number of partitions of the cluster. Cannot be changed later."),
     ] = 271
     group_by: Annotated[
         Literal["member", "host", "host-soft", "rack", "zone"],
         Meta(
-            description="Two copies of a partition never share this; where there are too few of them, there are fewer "
-            "copies. With 'host-soft' there are as many all the same: copies share a host as long as there are fewer "
-            "hosts than copies."
+            description="Failure domain that two copies of a partition never share; with fewer domains than copies "
+            "there are fewer copies. With 'host-soft' the number of copies is kept, and copies share a host "
+            "while there are fewer hosts than copies."
         ),
     ] = "member"
     placement: Annotated[
         Placement,
         Meta(
-            description="Where partitions live: 'even' keeps the members' loads within one of each other, going on "
-            "from where the partitions are; 'rendezvous' lets each partition rank the members by a hash of their "
-            "consistent ids (a member's name, else the id of its files), so that its place depends on nothing but who "
-            "is there."
+            description="Placement of partitions: 'even' keeps the numbers of partitions of all members within one "
+            "of each other, starting from the present placement; 'rendezvous' ranks the members for each "
+            "partition by a hash of their "
+            "consistent ids (name, else the id of the files), so that the placement depends on the members "
+            "alone."
         ),
     ] = "even"
     lost: Annotated[
         Literal["wait", "accept"],
         Meta(
-            description="When every in-sync copy of a partition is gone: wait for one to return, or accept the loss, "
-            "declare it and go on empty."
+            description="When every in-sync copy of a partition is gone: wait for one to return, or accept and "
+            "report the loss, and continue with an empty partition."
         ),
     ] = "wait"
     publish_interval_ms: Annotated[
         Milliseconds,
         Meta(
-            description="How often the master compares its partition table with the others'; a member whose table "
-            "differs is sent the whole one. Changes are sent at once, whatever this is."
+            description="Interval at which the master compares its partition table with those of the others, and "
+            "sends the whole table to a member with another one. Changes are always sent at once."
         ),
     ] = 15_000
     parallel_migrations: Annotated[
@@ -234,7 +241,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
         Meta(
             ge=1,
             le=1024,
-            description="How many partitions one member sends or receives at a time. More of them are sooner done, and "
+            description="Number of partitions that one member sends or receives at a time. More finish sooner, but "
             "requests wait longer meanwhile.",
         ),
     ] = 10
@@ -243,7 +250,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
         Meta(
             ge=1024,
             le=16_777_216,
-            description="Size of one piece of a moving partition; one piece of each is under way at a time.",
+            description="Size of one chunk of a moving partition; each partition has one chunk in flight at a time.",
         ),
     ] = 131_072
     rebalance_delay_ms: Annotated[
@@ -251,8 +258,8 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
         Meta(
             ge=0,
             le=86_400_000,
-            description="How long after a crash lost copies are not restored elsewhere, so that the member can come "
-            "back; backups are promoted at once all the same.",
+            description="Time after a crash before lost copies are restored elsewhere, so that the member can "
+            "return. Backups are promoted at once.",
         ),
     ] = 0
     max_in_flight_bytes: Annotated[
@@ -260,8 +267,8 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
         Meta(
             ge=1024,
             le=2**40,
-            description="Bytes that one member may have sent to others to fill them, and that are not acknowledged; "
-            "one piece may always go. With less, partitions move more slowly, and requests wait less meanwhile.",
+            description="Unacknowledged bytes of chunks that one member may have in flight; one chunk is always "
+            "allowed. Less slows migrations down, and delays requests less.",
             extra=LIVE,
         ),
     ] = 16_777_216
@@ -270,8 +277,8 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
         Meta(
             ge=1024,
             le=2**40,
-            description="The same for all migrations of the cluster together: no more run at a time than may have one "
-            "piece under way each; one may always run.",
+            description="Limit of bytes in flight for all migrations of the cluster: the master starts only as "
+            "many as may have one chunk in flight each, and at least one.",
         ),
     ] = 268_435_456
     drain_timeout_s: Annotated[
@@ -279,55 +286,60 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
         Meta(
             ge=1,
             le=86_400,
-            description="How long a member that leaves waits for its partitions to be safe elsewhere.",
+            description="Time that a leaving member waits for its partitions to be safe elsewhere.",
         ),
     ] = 600
 
 
 class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps"]):
-    """One map, or 'default' for all that are not named."""
+    """Settings of one map, or 'default' for all maps without a table of their own."""
 
     backups: Annotated[
-        Backups, Meta(description="Copies that hold a write before it is acknowledged, besides the owner's.")
+        Backups,
+        Meta(
+            description="Sync backups: copies besides the owner's that hold a write before it is "
+            "acknowledged."
+        ),
     ] = 1
     async_backups: Annotated[
-        Backups, Meta(description="Further copies that follow without being waited for.")
+        Backups, Meta(description="Async backups: further copies that a write does not wait for.")
     ] = 0
     ttl_ms: Annotated[
-        LifetimeMilliseconds, Meta(description="An entry ends so long after its last write; 0: it stays.")
+        LifetimeMilliseconds,
+        Meta(description="Time to live: entries expire this long after their last write; 0: never."),
     ] = 0
     max_idle_ms: Annotated[
-        LifetimeMilliseconds, Meta(description="An entry ends so long after its last use; 0: it stays.")
+        LifetimeMilliseconds, Meta(description="Entries expire this long after their last use; 0: never.")
     ] = 0
 
     journal: Annotated[
         Literal["off", "sync", "lazy"],
         Meta(
-            description="Whether writes survive a power cut: not; all that were acknowledged; or all but those of the "
-            "last persistence.sync_interval_ms. Needs persistence.directory."
+            description="Writes that survive a power cut: none (off); all acknowledged ones (sync); or all but "
+            "those of the last persistence.sync_interval_ms (lazy). Needs persistence.directory."
         ),
     ] = "off"
     read_backups: Annotated[
         bool,
         Meta(
-            description="Whether a member answers reads from a backup that it holds: sooner, perhaps an older value, "
-            "but never older than the last one it answered."
+            description="Whether a member serves reads from its own backup: faster, perhaps an older value, but "
+            "never older than the last one that it returned."
         ),
     ] = False
     reads: Annotated[
         Literal["primary", "confirmed", "local"],
         Meta(
-            description="Who answers for a read: the primary alone, at once; or the primary when its sync backups have "
-            "confirmed that it still is, and hold what was read. A confirmed read never shows the past, and takes as "
-            "long as a write. In a zone a majority confirms every read, unless it is 'local': then the leader answers "
-            "at once, and may show the past."
+            description="Consistency of reads. 'primary': the primary answers at once. 'confirmed': it answers "
+            "after its sync backups have confirmed that it is still the primary and that they hold the value; "
+            "such a read is never stale, and takes as long as a write. In a zone a majority confirms every "
+            "read, except with 'local': the leader answers at once, and the value may be stale."
         ),
     ] = "primary"
     raft_zone: Annotated[
         Text,
         Meta(
-            description="The zone in which the map lives (`holdfast zone`): its partitions are Raft groups then. "
-            "Empty: it has a primary and backups."
+            description="The zone of the map (`holdfast zone`), which makes its partitions Raft groups. Empty: "
+            "primary and backups."
         ),
     ] = ""
     changes_bytes: Annotated[
@@ -335,24 +347,24 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
         Meta(
             ge=0,
             le=2**40,
-            description="Bytes of the last changes that each copy of a partition keeps in memory for change streams, "
-            "with old values and times; 0: the map has no change stream.",
+            description="Memory for the last changes in each copy of a partition, with old values and times, for "
+            "change streams; 0: no change stream.",
         ),
     ] = 0
     transactional: Annotated[
         bool,
         Meta(
-            description="Whether transactions may change the map. Whoever writes to an entry that a transaction has "
-            "locked then waits until it is over. A map in a zone takes no part."
+            description="Whether transactions may change the map. Other writes to an entry that a transaction has "
+            "locked wait until it ends. Maps in a zone do not take part."
         ),
     ] = True
     loss_policy: Annotated[
         Literal["ignore", "read-write-safe", "read-only-safe"],
         Meta(
-            description="What becomes of the map when partitions of it are lost, until the operator resets them: "
-            "'read-write-safe' refuses all that touches a lost partition, 'read-only-safe' also every write to the "
-            "map. With 'ignore' nothing is refused: a partition waits for its copies (partitions.lost), and is used "
-            "with what it has when it goes on."
+            description="Requests that are rejected while partitions of the map are lost, until the operator "
+            "resets them: with 'read-write-safe' all that touch a lost partition; with 'read-only-safe' also "
+            "every write to the map; with 'ignore' none: a partition waits for its copies (partitions.lost), "
+            "and then continues with the data that it has."
         ),
     ] = "ignore"
 
@@ -373,7 +385,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     backups: int = 1
     """Copies that hold an update before it is acknowledged, besides the owner's."""
     async_backups: int = 0
-    """Further copies that follow without being waited for."""
+    """Async backups: further copies that a write does not wait for."""
     journal: Literal["off", "sync", "lazy"] = "off"
     """Whether updates survive a power cut, as with maps."""
 
@@ -394,13 +406,13 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
 
 
 class MetastoreSettings(Section, frozen=True, kw_only=True):
-    """What the whole cluster agrees on by consensus: who keeps it."""
+    """The metastore: keys on which all members agree, kept by a Raft group."""
 
     voters: Annotated[
         Literal[0, 1, 3, 5, 7],
         Meta(
-            description="How many members vote in the metastore's group, when there are so many: it goes on as long as "
-            "most of them do. All others follow. 0: there is no metastore, and there can be no zones."
+            description="Number of voters of the metastore, if there are as many members. It stays available while "
+            "a majority of them runs; all other members are learners. 0: no metastore, and no zones."
         ),
     ] = 0
     replace_after_ms: Annotated[
@@ -408,35 +420,38 @@ class MetastoreSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86_400_000,
-            description="How long after a voter was removed from the cluster another member takes its place.",
+            description="Time after the removal of a voter from the cluster until another member replaces it.",
         ),
     ] = 5000
 
 
 class PersistenceSettings(Section, frozen=True, kw_only=True):
-    """Where this member keeps journal and checkpoints, and how much of them."""
+    """Journal and checkpoints of this member."""
 
     directory: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="Directory of this member alone for its journal and checkpoints; empty: nothing is kept.",
+            description="Directory for journal and checkpoints, for this member alone; empty: memory only.",
         ),
     ] = ""
     sync_interval_ms: Annotated[
         Milliseconds,
-        Meta(description="What maps with journal = 'lazy' wrote for so long a power cut may lose."),
+        Meta(
+            description="Interval of disk syncs for maps with journal = 'lazy': a power cut may lose the writes "
+            "of this time."
+        ),
     ] = 1000
     segment_bytes: Annotated[
-        int, Meta(ge=65_536, le=2**31, description="Size of one file of the journal, reserved beforehand.")
+        int, Meta(ge=65_536, le=2**31, description="Size of one file of the journal; allocated in advance.")
     ] = 67_108_864
     checkpoint_bytes: Annotated[
         int,
         Meta(
             ge=65_536,
             le=2**40,
-            description="A partition is written out as a checkpoint when the journal has grown by so much since its "
-            "last one; after a crash at most about so much is replayed.",
+            description="Growth of the journal after which a partition writes a new checkpoint. A restart replays "
+            "at most about as much.",
         ),
     ] = 268_435_456
     history_bytes: Annotated[
@@ -444,50 +459,54 @@ class PersistenceSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=2**44,
-            description="How much journal is kept beyond what a restart needs, so that a member that was away gets "
-            "only what it has missed.",
+            description="Journal to keep beyond the needs of a restart, so that a member that was away receives "
+            "only the updates that it missed.",
         ),
     ] = 1_073_741_824
     history_age_s: Annotated[
-        int, Meta(ge=0, le=31_536_000, description="Journal beyond what a restart needs is kept for so long.")
+        int, Meta(ge=0, le=31_536_000, description="Time to keep journal beyond the needs of a restart.")
     ] = 86_400
 
 
 class ReplicationSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["replication"]):
-    """How writes reach backups, and how copies that differ are found and mended."""
+    """Replication to backups, and repair of copies that differ."""
 
     backup_timeout_ms: Annotated[
         Milliseconds,
         Meta(
-            description="How long a write waits for its sync backups; then its outcome is unknown, and the "
-            "caller is told."
+            description="Time that a write waits for its sync backups; after it the caller receives an error with "
+            "unknown outcome."
         ),
     ] = 5000
     unknown_writes: Annotated[
         Literal["retry", "fail"],
         Meta(
-            description="When the member that was asked to write has left before it answered: ask the next primary (a "
-            "request that is known there is not applied again), or tell the caller that the outcome is unknown."
+            description="When the member that received a write goes away before it responds: retry at the next "
+            "primary, which does not apply a known request twice; or fail, and report the outcome as unknown."
         ),
     ] = "retry"
     backup_acks: Annotated[
         Literal["owner", "client"],
         Meta(
-            description="Who waits for sync backups: the owner, or a client that can. Clients that stop waiting may "
-            "take silence for success."
+            description="Where a write waits for its sync backups: at the owner, or at clients that support it. A "
+            "client that stops waiting may take silence for success."
         ),
     ] = "owner"
     request_ids: Annotated[
         int,
-        Meta(ge=0, le=1_000_000, description="How many requests a partition remembers, to apply each once."),
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Number of requests that a partition remembers, to apply each only once.",
+        ),
     ] = 1000
     tail_bytes: Annotated[
         int,
         Meta(
             ge=0,
             le=2**30,
-            description="Bytes of the last updates that each copy of each map and partition keeps in memory, for "
-            "replicas that have missed just these.",
+            description="Memory for the last updates of each map in each copy of a partition, for replicas that "
+            "missed only these.",
         ),
     ] = 65_536
     anti_entropy_ms: Annotated[
@@ -495,62 +514,61 @@ class ReplicationSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAM
         Meta(
             ge=0,
             le=86_400_000,
-            description="How often primaries tell their backups what these should hold; 0: never.",
+            description="Interval at which primaries send digests to their backups to find copies that differ; 0: "
+            "never.",
         ),
     ] = 30_000
     parallel_repairs: Annotated[
-        int, Meta(ge=1, le=1024, description="How many copies that differ one member mends at a time.")
+        int, Meta(ge=1, le=1024, description="Number of copies that one member repairs at a time.")
     ] = 4
 
 
 class TransactionSettings(Section, frozen=True, kw_only=True):
-    """How long transactions may take, and hold others up."""
+    """Timeouts and locks of transactions."""
 
     timeout_ms: Annotated[
         Milliseconds,
         Meta(
-            description="A transaction that names no timeout of its own is rolled back so long after it began, "
-            "wherever its owner is."
+            description="Timeout of transactions that set none: they are rolled back this long after their start."
         ),
     ] = 120_000
     timeout_max_ms: Annotated[
         Milliseconds,
-        Meta(description="The longest timeout that a transaction may name; a longer one is cut to this."),
+        Meta(description="Maximum timeout of a transaction; a longer one is reduced to this."),
     ] = 600_000
     per_connection: Annotated[
-        int, Meta(ge=1, le=50_000, description="How many transactions one client connection may have open.")
+        int,
+        Meta(ge=1, le=50_000, description="Number of transactions that one client connection may have open."),
     ] = 1000
     lock_wait_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="How long a transaction waits for an entry that another one has locked; then it is rolled back."
-        ),
+        Meta(description="Time that a transaction waits for a lock before it is rolled back."),
     ] = 30_000
     deadlock_after_ms: Annotated[
         Milliseconds,
-        Meta(description="How long a transaction waits for a lock before it is looked at for deadlocks."),
+        Meta(description="Time that a transaction waits for a lock before the deadlock check."),
     ] = 500
 
 
 class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
-    """Who may come in. Without these, and TLS, only loopback addresses are bound."""
+    """Credentials. Without them and TLS, the member binds loopback addresses only."""
 
-    username: Annotated[Text, Meta(description="Name that a client must give, with the password.")] = ""
-    password: Annotated[
-        Password, Meta(description="Password that a client must give, with the username.")
-    ] = ""
+    username: Annotated[Text, Meta(description="Username that clients must send, with the password.")] = ""
+    password: Annotated[Password, Meta(description="Password that clients must send, with the username.")] = (
+        ""
+    )
     token: Annotated[
-        Password, Meta(description="Token that a client may give instead of username and password.")
+        Password, Meta(description="Token that clients may send instead of username and password.")
     ] = ""
     member_secret: Annotated[
-        Password, Meta(description="Secret that all members of the cluster share and prove to each other.")
+        Password,
+        Meta(description="Secret that all members share, and by which they authenticate each other."),
     ] = ""
     audit_file: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="File into which a line of JSON is written for each login, refusal and order of an operator; "
-            "empty: none is.",
+            description="Audit log: a line of JSON per login, rejection and operator command; empty: none.",
         ),
     ] = ""
     audit_bytes: Annotated[
@@ -558,29 +576,26 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**40,
-            description="When security.audit_file has so many bytes it is renamed to .1, and that one to .2, and so "
-            "on.",
+            description="Size at which security.audit_file is rotated to .1, .1 to .2, and so on.",
         ),
     ] = 67_108_864
     audit_files: Annotated[
         int,
-        Meta(
-            ge=0, le=1000, description="How many of these older files are kept besides security.audit_file."
-        ),
+        Meta(ge=0, le=1000, description="Number of rotated files to keep besides security.audit_file."),
     ] = 2
 
     second_member_secret: Annotated[
         Password,
         Meta(
-            description="A second secret that this member proves and believes as well, while the secret is rolled from "
-            "one member to the next."
+            description="A second secret that this member also accepts and proves, for replacing the secret member "
+            "by member."
         ),
     ] = ""
     allow_insecure_bind: Annotated[
         bool,
         Meta(
-            description="INSECURE: listen on other addresses than loopback although TLS or credentials are missing. "
-            "Whoever reaches the ports can then read passwords and data on their way, or change everything."
+            description="INSECURE: listen on other addresses than loopback without TLS or credentials. Anyone who "
+            "reaches the ports can then read passwords and data in transit, or change everything."
         ),
     ] = False
 
@@ -591,19 +606,16 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
 
 
 class UserSettings(SecretiveSection, frozen=True, kw_only=True):
-    """A user: what it knows, and which roles it has. As soon as there is one, whoever comes must be one."""
+    """A user with credentials and roles. If any user is configured, every client must log in as one."""
 
-    passwords: Annotated[
-        Secrets, Meta(description="Passwords that the user may give with its name; two while one is changed.")
-    ] = []
+    passwords: Annotated[Secrets, Meta(description="Passwords of the user; two while you replace one.")] = []
     tokens: Annotated[
-        Secrets, Meta(description="Tokens that the user may give instead; two while one is changed.")
+        Secrets, Meta(description="Tokens of the user, instead of a password; two while you replace one.")
     ] = []
     verifiers: Annotated[
         Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=4, extra={"secret": True})],
         Meta(
-            description="What `holdfast credentials` has made of passwords and tokens: these can be checked by it, and "
-            "not be read."
+            description="Verifiers from `holdfast credentials`, instead of passwords and tokens in plain text."
         ),
     ] = []
     roles: Annotated[
@@ -612,27 +624,27 @@ class UserSettings(SecretiveSection, frozen=True, kw_only=True):
 
 
 class RoleSettings(Section, frozen=True, kw_only=True):
-    """A role: what those may do who have it. Whatever no rule permits is refused."""
+    """The permissions of a role. Requests that no rule permits are rejected."""
 
     rules: Annotated[
         list[Annotated[str, Meta(max_length=1024)]],
         Meta(
             max_length=1024,
-            description="Each says KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
+            description="Rules of the form KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
         ),
     ] = []
 
 
 class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["limits"]):
-    """What one key, entry, frame or connection may take of this member, and all of them together."""
+    """Limits of keys, entries, frames, connections and buffers of this member."""
 
     memory_bytes: Annotated[
         int,
         Meta(
             ge=0,
             le=2**50,
-            description="Memory that this member's process may take. From 80 % of it on, writes that store entries are "
-            "refused in the partitions that the member holds; from 90 % on no partition is moved to it. 0: three "
+            description="Memory limit of this member's process. From 80 % of it, writes that store entries are "
+            "rejected in the partitions that the member holds; from 90 %, no partition moves to it. 0: three "
             "quarters of the container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
             extra=LIVE,
         ),
@@ -640,29 +652,29 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
 
     key_bytes: Annotated[int, Meta(ge=16, le=1_048_576, description="Largest serialised key.")] = 65_536
     value_bytes: Annotated[int, Meta(ge=16, le=2**30, description="Largest serialised value.")] = 4_194_304
-    frame_bytes: Annotated[
-        int, Meta(ge=65_536, le=2**31 - 1, description="Largest message that a client may send.")
-    ] = 16_777_216
+    frame_bytes: Annotated[int, Meta(ge=65_536, le=2**31 - 1, description="Largest message of a client.")] = (
+        16_777_216
+    )
     auth_frame_bytes: Annotated[
         int,
-        Meta(ge=1024, le=65_536, description="Largest message from a client that has not proved who it is."),
+        Meta(ge=1024, le=65_536, description="Largest message of a client before it has logged in."),
     ] = 4096
     auth_timeout_ms: Annotated[
-        Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
+        Milliseconds, Meta(description="Time to log in before the member closes the connection.")
     ] = 5000
     connections: Annotated[
-        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.", extra=LIVE)
+        int, Meta(ge=1, le=65_536, description="Number of client connections that are logged in.", extra=LIVE)
     ] = 2048
     connections_per_address: Annotated[
-        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.", extra=LIVE)
+        int, Meta(ge=1, le=65_536, description="Number of client connections from one address.", extra=LIVE)
     ] = 1536
     operator_connections: Annotated[
         int,
         Meta(
             ge=1,
             le=1024,
-            description="Further places for `holdfast status`, `holdfast member` and `holdfast cluster`, for when "
-            "clients have taken all others.",
+            description="Additional connections, reserved for `holdfast status`, `holdfast member` and `holdfast "
+            "cluster`.",
             extra=LIVE,
         ),
     ] = 8
@@ -671,8 +683,9 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
         Meta(
             ge=1,
             le=65_536,
-            description="Connections that have not proved who they are, for clients and for members each, and as many "
-            "that have not ended the TLS handshake. One more, and the oldest of the address with the most is closed.",
+            description="Number of connections that have not logged in, for clients and for members each, and as "
+            "many before the end of the TLS handshake. Above it, the oldest connection of the address with the "
+            "most is closed.",
         ),
     ] = 128
     member_connections: Annotated[
@@ -680,22 +693,23 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
         Meta(
             ge=8,
             le=65_536,
-            description="Connections of other members. One more, and the oldest of the address with the most is "
-            "closed.",
+            description="Number of connections of other members. Above it, the oldest connection of the address "
+            "with the most is closed.",
             extra=LIVE,
         ),
     ] = 1024
     call_timeout_ms: Annotated[
         Milliseconds,
         Meta(
-            description="How long a request waits for a partition that nobody serves; then it is refused, not done."
+            description="Time that a request waits for a partition without a primary before it is rejected; it is "
+            "not applied."
         ),
     ] = 60_000
     idle_timeout_ms: Annotated[
         Milliseconds,
         Meta(
-            description="A client that was silent for so long, and waits for no answer, is closed. Hazelcast's send a "
-            "ping, Holdfast's connect again when they have something to ask.",
+            description="Time after which an idle client connection is closed. Hazelcast clients send pings; "
+            "Holdfast clients reconnect when they need to.",
             extra=LIVE,
         ),
     ] = 300_000
@@ -704,8 +718,8 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
         Meta(
             ge=65_536,
             le=2**31,
-            description="Answers that a client has not read yet, or that wait for others; above this its requests are "
-            "not carried out.",
+            description="Responses that one client has not read yet, or that wait for others. Above it, the member "
+            "stops processing the client's requests.",
         ),
     ] = 4_194_304
     total_output_buffer_bytes: Annotated[
@@ -713,9 +727,9 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
         Meta(
             ge=65_536,
             le=2**40,
-            description="The same of all clients together, and what has come in of messages that are not whole. Above "
-            "it only clients that have read all their answers are served; above twice as much the one with the most "
-            "is disconnected.",
+            description="Unread responses and incomplete requests of all clients together. Above it, the member "
+            "serves only clients that have read all their responses; above twice as much, it disconnects the "
+            "client with the most.",
             extra=LIVE,
         ),
     ] = 268_435_456
@@ -724,7 +738,7 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
         Meta(
             ge=65_536,
             le=201_326_592,
-            description="Keys and values in one answer, for requests that are answered with many; more is refused.",
+            description="Size of the keys and values in one response; requests that need more are rejected.",
         ),
     ] = 134_217_728
     backlog_bytes: Annotated[
@@ -732,20 +746,33 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
         Meta(
             ge=65_536,
             le=2**40,
-            description="Records kept here for backups that have not answered. Above it clients are not read; if that "
-            "does not help, or above twice as much, writes are refused.",
+            description="Records kept for backups that have not acknowledged them. Above it, the member stops "
+            "reading from clients; if that does not help, or above twice as much, it rejects writes.",
         ),
     ] = 67_108_864
     async_backlog_bytes: Annotated[
         int,
-        Meta(ge=65_536, le=2**40, description="The same for one async backup; above it writes wait for it."),
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="Records kept for one async backup. Above it, writes wait for that backup.",
+        ),
     ] = 16_777_216
     waiting_requests: Annotated[
         int,
-        Meta(ge=1, le=2**31, description="Requests that may wait here for other members; more are refused."),
+        Meta(
+            ge=1,
+            le=2**31,
+            description="Number of requests that may wait for other members; more are rejected.",
+        ),
     ] = 100_000
     waiting_bytes: Annotated[
-        int, Meta(ge=65_536, le=2**40, description="Bytes of these requests; more are refused.")
+        int,
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="Size of the requests that may wait for other members; more are rejected.",
+        ),
     ] = 67_108_864
 
     def bounded(self, size: int) -> int:

@@ -10,15 +10,17 @@ from holdfast.config.sections import Section
 
 
 class TraceSettings(Section, frozen=True, kw_only=True):
-    """Where spans of orders, migrations and slow operations go: OTLP over HTTP. They hold no keys and no values."""
+    """Export of spans of operator commands, migrations and slow operations: OTLP over HTTP. Spans contain no keys and
+    no values.
+    """
 
     endpoint: Annotated[
         str,
         Meta(
             max_length=2048,
             pattern="^(https?://[^/?#@]+(/[^?#]*)?)?$",
-            description="Address of the collector, as http://127.0.0.1:4318; /v1/traces is added. Empty: no traces. "
-            "Needs the extra otel.",
+            description="Address of the collector, as http://127.0.0.1:4318; /v1/traces is appended. Empty: no "
+            "traces. Needs the extra otel.",
             extra={"allowed": "empty, or an address as http://HOST:PORT"},
         ),
     ] = ""
