@@ -16,7 +16,7 @@ from holdfast_lab.processes import local_cluster
 
 ROOT = Path(__file__).parent.parent
 ON_SPARK = PurePosixPath("tests/spark")
-LONG_FIRST = ("spark", "sim", "cluster", "console", "interop", "cli", "demo", "check")
+LONG_FIRST = ("spark", "lab", "cluster", "console", "interop", "cli")
 """Folders of tests; those that are not named come after them."""
 
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True)

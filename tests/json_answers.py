@@ -14,16 +14,17 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
+from tests.command_lines import group_of
 
 from holdfast.cli.exit_statuses import ALIASES, MISUSED
-from holdfast.cli.main import holdfast
+from holdfast.cli.lazy_group import LazyGroup
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 
 
 def path_of(words: Sequence[str]) -> str:
     """The words of the command that is called so."""
-    command: click.Command = holdfast
+    command: click.Command = group_of(words)
     path: list[str] = []
     for word in words:
         inner = (
@@ -77,7 +78,7 @@ def watch_commands() -> None:
     def watched(self: CliRunner, cli: click.Command, args: Any = None, *rest: Any, **named: Any) -> Result:
         result = invoke(self, cli, args, *rest, **named)
         words = args.split() if isinstance(args, str) else list(args or ())
-        if cli is holdfast and "--json" in words and _has_answered(result):
+        if isinstance(cli, LazyGroup) and "--json" in words and _has_answered(result):
             check([str(word) for word in words], result.stdout)
         return result
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests.command_lines import group_of
 
 from holdfast.cli import data
 from holdfast.cli import status as inspection
@@ -36,7 +37,7 @@ from holdfast_lab.sim.run import Verdict
 
 
 def run(*arguments: str, environ: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(holdfast, arguments, env=environ, catch_exceptions=False)
+    return CliRunner().invoke(group_of(arguments), arguments, env=environ, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -723,9 +724,9 @@ PathFinder.find_spec = classmethod(
 )
 """
 TELL = """
-from holdfast.cli.main import holdfast
+from tests.command_lines import group_of
 for command in sys.argv[1:]:
-    told = CliRunner().invoke(holdfast, command.split())
+    told = CliRunner().invoke(group_of(command.split()), command.split())
     print(told.exit_code, " | ".join(told.output.splitlines()), type(told.exception).__name__)
 """
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.command_lines import group_of
 from tests.json_answers import check, path_of
 
 from holdfast.cli.exit_statuses import (
@@ -28,10 +29,13 @@ from holdfast.cli.exit_statuses import (
     as_table,
 )
 from holdfast.cli.main import holdfast
+from holdfast_lab.cli.main import STATUSES as LAB_STATUSES
+from holdfast_lab.cli.main import holdfast_lab
 from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
-COMMANDS = all_commands(holdfast)
+COMMANDS = all_commands(holdfast) | all_commands(holdfast_lab)
+ALL_STATUSES = STATUSES | LAB_STATUSES
 NOBODY = "127.0.0.1:1"
 CONFIG = """
 [cluster]
@@ -271,7 +275,7 @@ def until(reached: Callable[[], bool], seconds: float = 120.0) -> None:
 def run(path: str, arguments: list[str], *, tmp: Path = Path(), given: str = "", address: str = "") -> Result:
     filled = [each.replace("{tmp}", str(tmp)) for each in arguments]
     where = ["-a", address] if address else []
-    return CliRunner().invoke(holdfast, [*words_of(path), *filled, *where], input=given)
+    return CliRunner().invoke(group_of(words_of(path)), [*words_of(path), *filled, *where], input=given)
 
 
 @pytest.fixture(scope="module")
@@ -293,14 +297,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_has_every_command_and_every_status_is_tested_somewhere() -> None:
-    assert STATUSES.keys() == COMMANDS.keys()
+    assert ALL_STATUSES.keys() == COMMANDS.keys()
     tested = {(path, MISUSED) for path in COMMANDS}
     tested |= {(path, FAILED) for path in (*SILENT, *SILENT_ON_SPARK)} | {("cluster watch", FAILED)}
     tested |= {(path, OPEN) for path in SILENT_UNCHECKED} | {(path, OPEN) for path, _ in STAND}
     tested |= {(path, DONE) for path, _ in WELL} | {(path, DONE) for path in LOCAL}
     tested |= {(path, FAILED) for path, _ in NOT_SO} | ELSEWHERE.keys()
     tested |= {("metastore watch", DONE), ("member drain", DONE), ("member promote", DONE)}
-    wanted = {(path, status) for path, meanings in STATUSES.items() for status in meanings}
+    wanted = {(path, status) for path, meanings in ALL_STATUSES.items() for status in meanings}
     assert wanted - tested == set()
     assert tested - wanted == set(), "of no use"
 
@@ -314,14 +318,15 @@ def test_what_is_tested_elsewhere_is_there() -> None:
 
 
 def test_help_and_documentation_tell_the_same() -> None:
-    assert as_table() in DOCUMENT.read_text(encoding="utf-8"), (
-        "write this into docs/commands.md:\n" + as_table()
-    )
+    for table in (as_table(STATUSES), as_table(LAB_STATUSES)):
+        assert table in DOCUMENT.read_text(encoding="utf-8"), "write this into docs/commands.md:\n" + table
     told = " ".join(CliRunner().invoke(holdfast, ["--help"]).output.split())
     for status, meaning in GENERAL.items():
         assert f"{status} {meaning}" in told
-    for path, meanings in STATUSES.items():
-        told = " ".join(CliRunner().invoke(holdfast, [*words_of(path), "--help"]).output.split())
+    for path, meanings in ALL_STATUSES.items():
+        told = " ".join(
+            CliRunner().invoke(group_of(words_of(path)), [*words_of(path), "--help"]).output.split()
+        )
         for status, meaning in meanings.items():
             assert f"{status} {meaning}" in told, path
 

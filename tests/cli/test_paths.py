@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from tests.command_lines import group_of
 
 from holdfast.cli.main import holdfast
 from holdfast.cli.paths import LocalPath
@@ -102,7 +103,7 @@ def test_a_command_refuses_a_uri_and_writes_nothing(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(holdfast, arguments)
+    done = CliRunner().invoke(group_of(arguments), arguments)
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert "'s3://bucket/" in done.output
     assert "is a URI, and only local paths work here" in done.output

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.command_lines import group_of
 from tests.server.memory_cluster import MemoryCluster
 
-from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
@@ -24,7 +24,7 @@ JOURNALLED = "[partitions]\ncount = 7\n[maps.default]\njournal = 'sync'\n"
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(holdfast, [str(each) for each in arguments])
+    return CliRunner().invoke(group_of(arguments), [str(each) for each in arguments])
 
 
 class Run:

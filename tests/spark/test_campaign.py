@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.main import holdfast
 from holdfast.errors import ConfigError
 from holdfast_lab import spark_campaign as job
+from holdfast_lab.cli.main import holdfast_lab
 from holdfast_lab.cli.simulate import parse_seeds
 from holdfast_lab.sim.ablations.rules import RULES
 from holdfast_lab.sim.run import simulate
@@ -106,7 +106,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     ):
         with pytest.raises(ConfigError):
             plan(seeds, settings, without)
-    told = CliRunner().invoke(holdfast, ["campaign", "--settings", "plain,fast"])
+    told = CliRunner().invoke(holdfast_lab, ["campaign", "--settings", "plain,fast"])
     assert told.exit_code == 2 and "plain, sync" in told.stderr
     assert parse_seeds("3..4") == range(3, 5)
 

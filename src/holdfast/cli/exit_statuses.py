@@ -182,10 +182,10 @@ def general_epilog() -> str:
     return f"\b\nExit status of every command (its own --help has the details):\n{lines}"
 
 
-def as_table() -> str:
-    """All of it as Markdown, for the documentation."""
+def as_table(statuses: Table) -> str:
+    """All of these as Markdown, for the documentation."""
     lines = ["| command | 0 | 1 | 2 | other |", "|---|---|---|---|---|"]
-    for path, meanings in STATUSES.items():
+    for path, meanings in statuses.items():
         other = "; ".join(f"**{status}** {text}" for status, text in meanings.items() if status > MISUSED)
         cells = [f"`{path.removesuffix(' run').removesuffix(' show') if path in ALIASES.values() else path}`"]
         cells += [meanings.get(status, "") for status in (DONE, FAILED, MISUSED)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -55,7 +56,9 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             click.echo(f"Error: {error}", err=True)
-            if isinstance(error, NotReady | Unknown) and "holdfast " not in str(error):
+            if isinstance(error, NotReady | Unknown) and not re.match(
+                "no member answers|.*holdfast ", str(error)
+            ):
                 # Members that lost their majority reject or delay what clients ask for, and only operators can help.
                 click.echo(
                     "`holdfast cluster safe` says whether members are missing, and what to do.", err=True

@@ -7,11 +7,11 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli.main import holdfast
+from holdfast_lab.cli.main import holdfast_lab
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(holdfast, ["matrix", *arguments])
+    return CliRunner().invoke(holdfast_lab, ["matrix", *arguments])
 
 
 def test_a_sweep_tells_what_was_played_and_fails_with_its_cases() -> None:

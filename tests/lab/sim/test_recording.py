@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.main import holdfast
 from holdfast.core.machine import TimerFired
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
@@ -32,6 +31,7 @@ from holdfast.engine.recording import (
     ToldEnd,
 )
 from holdfast.engine.replay import Differs, Replay
+from holdfast_lab.cli.main import holdfast_lab
 from holdfast_lab.cli.replay import _services
 from holdfast_lab.sim.cluster import Cluster, simulated_settings
 from holdfast_lab.sim.damage import harm_again, spoil
@@ -149,7 +149,7 @@ def test_a_rule_or_lie_that_nobody_knows_ends_with_a_message(tmp_path: Path, wha
     path = tmp_path / "run"
     with path.open("wb") as file:
         recording.Recorder(file.write, World(1, None), {what: "fence-of-old"})
-    result = CliRunner().invoke(holdfast, ["replay", str(path)])
+    result = CliRunner().invoke(holdfast_lab, ["replay", str(path)])
     assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
     assert "fence-of-old" in result.output
 
@@ -167,8 +167,8 @@ def test_the_command_writes_down_a_run_with_lies_and_lives_it_again(tmp_path: Pa
         "--record",
         path,
     ]
-    assert CliRunner().invoke(holdfast, ["simulate", *options]).exit_code == 1
-    result = CliRunner().invoke(holdfast, ["replay", path])
+    assert CliRunner().invoke(holdfast_lab, ["simulate", *options]).exit_code == 1
+    result = CliRunner().invoke(holdfast_lab, ["replay", path])
     assert result.exit_code == 0, result.output
     assert "without: copy-complete" in result.output
     assert "lies: get-absent" in result.output
@@ -253,7 +253,7 @@ def test_a_file_that_is_no_record_ends_with_a_message(record: bytes, tmp_path: P
     for number, (data, words) in enumerate(strangers.items()):
         path = tmp_path / str(number)
         path.write_bytes(data)
-        result = CliRunner().invoke(holdfast, ["replay", str(path)])
+        result = CliRunner().invoke(holdfast_lab, ["replay", str(path)])
         assert (result.exit_code, result.exception.__class__) == (1, SystemExit), words
         assert words in result.output
 
@@ -307,7 +307,7 @@ def test_the_story_of_one_member_and_one_partition(record: bytes, tmp_path: Path
     path.write_bytes(record)
 
     def told(*options: str) -> list[str]:
-        result = CliRunner().invoke(holdfast, ["replay", str(path), *options])
+        result = CliRunner().invoke(holdfast_lab, ["replay", str(path), *options])
         assert result.exit_code == 0, result.output
         return result.output.splitlines()
 
@@ -329,6 +329,6 @@ def test_a_member_that_was_not_there_is_named(record: bytes, tmp_path: Path) -> 
     path = tmp_path / "run"
     path.write_bytes(record)
     for options in (["--member", "nobody"], ["--partition", "77"]):
-        result = CliRunner().invoke(holdfast, ["replay", str(path), *options])
+        result = CliRunner().invoke(holdfast_lab, ["replay", str(path), *options])
         assert result.exit_code not in (0, 1)
         assert options[1].strip() in result.output
