@@ -129,7 +129,7 @@ def test_an_answer_above_its_limit_is_refused_and_nothing_ends() -> None:
 @pytest.mark.rule("server/D-2")
 def test_who_keeps_most_unread_ends_when_all_together_have_too_much() -> None:
     """Many that read nothing, each within its own limit."""
-    config = "[limits]\nall_unread_bytes = 8388608\n"
+    config = "[limits]\ntotal_output_buffer_bytes = 8388608\n"
     with LocalCluster(1, config) as cluster:
         member = cluster.members[0]
         greedy = [Rude(member) for _ in range(24)]

@@ -343,7 +343,7 @@ def test_copies_keep_to_different_zones() -> None:
             members: list[Member] = []
             for zone in ("east", "east", "west"):
                 seeds = [members[0].member_address] if members else []
-                one = member(*seeds, member__zone=zone, **shared)
+                one = member(*seeds, member__availability_zone=zone, **shared)
                 members.append(await stack.enter_async_context(one))
             for one in members:
                 await one.wait_safe()

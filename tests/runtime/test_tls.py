@@ -375,7 +375,7 @@ def test_handshakes_have_few_places(grid: LocalCluster, keys: Keys) -> None:
 
 def test_a_handshake_has_an_end(keys: Keys) -> None:
     async def story() -> None:
-        async with cluster(1, limits__greeting_timeout_ms=300, **settings(keys)) as (only,):
+        async with cluster(1, limits__auth_timeout_ms=300, **settings(keys)) as (only,):
             host, _, port = only.client_address.rpartition(":")
             for said in (b"", b"\x16\x03\x01\x01\x00"):
                 reader, writer = await asyncio.open_connection(host, int(port))
