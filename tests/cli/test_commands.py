@@ -58,7 +58,7 @@ def test_a_mistyped_command_is_corrected(typed: str, meant: str) -> None:
     [
         (NotReady("partition 3 has no owner"), True),
         (Unknown("no answer for 20 s"), True),
-        (NotReady("2 of 3 members are silent: holdfast cluster dead b c --without-majority"), False),
+        (NotReady("2 of 3 members are silent: holdfast member evict b c --without-majority"), False),
         (Denied("the password is wrong"), False),
     ],
 )
@@ -129,7 +129,7 @@ def test_examples_stay_one_line_each() -> None:
         ["member", "drain"],
         ["member", "drain", "127.0.0.1:99999999"],
         ["member", "demote", "a:1", "b:2"],
-        ["cluster", "dead"],
+        ["member", "evict"],
         ["config", "set"],
         ["config", "set", "limits.key_bytes=99"],
     ],

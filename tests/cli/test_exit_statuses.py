@@ -54,7 +54,7 @@ SILENT = {
     "cluster reset-lost": ["--yes"],
     "cluster shutdown": ["--yes"],
     "cluster safe": [],
-    "cluster dead": ["x", "--yes"],
+    "member evict": ["x", "--yes"],
     "cluster upgrade": ["--yes"],
     "cluster baseline show": [],
     "cluster baseline set": ["--yes"],
@@ -167,7 +167,7 @@ NOT_SO: list[tuple[str, list[str]]] = [
     ("metastore put", ["k", "v", "--if-revision", "99"]),
     ("cluster accept-loss", ["--yes"]),
     ("cluster reset-lost", ["--yes"]),
-    ("cluster dead", ["m1", "--yes"]),
+    ("member evict", ["m1", "--yes"]),
     ("cluster upgrade", ["--level", "99", "--yes"]),
     ("cluster baseline add", ["nobody"]),
     ("zone show", ["nothing"]),
@@ -197,7 +197,7 @@ ELSEWHERE = {
         DONE,
     ): "tests/cluster/test_control.py::test_members_are_drained_and_the_cluster_is_ended",
     (
-        "cluster dead",
+        "member evict",
         DONE,
     ): "tests/cluster/test_commands_live.py::test_a_member_that_was_killed_is_gone_at_once",
     ("cluster upgrade", DONE): "tests/cluster/test_rolling_upgrade.py::"

@@ -1,4 +1,4 @@
-"""Commands on member processes that die, are declared dead, or are given other settings while they run."""
+"""Commands on member processes that die, are evicted, or are given other settings while they run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_member_that_was_killed_is_gone_at_once(cluster: LocalCluster) -> None
     with Client(first.client_address) as client:
         client.set("m", to_stored("k"), to_stored("v"))
     address = f"{third.client_address},{first.client_address}"
-    told = run("cluster", "dead", second.name, "--yes", "-a", address)
+    told = run("member", "evict", second.name, "--yes", "-a", address)
     assert told.exit_code == 1
     assert "it was heard of within the last three heartbeats" in told.stderr
 
@@ -62,7 +62,7 @@ def test_a_member_that_was_killed_is_gone_at_once(cluster: LocalCluster) -> None
     time.sleep(1.0)
     assert len(json.loads(run("status", "--json", "-a", address).stdout)["members"]) == 3
     began_s = time.monotonic()
-    told = run("cluster", "dead", second.name, "--yes", "--json", "-a", address)
+    told = run("member", "evict", second.name, "--yes", "--json", "-a", address)
     assert told.exit_code == 0, told.output
     assert time.monotonic() - began_s < 50, "it did not wait until silence is suspected"
     assert len(json.loads(run("status", "--json", "-a", address).stdout)["members"]) == 2
@@ -72,7 +72,7 @@ def test_a_member_that_was_killed_is_gone_at_once(cluster: LocalCluster) -> None
     # It lives after all: it ends itself, and was not asked by anybody meanwhile.
     os.kill(second.pid, signal.SIGCONT)
     assert second.process.wait(120) == 1
-    assert "an operator has said that this member has ended" in second.log.read_text(encoding="utf-8")
+    assert "this member was evicted by an operator" in second.log.read_text(encoding="utf-8")
     cluster.members.remove(second)
     with Client(first.client_address) as client:
         assert client.get("m", to_stored("k")) == to_stored("w")

@@ -97,7 +97,7 @@ def test_messages_lead_from_two_of_three_members_killed_to_reads(tmp_path: Path)
         operator.follow("metastore reset")
         assert all(operator.reads("orders", key) for key in KEYS), operator.told[-3:]
         assert all(operator.reads("plain", key) for key in here), operator.told[-3:]
-        assert operator.given[1].startswith("cluster dead"), operator.given
+        assert operator.given[1].startswith("member evict"), operator.given
         assert operator.given[-2:] == ["metastore reset", "zone reset z"]
         status = json.loads(operator.run("status", "--json").stdout)
         assert [member["name"] for member in status["members"]] == [third.name]

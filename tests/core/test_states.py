@@ -139,12 +139,12 @@ def messages() -> dict[str, Any]:
         ("idle", {"idle": True}),
         ("refused", {"refusal": "no"}),
         ("ending", {"ending": True}),
-        ("declared dead", {"refusal": "no", "declared_dead": True}),
+        ("evicted", {"refusal": "no", "evicted": True}),
     ):
         base = {"uuid": B.uuid, "idle": False, "host": B.host, "port": B.port, "asker": A.uuid}
         found[f"join answer: {name}"] = m.JoinAnswer(**(base | answer))
-    found["dead"] = m.DeclareDead(6, [C.uuid])
-    found["ended"] = m.SuspectNow(6, [C.uuid])
+    found["evict without majority"] = m.EvictMembersWithoutMajority(6, [C.uuid])
+    found["evict"] = m.EvictMembers(6, [C.uuid])
     return found
 
 
@@ -159,10 +159,10 @@ def hand_over(one: One, message: Any) -> None:
             membership.on_join_request(sender, message)
         case m.JoinAnswer():
             membership.on_join_answer(sender, message)
-        case m.DeclareDead():
-            membership.on_declare_dead(message)
-        case m.SuspectNow():
-            membership.on_suspect_now(message)
+        case m.EvictMembersWithoutMajority():
+            membership.on_evict_members_without_majority(message)
+        case m.EvictMembers():
+            membership.on_evict_members(message)
         case _:
             raise TypeError(type(message).__name__)
 

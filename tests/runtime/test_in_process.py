@@ -352,7 +352,7 @@ CALLS: dict[str, Callable[[Member], Any]] = {
     "change_cluster_state": lambda one: one.change_cluster_state("frozen", 1),
     "promote": lambda one: one.promote(1),
     "demote": lambda one: one.demote(1),
-    "declare_dead": lambda one: one.declare_dead("x"),
+    "evict_without_majority": lambda one: one.evict_without_majority("x"),
     "on_migration": lambda one: one.on_migration(print),
     "on_partition_lost": lambda one: one.on_partition_lost(print),
     "transaction": lambda one: one.transaction().__aenter__(),

@@ -10,7 +10,7 @@ from tests.runtime.test_member import member, run
 from holdfast.cli.status import of_versions
 from holdfast.cli.upgrade import shown
 from holdfast.core.model import views
-from holdfast.core.model.levels import DECLARED, HIGHEST, LOWEST, FeatureLevels
+from holdfast.core.model.levels import EVICTS, HIGHEST, LOWEST, FeatureLevels
 from holdfast.errors import Refused
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.version import __version__
@@ -40,8 +40,8 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
             assert level_of(second) == {"in_force": 1, "lowest": 1, "highest": HIGHEST, "possible": 1}
             with pytest.raises(Refused, match=rf"not all members can do feature level {HIGHEST}: .*\(1\)"):
                 await order(second, HIGHEST)
-            with pytest.raises(Refused, match=f"members understand this from feature level {DECLARED} on"):
-                await second._node.control.declare_ended([first._node.member_uuid], 5)
+            with pytest.raises(Refused, match=f"members understand this from feature level {EVICTS} on"):
+                await second._node.control.evict([first._node.member_uuid], 5)
             await first.leave()
             async with member(second.member_address) as third:
                 await third.wait_safe()

@@ -14,7 +14,6 @@ from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.baseline import baseline
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, Give, given_up, timeout_option, together
-from holdfast.cli.status import find_member
 from holdfast.cli.upgrade import upgrade
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
@@ -44,7 +43,6 @@ def cluster() -> None:
       holdfast cluster shutdown                end all members
       holdfast cluster accept-loss             stop waiting for missing copies
       holdfast cluster reset-lost              make lost partitions available
-      holdfast cluster dead three              remove a crashed member at once
       holdfast cluster baseline                members that own data, even while they are away
       holdfast cluster upgrade                 finish a rolling upgrade
 
@@ -134,69 +132,6 @@ def accept_loss(
 
 def _tell_done(told: str, *, as_json: bool) -> None:
     tell_json({"done": True, "told": told}) if as_json else print(told)
-
-
-@cluster.command(short_help="Remove crashed members at once.")
-@click.argument("members", metavar="MEMBER...", nargs=-1, required=True)
-@address_option
-@timeout_option(30, "After that the usual suspicion applies (cluster.suspect_after_ms).")
-@click.option(
-    "--without-majority",
-    is_flag=True,
-    help="Continue even if the remaining members are no majority. If a named member still runs, there will be two "
-    "clusters.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@credentials
-def dead(
-    members: tuple[str, ...],
-    *,
-    address: str,
-    timeout_s: float,
-    without_majority: bool,
-    yes: bool,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
-    r"""Remove crashed members at once, without waiting for cluster.suspect_after_ms.
-
-    MEMBER is a name, the first digits of a UUID, or a client address. The cluster rejects the command for a member
-    that sent a heartbeat within the last three intervals, and a majority of the members must agree. If the member
-    still runs, it cannot rejoin: its process ends with status 1 when it learns of its removal, and serves nothing
-    until then.
-
-    If the remaining members are no majority, they wait. Name every crashed member, with --without-majority. Make sure
-    that they have all ended: a member that is only cut off may still serve clients, and the writes that it
-    acknowledged since then are lost.
-
-    \b
-      holdfast cluster dead three
-      holdfast cluster dead 10.0.0.3:5701 --yes -a 10.0.0.1:5701
-      holdfast cluster dead two three --without-majority
-    """
-    seen = _status(address, credentials)
-    ended = [find_member(member, seen["members"]) for member in members]
-    name = ", ".join(f"{one['name']} ({Address.of_clients(one)})" for one in ended)
-    if not yes:
-        then = (
-            "there are two clusters, and one of them loses its writes"
-            if without_majority
-            else "it will end itself"
-        )
-        click.confirm(f"Has {name} ended for sure? Should it still run, {then}", abort=True, err=True)
-    doors = [Address.of_clients(row) for row in seen["members"] if row not in ended]
-    with given_up():
-        order_cluster(
-            list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
-            credentials.for_client(),
-            own.Want.DEAD,
-            member=ended[0]["uuid"],
-            members=[one["uuid"] for one in ended] if len(ended) > 1 else [],
-            state=own.WITHOUT_MAJORITY if without_majority else "",
-            timeout_s=timeout_s,
-        )
-    _tell_done(f"the cluster goes on without {name}", as_json=as_json)
 
 
 def _numbers(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""`holdfast member`: one member leaves, stops holding partitions, or begins to."""
+"""`holdfast member`: drain, demote, promote and evict single members."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 import click
 
 from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
+from holdfast.cli.answers import json_option, tell_json
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import Give, timeout_option, together
-from holdfast.cli.status import ask, doors_of
-from holdfast.client.operator import MemberStatus, order
+from holdfast.cli.orders import Give, given_up, timeout_option, together
+from holdfast.cli.status import ask, doors_of, find_member
+from holdfast.client.operator import MemberStatus, order, order_cluster
+from holdfast.client.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
 
-@click.group(short_help="Drain, promote and demote members.")
+@click.group(short_help="Drain, promote, demote and evict members.")
 def member() -> None:
     r"""Manage single members. MEMBER is a name, the first digits of a UUID, or a client address.
 
@@ -28,6 +29,7 @@ def member() -> None:
       holdfast member drain three
       holdfast member demote 127.0.0.1:5702
       holdfast member promote two -a 10.0.0.1:5701
+      holdfast member evict three
 
     Pass credentials if the members require them.
     """
@@ -130,3 +132,67 @@ def promote(member: str, *, address: str, timeout_s: float, as_json: bool, crede
 
     gives = _give(doors_of((member,), address, credentials), credentials, own.Want.DATA, timeout_s)
     sys.exit(together(gives, "may hold partitions now", progress, as_json=as_json))
+
+
+@member.command(short_help="Remove crashed members at once.")
+@click.argument("members", metavar="MEMBER...", nargs=-1, required=True)
+@address_option
+@timeout_option(30, "After that the usual suspicion applies (cluster.suspect_after_ms).")
+@click.option(
+    "--without-majority",
+    is_flag=True,
+    help="Continue even if the remaining members are no majority. If a named member still runs, there will be two "
+    "clusters.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@credentials
+def evict(
+    members: tuple[str, ...],
+    *,
+    address: str,
+    timeout_s: float,
+    without_majority: bool,
+    yes: bool,
+    as_json: bool,
+    credentials: Credentials,
+) -> None:
+    r"""Remove crashed members at once, without waiting for cluster.suspect_after_ms.
+
+    MEMBER is a name, the first digits of a UUID, or a client address. The cluster rejects the command for a member
+    that sent a heartbeat within the last three intervals, and a majority of the members must agree. If the member
+    still runs, it cannot rejoin: its process ends with status 1 when it learns of its removal, and serves nothing
+    until then.
+
+    If the remaining members are no majority, they wait. Name every crashed member, with --without-majority. Make sure
+    that they have all ended: a member that is only cut off may still serve clients, and the writes that it
+    acknowledged since then are lost.
+
+    \b
+      holdfast member evict three
+      holdfast member evict 10.0.0.3:5701 --yes -a 10.0.0.1:5701
+      holdfast member evict two three --without-majority
+    """
+    seen = ask(address, credentials)
+    ended = [find_member(member, seen["members"]) for member in members]
+    name = ", ".join(f"{one['name']} ({Address.of_clients(one)})" for one in ended)
+    if not yes:
+        then = (
+            "there are two clusters, and one of them loses its writes"
+            if without_majority
+            else "it will end itself"
+        )
+        click.confirm(f"Has {name} ended for sure? Should it still run, {then}", abort=True, err=True)
+    doors = [Address.of_clients(row) for row in seen["members"] if row not in ended]
+    with given_up():
+        order_cluster(
+            list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
+            credentials.for_client(),
+            own.Want.EVICT,
+            member=ended[0]["uuid"],
+            members=[one["uuid"] for one in ended] if len(ended) > 1 else [],
+            state=own.WITHOUT_MAJORITY if without_majority else "",
+            timeout_s=timeout_s,
+        )
+    told = f"the cluster goes on without {name}"
+    tell_json({"done": True, "told": told}) if as_json else print(told)

@@ -72,7 +72,7 @@ class Action(StrEnum):
     RESET_LOST = "reset-lost"
     BASELINE = "baseline"
     UPGRADE = "upgrade"
-    DEAD = "dead"
+    EVICT = "evict"
     CONFIGURE = "configure"
 
 
@@ -126,7 +126,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.RESET_LOST: "let lost partitions be used again",
         Action.BASELINE: "change which members own data",
         Action.UPGRADE: "raise the feature level of the cluster",
-        Action.DEAD: "say that a member has ended, before it has been silent for long",
+        Action.EVICT: "remove a member whose process has ended, at once",
         Action.CONFIGURE: "change settings of members while they run",
     },
 }

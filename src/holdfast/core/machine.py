@@ -248,15 +248,15 @@ class ChangeState:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadDeclared:
-    """The operator vouches that these members have ended."""
+class EvictionWithoutMajorityOrdered:
+    """The operator evicts these members although the rest is no majority, and vouches that they have ended."""
 
     members: tuple[MemberId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SuspicionOrdered:
-    """An operator has seen that these members have ended: nobody is to wait until they have been silent for long."""
+class EvictionOrdered:
+    """The operator evicts these members, which have ended: the majority removes them without a wait for suspicion."""
 
     members: tuple[MemberId, ...]
 
@@ -537,8 +537,8 @@ Event = (
     | LeaveRequested
     | Become
     | ChangeState
-    | DeadDeclared
-    | SuspicionOrdered
+    | EvictionWithoutMajorityOrdered
+    | EvictionOrdered
     | LossAccepted
     | FlightBounded
     | LostReset

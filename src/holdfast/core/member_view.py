@@ -204,12 +204,12 @@ class MemberView:
         return tuple(self._membership.detector.suspects(now_ns))
 
     def unheard(self) -> Sequence[MemberId]:
-        """Of whom this member has heard nothing for some heartbeats, so that an operator may declare their end."""
+        """Of whom this member has heard nothing for some heartbeats, so that an operator may evict them."""
         return tuple(self._membership.unheard())
 
-    def dead_order_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """Why the operator's order that these members have ended is not carried out; empty: it is."""
-        return self._safety.dead_order_rejection(ended, without_majority=without_majority)
+    def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
+        """Why these members cannot be evicted; empty: they can."""
+        return self._safety.eviction_rejection(ended, without_majority=without_majority)
 
     def suspicion_reason(self, member: MemberId) -> str:
         """What this member knows of the silence of that one, in words."""

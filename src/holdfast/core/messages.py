@@ -51,8 +51,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """If idle: the cluster whose data it has found in its files."""
     asker: MemberId = MemberId("")
     """Whom this answers: another process may have its address by now."""
-    declared_dead: bool = False
-    """An operator has said of that one that it has ended: it ends, as nobody takes it any more."""
+    evicted: bool = False
+    """The operator has evicted the caller: it ends, for no member admits it again."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -214,15 +214,15 @@ class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
     level: int
 
 
-class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """The operator vouches that these members, of whom nothing is heard, have ended."""
+class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """To all: the operator evicts these silent members although the rest is no majority."""
 
     view: int
     members: list[MemberId]
 
 
-class SuspectNow(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """An operator has seen that these members have ended: whoever hears nothing of them either suspects them now."""
+class EvictMembers(msgspec.Struct, frozen=True, array_like=True, tag=68):
+    """To all: the operator evicts these members. A member that hears nothing of them suspects them at once."""
 
     view: int
     members: list[MemberId]
@@ -660,8 +660,8 @@ Message = (
     | StateWanted
     | BaselineWanted
     | LevelWanted
-    | DeclareDead
-    | SuspectNow
+    | EvictMembersWithoutMajority
+    | EvictMembers
     | Holdings
     | AcceptLoss
     | ResetLost

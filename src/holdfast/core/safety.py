@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
-from holdfast.core.membership.lost_majority import dead_order_rejection, silent_members, way_out
+from holdfast.core.membership.lost_majority import eviction_rejection, silent_members, way_out
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -102,9 +102,9 @@ class Safety:
         lasting = way_out(membership, now_ns)
         return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
 
-    def dead_order_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
+    def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
         """Why the operator's order that these members have ended is not carried out; empty: it is."""
-        return dead_order_rejection(
+        return eviction_rejection(
             self._membership, ended, self._out.now_ns, without_majority=without_majority
         )
 

@@ -21,10 +21,11 @@ from holdfast.core.machine import (
     ClusterChanged,
     Complete,
     Datagram,
-    DeadDeclared,
     Effect,
     EndTurn,
     Event,
+    EvictionOrdered,
+    EvictionWithoutMajorityOrdered,
     FlightBounded,
     Heard,
     LaneUsed,
@@ -45,7 +46,6 @@ from holdfast.core.machine import (
     SetTimer,
     Started,
     Stop,
-    SuspicionOrdered,
     TimerFired,
     Token,
     TurnEnded,
@@ -280,13 +280,13 @@ class Driver:
         """The operator wants this feature level in force."""
         self.handle(LevelOrdered(level))
 
-    def declare_dead(self, members: Iterable[MemberId]) -> None:
-        """The operator vouches that these members have ended."""
-        self.handle(DeadDeclared(tuple(members)))
+    def evict_without_majority(self, members: Iterable[MemberId]) -> None:
+        """The operator evicts these members although the rest is no majority, and vouches that they have ended."""
+        self.handle(EvictionWithoutMajorityOrdered(tuple(members)))
 
-    def suspect(self, members: Iterable[MemberId]) -> None:
-        """An operator has seen that these members, of whom nothing is heard, have ended."""
-        self.handle(SuspicionOrdered(tuple(members)))
+    def evict(self, members: Iterable[MemberId]) -> None:
+        """The operator evicts these members, of which nothing is heard."""
+        self.handle(EvictionOrdered(tuple(members)))
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this address of `cluster.seeds`."""

@@ -45,8 +45,20 @@ FORMAT = 1
 _HEAD = Struct("<II")
 """Length and checksum of a piece."""
 PIECE_MAX = 1 << 30
-EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(machine.Event)}
-"""Every event, by name."""
+_FIRST_NAMES = {
+    machine.EvictionOrdered: "SuspicionOrdered",
+    machine.EvictionWithoutMajorityOrdered: "DeadDeclared",
+}
+"""Events that were renamed: records keep their first names."""
+
+
+def event_name(kind: type[Any]) -> str:
+    """The name under which events of this class are recorded."""
+    return _FIRST_NAMES.get(kind, kind.__name__)
+
+
+EVENTS: dict[str, type[Any]] = {event_name(kind): kind for kind in typing.get_args(machine.Event)}
+"""Every event, by the name under which it is recorded."""
 _NAMES = {
     name: value
     for module in (
@@ -432,7 +444,7 @@ class LifeRecorder:
     def step(self, event: Event, now_ns: int) -> None:
         """The member is about to be given this."""
         at_ns = self._recorder.clock.now_ns
-        self._recorder.put(Step(self._life, at_ns, now_ns, type(event).__name__, fields_of(event)))
+        self._recorder.put(Step(self._life, at_ns, now_ns, event_name(type(event)), fields_of(event)))
 
     def stepped(self, effects: Sequence[Effect]) -> None:
         """This is what it wants."""

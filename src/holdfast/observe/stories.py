@@ -15,10 +15,11 @@ from holdfast.core.machine import (
     ClientRequest,
     Complete,
     CutRequested,
-    DeadDeclared,
     DiskRoom,
     Effect,
     Event,
+    EvictionOrdered,
+    EvictionWithoutMajorityOrdered,
     FlightBounded,
     Heard,
     LeaveRequested,
@@ -36,7 +37,6 @@ from holdfast.core.machine import (
     SeedBehind,
     Send,
     Stop,
-    SuspicionOrdered,
 )
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment
@@ -252,13 +252,11 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
             return [f"the operator wants it to be: {wish.name.lower()}"]
         case ChangeState(state, ending):
             return [f"the operator wants the cluster {state}{' and then to end' if ending else ''}"]
-        case DeadDeclared(members):
-            return [
-                f"the operator says that these have ended: {', '.join(names.get(one, one) for one in members)}"
-            ]
-        case SuspicionOrdered(members):
-            ended = ", ".join(names.get(one, one) for one in members)
-            return [f"the operator has seen that these have ended: {ended}"]
+        case EvictionWithoutMajorityOrdered(members):
+            evicted = ", ".join(names.get(one, one) for one in members)
+            return [f"the operator evicts, without a majority: {evicted}"]
+        case EvictionOrdered(members):
+            return [f"the operator evicts: {', '.join(names.get(one, one) for one in members)}"]
         case LossAccepted():
             return ["the operator does not wait for what is missing"]
         case FlightBounded(most):

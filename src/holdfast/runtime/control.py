@@ -17,7 +17,7 @@ from holdfast.core.member import Member
 from holdfast.core.membership.baseline_orders import BaselineChange, owners_wanted
 from holdfast.core.membership.next_level import raise_problem
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.levels import DECLARED
+from holdfast.core.model.levels import EVICTS
 from holdfast.core.model.views import ClusterState, Intent
 from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.engine.driver import Driver
@@ -32,7 +32,7 @@ TAKEN_BACK = (
     own.Want.RESET_LOST,
     own.Want.BASELINE,
     own.Want.LEVEL,
-    own.Want.DEAD,
+    own.Want.EVICT,
     own.Want.CONFIGURE,
 )
 """Orders that do not stand when they were not carried out in time."""
@@ -116,20 +116,20 @@ class Control:
 
         await self.until(served, timeout_s, self._member.picture.unserved_reason)
 
-    async def declare_ended(
+    async def evict(
         self, members: Sequence[str], timeout_s: float, *, without_majority: bool = False
     ) -> None:
-        """Go on without members that have ended, before they have been silent for long (membership/V-9), or also
-        where the rest is no majority (membership/V-6); returns when the view is one without them.
+        """Remove members that have ended before they have been silent for long (membership/V-9), or also where the
+        rest is no majority (membership/V-6); returns when the view is one without them.
         """
         picture = self._member.picture
         self._must_be_member()
         ended = [MemberId(member) for member in members]
-        if why := picture.dead_order_rejection(ended, without_majority=without_majority):
+        if why := picture.eviction_rejection(ended, without_majority=without_majority):
             raise Refused(why)
-        if not without_majority and picture.level < DECLARED:
+        if not without_majority and picture.level < EVICTS:
             raise Refused(
-                f"members understand this from feature level {DECLARED} on (holdfast cluster upgrade); until then "
+                f"members understand this from feature level {EVICTS} on (holdfast cluster upgrade); until then "
                 "it is removed when it has been silent for cluster.suspect_after_ms"
             )
         asked_s = 0.0
@@ -146,11 +146,9 @@ class Control:
                         "it was heard of within the last three heartbeats, so it lives: end its process first, or let "
                         "it leave (holdfast member drain)"
                     )
-                if not without_majority and (
-                    why := picture.dead_order_rejection(left, without_majority=False)
-                ):
+                if not without_majority and (why := picture.eviction_rejection(left, without_majority=False)):
                     raise Refused(why)
-                order = self._driver.declare_dead if without_majority else self._driver.suspect
+                order = self._driver.evict_without_majority if without_majority else self._driver.evict
                 self._node.guard(lambda: order(left))
             return not left
 
@@ -431,8 +429,8 @@ class Control:
                 return self.promote(timeout_s)
             case own.Want.REFILL:
                 return self.refill(order.partition, order.member, timeout_s)
-            case own.Want.DEAD:
-                return self.declare_ended(
+            case own.Want.EVICT:
+                return self.evict(
                     order.members or [order.member],
                     timeout_s,
                     without_majority=order.state == own.WITHOUT_MAJORITY,

@@ -293,7 +293,7 @@ WANTS: dict[own.Want, Action] = {
     own.Want.RESET_LOST: Action.RESET_LOST,
     own.Want.BASELINE: Action.BASELINE,
     own.Want.LEVEL: Action.UPGRADE,
-    own.Want.DEAD: Action.DEAD,
+    own.Want.EVICT: Action.EVICT,
     own.Want.CONFIGURE: Action.CONFIGURE,
 }
 """Each order of an operator is a permission of its own."""

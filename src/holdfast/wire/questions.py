@@ -144,7 +144,7 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 WITHOUT_MAJORITY = "without-majority"
-"""The rest is no majority, and goes on all the same: the operator vouches that the others have ended."""
+"""Evict members although the rest is no majority: the operator vouches that they have ended."""
 
 
 @unique
@@ -171,8 +171,8 @@ class Want(IntEnum):
     """Just these members, or these too, or these no more, as the owners of data."""
     LEVEL = 10
     """A higher feature level in force (`core.model.levels`)."""
-    DEAD = 11
-    """The cluster without a member that has ended, before that has been silent for long enough."""
+    EVICT = 11
+    """The cluster without members that have ended, before they have been silent for `cluster.suspect_after_ms`."""
     CONFIGURE = 12
     """This member with other settings, of those that can be changed while it runs."""
 
@@ -186,18 +186,18 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """How long to wait for it, at most `ORDER_MS_MAX`."""
     state: str = ""
     """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it is to change
-    (`set`, `add`, `remove`, `auto`). For `DEAD`: `WITHOUT_MAJORITY`, if the rest is none.
+    (`set`, `add`, `remove`, `auto`). For `EVICT`: `WITHOUT_MAJORITY`, if the rest is none.
     """
     partition: int = -1
     """For `REFILL`."""
     member: str = ""
-    """For `REFILL`: the UUID of the backup. For `DEAD`: of the member that has ended."""
+    """For `REFILL`: the UUID of the backup. For `EVICT`: of the member that has ended."""
     partitions: Partitions = []
     """For `RESET_LOST`; empty: all that are lost."""
     maps: Rows[str] = []
     """For `RESET_LOST`, by their configured names; empty: all that have lost some."""
     members: Rows[str] = []
-    """For `BASELINE`, by consistent id. For `DEAD`: UUIDs, if several members have ended."""
+    """For `BASELINE`, by consistent id. For `EVICT`: UUIDs, if several members have ended."""
     adjust_ms: int = -1
     """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
     level: int = 0

@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.messages import Fill, ForgetMaps, Forward, Message, MigrationRequest, Replicate, SuspectNow
+from holdfast.core.messages import (
+    EvictMembers,
+    Fill,
+    ForgetMaps,
+    Forward,
+    Message,
+    MigrationRequest,
+    Replicate,
+)
 from holdfast.core.model.journal_entries import Entry, Wrote, WrotePuts
-from holdfast.core.model.levels import DECLARED, EXCHANGES, FORGETS, LOWEST, PACKED, FeatureLevels
+from holdfast.core.model.levels import EVICTS, EXCHANGES, FORGETS, LOWEST, PACKED, FeatureLevels
 from holdfast.core.model.migration import MigrationKind
 from holdfast.core.model.operations import Op
 from holdfast.core.model.records import Change, Record
@@ -35,8 +43,8 @@ def level_of_message(message: Message) -> int:
         return PACKED
     if isinstance(message, Fill) and any(entries.sizes for entries in message.maps):
         return PACKED
-    if isinstance(message, SuspectNow):
-        return DECLARED
+    if isinstance(message, EvictMembers):
+        return EVICTS
     return LOWEST
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.machine import Outbox
 from holdfast.core.membership.identity import Identity, Timing
-from holdfast.core.membership.lost_majority import called, dead_order_rejection, silent_members, way_out
+from holdfast.core.membership.lost_majority import called, eviction_rejection, silent_members, way_out
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.views import MemberInfo, View
@@ -35,7 +35,7 @@ def standing(members: str, heard: str, *, me: str = "A") -> MembershipStatus:
 
 
 def reject(here: MembershipStatus, ended: str, *, without_majority: bool = False) -> str:
-    return dead_order_rejection(
+    return eviction_rejection(
         here, [MemberId(one) for one in ended], LONG_AGO, without_majority=without_majority
     )
 
@@ -57,7 +57,7 @@ def test_a_lost_majority_names_the_order_for_all_silent_members(
     assert "".join(one.uuid for one in silent_members(here, LONG_AGO)) == silent
     said = way_out(here, LONG_AGO)
     assert said.startswith(f"{len(silent)} of {len(members)} members are silent")
-    assert said.endswith(f"holdfast cluster dead {' '.join(silent)} --without-majority")
+    assert said.endswith(f"holdfast member evict {' '.join(silent)} --without-majority")
     assert reject(here, silent) == said
     assert reject(here, silent, without_majority=True) == ""
 
@@ -72,7 +72,7 @@ def test_while_a_majority_is_heard_nothing_goes_without_it(members: str, heard: 
         assert reject(here, ended) == ""
         said = reject(here, ended, without_majority=True)
         assert "leave out --without-majority" in said
-        assert f"(holdfast cluster dead {ended})" in said
+        assert f"(holdfast member evict {ended})" in said
 
 
 def test_without_a_view_or_before_the_admission_there_is_no_way_out_to_name() -> None:
@@ -84,9 +84,9 @@ def test_without_a_view_or_before_the_admission_there_is_no_way_out_to_name() ->
     assert way_out(here, LONG_AGO) == ""
 
 
-def test_who_takes_the_order_and_who_is_no_member_is_named() -> None:
+def test_a_member_evicts_neither_itself_nor_a_stranger() -> None:
     here = standing("ABC", "")
-    assert "give the order to another one" in reject(here, "A", without_majority=True)
+    assert "send it through another member (-a)" in reject(here, "A", without_majority=True)
     assert reject(here, "BYX", without_majority=True).startswith("X, Y is no member")
 
 
@@ -95,7 +95,7 @@ def test_members_that_are_heard_are_not_given_up() -> None:
     here = standing("ABCDE", "B")
     said = reject(here, "BCDE", without_majority=True)
     assert said.startswith("B was heard")
-    assert re.search(r"\(holdfast cluster dead C D E --without-majority\)", said)
+    assert re.search(r"\(holdfast member evict C D E --without-majority\)", said)
 
 
 @pytest.mark.rule("membership/M-2")
@@ -103,6 +103,6 @@ def test_what_remains_has_to_be_a_majority_of_itself() -> None:
     here = standing("ABCDE", "")
     said = reject(here, "BC", without_majority=True)
     assert said.startswith("also without them the rest is no majority")
-    assert "(holdfast cluster dead B C D E --without-majority)" in said
+    assert "(holdfast member evict B C D E --without-majority)" in said
     assert reject(here, "BCD", without_majority=True) == "", "A is the older one of A and E"
     assert reject(standing("EABCD", ""), "BCD", without_majority=True) != "", "E is older than A"

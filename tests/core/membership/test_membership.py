@@ -26,16 +26,16 @@ from tests.core.membership.one_member import (
 )
 
 from holdfast.core.machine import Datagram, Note, Send, SetTimer, Stop
-from holdfast.core.membership.membership import DECLARED_KEPT, LAST_WORDS_NS
+from holdfast.core.membership.membership import EVICTED_KEPT, LAST_WORDS_NS
 from holdfast.core.membership.membership_status import RETURN_FACTOR, MembershipState
 from holdfast.core.messages import (
     Accept,
-    DeclareDead,
+    EvictMembers,
+    EvictMembersWithoutMajority,
     Heartbeat,
     JoinAnswer,
     Prepare,
     StateWanted,
-    SuspectNow,
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -204,61 +204,62 @@ def test_want_of_room_is_told_at_once() -> None:
 
 
 @pytest.mark.rule("membership/V-6")
-def test_the_operator_may_declare_dead_who_is_silent() -> None:
+def test_the_operator_may_evict_silent_members_without_a_majority() -> None:
     """membership/V-6."""
     one = One(A, A, B, C, D, E)
     one.silence(C, D, E)
     one.membership.consider()
     assert not one.proposes, "two of five"
-    assert one.membership.declare_dead({b, c, d}) == {b}, "of B something was heard"
+    assert one.membership.evict_without_majority({b, c, d}) == {b}, "of B something was heard"
     assert one.proposes, "two of three"
-    told = DeclareDead(5, [c, d])
+    told = EvictMembersWithoutMajority(5, [c, d])
     effects = one.out.take()
     assert [effect for effect in effects if isinstance(effect, Send) and effect.message == told] == [
         Send(b, told)
     ]
-    notes = [effect for effect in effects if isinstance(effect, Note) and effect.kind.startswith("declared")]
+    notes = [effect for effect in effects if isinstance(effect, Note) and effect.kind.startswith("evicted")]
     assert notes == [
-        Note("declared dead by the operator", {"member": name}, "warning") for name in ("name-c", "name-d")
+        Note("evicted by the operator, without a majority", {"member": name}, "warning")
+        for name in ("name-c", "name-d")
     ]
-    assert one.membership.declare_dead({c}) == set()
-    assert one.noted("declared dead by the operator") == [], "once"
-    assert One(A, A, B).membership.declare_dead({b}) == {b}
+    assert one.membership.evict_without_majority({c}) == set()
+    assert one.noted("evicted by the operator, without a majority") == [], "once"
+    assert One(A, A, B).membership.evict_without_majority({b}) == {b}
 
 
-def test_nobody_is_told_when_nobody_is_declared_dead() -> None:
+def test_no_member_is_notified_when_none_is_evicted() -> None:
     one = One(A, A, B, C)
     one.silence(C)
-    one.membership.declare_dead({b})
+    one.membership.evict_without_majority({b})
     assert (one.out.effects, one.proposes) == ([], False)
     joining = One()
-    assert joining.membership.declare_dead({b}) == {b}
+    assert joining.membership.evict_without_majority({b}) == {b}
     assert joining.out.effects == []
-    joining.membership.dead = {b}
-    assert joining.membership.declare_dead({b}) == {b}, "it is in no view"
+    joining.membership.evicted_without_majority = {b}
+    assert joining.membership.evict_without_majority({b}) == {b}, "it is in no view"
 
 
 def test_the_word_of_somebody_elses_operator_counts_in_this_view() -> None:
     one = One(A, A, B, C, D, E)
     one.silence(C, D, E)
-    one.membership.on_declare_dead(DeclareDead(4, [c, d]))
-    one.membership.on_declare_dead(DeclareDead(6, [c, d]))
+    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(4, [c, d]))
+    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(6, [c, d]))
     assert not one.proposes
-    one.membership.on_declare_dead(DeclareDead(5, [c, d]))
+    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c, d]))
     assert one.proposes
     one.membership.install(view(A, B, C, D, E, number=6))
     assert not one.membership.may_decide(view(A, B, C, D, E), {a, b}), "it was for one view"
     one.membership.state = MembershipState.PARTING
-    one.membership.on_declare_dead(DeclareDead(6, [c, d]))
-    assert one.membership.dead == set()
+    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(6, [c, d]))
+    assert one.membership.evicted_without_majority == set()
     joining = One()
-    joining.membership.on_declare_dead(DeclareDead(5, [c]))
-    assert joining.membership.dead == set()
+    joining.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c]))
+    assert joining.membership.evicted_without_majority == set()
 
 
 def test_who_is_heard_of_is_not_dead_whatever_was_said() -> None:
     one = One(A, A, B, C, D, E)
-    one.membership.on_declare_dead(DeclareDead(5, [c, d]))
+    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c, d]))
     assert one.membership.may_decide(view(A, B, C, D, E), {b, e})
     one.beat(C)
     assert not one.membership.may_decide(view(A, B, C, D, E), {b, e})
@@ -606,25 +607,25 @@ def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() ->
     one.membership.consider()
     one.out.take()
     assert not one.proposes, "nobody was silent for long"
-    assert one.membership.suspect({b}) == {b}, "of B something was heard"
+    assert one.membership.evict({b}) == {b}, "of B something was heard"
     assert not one.proposes
-    assert one.membership.suspect({c}) == set()
+    assert one.membership.evict({c}) == set()
     assert one.proposes
     effects = one.out.take()
     told = [
-        effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, SuspectNow)
+        effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, EvictMembers)
     ]
-    assert told == [Send(b, SuspectNow(5, [c]))]
-    note = Note("ended, as an operator has seen", {"member": "name-c"}, "warning")
+    assert told == [Send(b, EvictMembers(5, [c]))]
+    note = Note("evicted by the operator", {"member": "name-c"}, "warning")
     assert note in effects
 
     few = One(A, A, B, C)
     pass_beats(few)
-    assert few.membership.suspect({b, c}) == set()
+    assert few.membership.evict({b, c}) == set()
     assert not few.proposes, "one of three is no majority, whatever an operator says"
-    assert few.membership.suspect({d}) == set(), "who is no member is no matter"
+    assert few.membership.evict({d}) == set(), "who is no member is no matter"
     joining = One()
-    assert joining.membership.suspect({b}) == set()
+    assert joining.membership.evict({b}) == set()
     assert joining.out.effects == []
 
 
@@ -632,16 +633,16 @@ def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() ->
 def test_who_still_hears_a_member_does_not_suspect_it_because_somebodys_operator_does() -> None:
     one = One(A, A, B, C)
     pass_beats(one, B, C)
-    one.membership.on_suspect_now(SuspectNow(5, [c]))
-    assert one.membership.declared == {}
+    one.membership.on_evict_members(EvictMembers(5, [c]))
+    assert one.membership.evicted == {}
     assert not one.proposes
     pass_beats(one, B)
-    one.membership.on_suspect_now(SuspectNow(4, [c]))
+    one.membership.on_evict_members(EvictMembers(4, [c]))
     assert not one.proposes, "that was said in another view"
-    one.membership.on_suspect_now(SuspectNow(5, [c]))
+    one.membership.on_evict_members(EvictMembers(5, [c]))
     assert one.proposes
     one.beat(C)
-    assert one.membership.declared == {}, "it lives"
+    assert one.membership.evicted == {}, "it lives"
     assert one.membership.wanted() is None
 
 
@@ -649,13 +650,13 @@ def test_who_still_hears_a_member_does_not_suspect_it_because_somebodys_operator
 def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
     one = One(A, A, B, C)
     pass_beats(one, B)
-    one.membership.suspect({c})
+    one.membership.evict({c})
     one.ask(C)
     assert [answer for _, answer in one.whispered(JoinAnswer) if answer.refusal] == [], "it is still a member"
     one.membership.install(view(A, B, number=6))
     one.ask(C)
     (answer,) = [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == c]
-    assert answer.declared_dead
+    assert answer.evicted
     one.ask(D)
     assert not [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == d], "others may join"
 
@@ -670,13 +671,13 @@ def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
     assert exiled.membership.state == "gone"
     (stop,) = exiled.done(Stop)
     assert stop.why == exiled.membership.refusal
-    assert "an operator has said that this member has ended" in stop.why
+    assert "this member was evicted by an operator" in stop.why
 
 
 def test_only_so_many_are_remembered_of_whom_an_operator_has_seen_the_end() -> None:
-    one = One(A, A, *(info(f"m{number}") for number in range(DECLARED_KEPT + 3)))
+    one = One(A, A, *(info(f"m{number}") for number in range(EVICTED_KEPT + 3)))
     pass_beats(one)
     for other in one.membership.members()[1:]:
-        one.membership.suspect({other.uuid})
-    assert len(one.membership.declared) == DECLARED_KEPT
-    assert one.membership.members()[-1].uuid in one.membership.declared
+        one.membership.evict({other.uuid})
+    assert len(one.membership.evicted) == EVICTED_KEPT
+    assert one.membership.members()[-1].uuid in one.membership.evicted

@@ -89,7 +89,7 @@ def test_without_a_baseline_there_is_none() -> None:
     one = Master("abc", None)
     assert one.wanted("abc") is None
     assert one.wanted("ab") is None
-    one.standing.dead = {C.uuid}
+    one.standing.evicted_without_majority = {C.uuid}
     assert one.wanted("ab") is None
 
 
@@ -311,7 +311,7 @@ def test_an_order_comes_before_that() -> None:
 @pytest.mark.rule("membership/B-5")
 def test_going_on_without_the_dead_is_a_change_of_the_history() -> None:
     one = Master("abc", made("abc"))
-    one.standing.dead = {C.uuid}
+    one.standing.evicted_without_majority = {C.uuid}
     found = one.wanted("ab")
     assert found is not None
     assert found.point == made("abc").went_on({"name-a", "name-b"}).point

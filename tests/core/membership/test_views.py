@@ -32,7 +32,7 @@ from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.messages import (
     Accept,
     Accepted,
-    DeclareDead,
+    EvictMembersWithoutMajority,
     Heartbeat,
     Prepare,
     Promise,
@@ -348,19 +348,19 @@ def test_why_somebody_was_removed_is_told_as_far_as_it_is_known() -> None:
     assert why(one) == "its port refuses connections: the process has ended"
     one = One(A, A, B, C)
     one.silence(B)
-    one.membership.dead.add(b)
-    assert why(one) == "declared dead by the operator"
+    one.membership.evicted_without_majority.add(b)
+    assert why(one) == "evicted by the operator, without a majority"
 
 
 def test_a_new_view_ends_what_was_wanted_of_the_old_one() -> None:
     one = One(A, A, B, C, D, E)
     one.ask(F)
-    one.membership.on_declare_dead(DeclareDead(5, [c]))
+    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c]))
     one.beat(B, sealed=True)
     one.membership.intents.ordered(StateWanted(5, ClusterState.FROZEN, False))
     one.membership.install(view(A, B, C, D, E, F, number=6, state=ClusterState.FROZEN))
     assert one.membership._candidates._asked == {}
-    assert (one.membership.dead, one.membership.fenced_since) == (set(), {})
+    assert (one.membership.evicted_without_majority, one.membership.fenced_since) == (set(), {})
     assert one.membership.wanted() is None
 
 

@@ -25,7 +25,7 @@ def left_alone(members: str, now: Configuration, *, heard: str = "", me: str = "
 @pytest.mark.rule("metastore/V-6")
 def test_without_a_majority_of_the_members_a_reset_names_the_order_that_comes_first() -> None:
     alone = left_alone("ABC", has("ABC"))
-    assert "holdfast cluster dead B C --without-majority" in alone.voters.reset()
+    assert "holdfast member evict B C --without-majority" in alone.voters.reset()
     assert alone.groups.resets == []
 
 
@@ -35,7 +35,7 @@ def test_silent_voters_have_to_leave_the_view_first() -> None:
     some = left_alone("ABCDE", has("ABC"), heard="DE")
     said = some.voters.reset()
     assert said.startswith("most of the 3 voters of the metastore are in the cluster, and silent")
-    assert said.endswith("holdfast cluster dead B C")
+    assert said.endswith("holdfast member evict B C")
     assert some.groups.resets == []
     some.view("ADE")
     assert some.voters.reset() == ""

@@ -12,7 +12,7 @@ from holdfast_lab.sim.cluster import simulated_settings
 # -- too few left ------------------------------------------------------------------------------------------------------
 
 
-def test_the_operator_declares_the_older_of_two_dead_and_the_younger_goes_on() -> None:
+def test_the_operator_evicts_the_older_of_two_and_the_younger_goes_on() -> None:
     stage = Stage(2)
     stage.put(stage.processes[0], "k", "v")
     older, younger = stage.processes
@@ -20,14 +20,14 @@ def test_the_operator_declares_the_older_of_two_dead_and_the_younger_goes_on() -
     stage.wait(20)
     member = younger.driver.member
     assert len(member.membership.members()) == 2, "it must not decide alone"
-    younger.step(lambda: younger.driver.declare_dead([older.driver.member.me]))
+    younger.step(lambda: younger.driver.evict_without_majority([older.driver.member.me]))
     stage.processes.remove(older)
     stage.rest()
     assert stage.get(younger, "k") == "v"
     stage.put(younger, "k", "w")
 
 
-def test_two_of_four_are_declared_dead_through_a_member_that_does_not_lead() -> None:
+def test_two_of_four_are_evicted_through_a_member_that_does_not_lead() -> None:
     stage = Stage(4, backups=2)
     stage.put(stage.processes[0], "k", "v")
     dead = stage.processes[:2]
@@ -36,17 +36,19 @@ def test_two_of_four_are_declared_dead_through_a_member_that_does_not_lead() -> 
     stage.wait(20)
     stage.processes = stage.processes[2:]
     through = stage.processes[1]
-    through.step(lambda: through.driver.declare_dead([p.driver.member.me for p in dead]))
+    through.step(lambda: through.driver.evict_without_majority([p.driver.member.me for p in dead]))
     stage.rest()
     assert stage.get(through, "k") == "v"
 
 
-def test_a_member_that_is_heard_of_is_not_declared_dead() -> None:
+def test_a_member_that_is_heard_of_is_not_evicted() -> None:
     stage = Stage(3)
     alive = stage.processes[2].driver.member.me
     process = stage.processes[0]
     refused: list[set[str]] = []
-    process.step(lambda: refused.append(set(process.driver.member.membership.declare_dead({alive}))))
+    process.step(
+        lambda: refused.append(set(process.driver.member.membership.evict_without_majority({alive})))
+    )
     stage.wait(10)
     assert refused == [{alive}]
     assert len(process.driver.member.membership.members()) == 3
@@ -121,7 +123,7 @@ def test_a_refusal_during_the_delay_does_not_end_it_for_ever() -> None:
     stage.rest()
 
 
-def test_who_was_declared_dead_and_is_heard_of_again_counts_again() -> None:
+def test_an_evicted_member_that_is_heard_of_again_counts_again() -> None:
     stage = Stage(7)
     first, *others = stage.processes
     dead = others[2:4]
@@ -131,7 +133,7 @@ def test_who_was_declared_dead_and_is_heard_of_again_counts_again() -> None:
         # So that nothing can be decided meanwhile.
         process.awake_at_ns = stage.world.now_ns + 5_500_000_000
     stage.wait(4)
-    first.step(lambda: first.driver.declare_dead([p.driver.member.me for p in dead]))
+    first.step(lambda: first.driver.evict_without_majority([p.driver.member.me for p in dead]))
     stage.wait(60)
     left, right = stage.processes[:3], stage.processes[3:]
     number = first.driver.member.membership.view.number  # type: ignore[union-attr]

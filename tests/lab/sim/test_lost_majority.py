@@ -16,7 +16,7 @@ def ids(*processes: Process) -> list[MemberId]:
 
 
 def rejection(through: Process, *ended: Process, without_majority: bool = True) -> str:
-    return through.picture.dead_order_rejection(ids(*ended), without_majority=without_majority)
+    return through.picture.eviction_rejection(ids(*ended), without_majority=without_majority)
 
 
 @pytest.mark.rule("membership/M-1")
@@ -27,10 +27,10 @@ def test_nothing_is_given_up_while_a_majority_is_heard() -> None:
     stage.wait(1)
     assert rejection(one, three) == (
         "a majority of the members is heard and can agree to remove the others: leave out --without-majority "
-        f"(holdfast cluster dead {three.picture.info.name})"
+        f"(holdfast member evict {three.picture.info.name})"
     )
     assert rejection(one, three, without_majority=False) == ""
-    assert "has taken the order, so it runs" in rejection(one, one)
+    assert "cannot evict the member that handles this request" in rejection(one, one)
     assert rejection(one, two) != ""
 
 
@@ -45,13 +45,13 @@ def test_only_silent_members_are_given_up_and_enough_of_them() -> None:
     names = " ".join(info.name for info in one.picture.members() if info.uuid in ended)
     said = one.picture.cluster_unsafe_reason()
     assert said.startswith("3 of 5 members are silent; the rest is no majority and cannot go on without them")
-    assert named(said) == f"cluster dead {names} --without-majority"
+    assert named(said) == f"member evict {names} --without-majority"
     # Without the flag, and for every other order that needs a majority, the same is said.
     assert rejection(one, gone[0], without_majority=False) == one.picture.accept_loss_rejection() == said
     assert f"{two.picture.info.name} was heard of not long ago" in rejection(one, two, *gone)
     # One dead member less makes two of four, and the oldest among them: that is enough.
     assert rejection(one, gone[0]) == ""
-    assert "is no member" in one.picture.dead_order_rejection([MemberId("x")], without_majority=True)
+    assert "is no member" in one.picture.eviction_rejection([MemberId("x")], without_majority=True)
 
 
 @pytest.mark.rule("membership/M-2")
@@ -75,14 +75,14 @@ def test_a_member_that_was_given_up_and_runs_ends_when_it_hears_of_it() -> None:
     stage.isolate(two)
     three.crash()
     stage.wait(20)
-    one.step(lambda: one.driver.declare_dead(ids(two, three)))
+    one.step(lambda: one.driver.evict_without_majority(ids(two, three)))
     stage.processes = [one]
     stage.wait(5)
     assert len(one.picture.members()) == 1
     stage.heal()
     stage.wait(30)
     assert two.dead
-    assert "an operator has said that this member has ended" in two.picture.refusal
+    assert "this member was evicted by an operator" in two.picture.refusal
     assert len(one.picture.members()) == 1
 
 
@@ -99,7 +99,7 @@ def test_the_metastore_is_not_reset_while_its_voters_are_in_the_view() -> None:
     assert said.startswith("most of the 3 voters of the metastore are here"), "they were heard of just now"
     stage.wait(20)
     said = three.driver.member.agreed.voters.reset()
-    assert named(said) == f"cluster dead {one.picture.info.name} {two.picture.info.name} --without-majority"
+    assert named(said) == f"member evict {one.picture.info.name} {two.picture.info.name} --without-majority"
     assert one.driver.member.agreed.groups.term(METASTORE_GROUP) or two.driver.member.agreed.groups.term(
         METASTORE_GROUP
     )

@@ -420,10 +420,10 @@ def test_whoever_dies_at_any_moment_of_a_commit_nobody_sees_half(at_ms: int, who
     stage.wait(at_ms / 1000)
     die(stage, *{"coordinator": [three], "primary": [one], "both": [three, one]}[who])
     if who == "both":
-        # A majority is gone: the operator vouches that both have ended.
+        # A majority is gone: the operator evicts both.
         gone = (one.process.driver.member.me, three.process.driver.member.me)
         stage.wait(5)
-        two.process.step(partial(two.process.driver.declare_dead, gone))
+        two.process.step(partial(two.process.driver.evict_without_majority, gone))
     stage.wait(40)
     found = values(stage, two.process, a, b)
     assert found in ([None, None], ["v", "w"])

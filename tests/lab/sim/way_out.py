@@ -13,7 +13,7 @@ from holdfast.core.model.zone_questions import AlterZone, ResetZone, ZoneAnswer,
 from holdfast_lab.sim.world import Process
 
 NAMED = re.compile(
-    r"holdfast ((?:cluster dead|cluster accept-loss|metastore reset|zone reset|zone alter|start)(?:(?![;,()]|\. ).)*)"
+    r"holdfast ((?:member evict|cluster accept-loss|metastore reset|zone reset|zone alter|start)(?:(?![;,()]|\. ).)*)"
 )
 """A command that changes something, as a message names it: it ends with the sentence."""
 LOSSY = ("cluster accept-loss", "metastore reset", "zone reset")
@@ -78,7 +78,7 @@ class Operator:
         """Run a command as `holdfast` does; answers why it was not carried out."""
         words = shlex.split(command)
         match words:
-            case ["cluster", "dead", *members]:
+            case ["member", "evict", *members]:
                 return self._dead(members)
             case ["cluster", "accept-loss"]:
                 return self._accept_loss()
@@ -99,9 +99,9 @@ class Operator:
         without_majority = "--without-majority" in words
         uuids = {info.name: info.uuid for info in process.picture.members()}
         ended = [uuids[word] for word in words if not word.startswith("--")]
-        why = process.picture.dead_order_rejection(ended, without_majority=without_majority)
+        why = process.picture.eviction_rejection(ended, without_majority=without_majority)
         if not why:
-            order = process.driver.declare_dead if without_majority else process.driver.suspect
+            order = process.driver.evict_without_majority if without_majority else process.driver.evict
             process.step(lambda: order(ended))
             self.stage.wait(5)
             assert not set(ended) & {info.uuid for info in process.picture.members()}

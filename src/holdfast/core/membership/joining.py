@@ -29,9 +29,9 @@ from holdfast.core.model.views import View
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 
 
-DECLARED_DEAD = (
-    "an operator has said that this member has ended (holdfast cluster dead), and the others have gone on without it: "
-    "it ends. A new process is taken as any other"
+EVICTED = (
+    "this member was evicted by an operator (holdfast member evict), and the others have gone on without it: it ends. "
+    "A new process may join"
 )
 
 
@@ -147,8 +147,8 @@ class Joining:
             if info.store
             else ""
         )
-        declared_dead = info.uuid in self._standing.declared and self._standing.member(info.uuid) is None
-        why = DECLARED_DEAD if declared_dead else why or self._history_problem(request)
+        evicted = info.uuid in self._standing.evicted and self._standing.member(info.uuid) is None
+        why = EVICTED if evicted else why or self._history_problem(request)
         why = why or self._level_problem(request)
         why = why or self._candidates.same_files(
             info,
@@ -169,7 +169,7 @@ class Joining:
                 self._standing.info.port,
                 self._standing.ending,
                 asker=info.uuid,
-                declared_dead=declared_dead,
+                evicted=evicted,
             )
             self._out.send_datagram(home, answer)
         return bool(why)
@@ -222,7 +222,7 @@ class Joining:
             self._standing.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
             return
-        if answer.declared_dead and self._standing.state is MembershipState.EXILED:
+        if answer.evicted and self._standing.state is MembershipState.EXILED:
             self._standing.refusal = answer.refusal
             self._standing.step(MembershipStep.ENDED)
             self._out.effects.append(Stop(answer.refusal))

@@ -2,7 +2,7 @@
 
 Heartbeats cannot distinguish a crashed member from one behind a cut cable. With members {A, B, C} and A, B silent, C
 must wait: A and B may be serving clients. Only the operator can know that their processes have ended, and has to name
-each of them (`cluster dead A B --without-majority`).
+each of them (`member evict A B --without-majority`).
 
 - membership/M-1: While a majority is heard, no order shrinks the cluster without it.
 - membership/M-2: Only members that are silent are given up, and only if those that remain are then a majority of what
@@ -47,16 +47,16 @@ def way_out(standing: MembershipStatus, now_ns: int) -> str:
     return (
         f"{len(silent)} of {len(standing.members())} members are silent; the rest is no majority and cannot go on "
         "without them. If they are only cut off, reconnect them. If their processes have ended, also if they were "
-        f"started again since: holdfast cluster dead {called(silent)} --without-majority"
+        f"started again since: holdfast member evict {called(silent)} --without-majority"
     )
 
 
-def dead_order_rejection(
+def eviction_rejection(
     standing: MembershipStatus, ended: Collection[MemberId], now_ns: int, *, without_majority: bool
 ) -> str:
-    """Why the order that these members have ended is not carried out; empty: it is (membership/M-1, membership/M-2)."""
+    """Why these members cannot be evicted; empty: they can (membership/M-1, membership/M-2)."""
     if standing.me in ended:
-        return "this member has taken the order, so it runs: give the order to another one"
+        return "cannot evict the member that handles this request: send it through another member (-a)"
     known = {info.uuid: info for info in standing.members()}
     if unknown := sorted(set(ended) - known.keys()):
         return f"{', '.join(unknown)} is no member: there is nothing to do"
@@ -65,12 +65,12 @@ def dead_order_rejection(
     if not way_out(standing, now_ns):
         return (
             "a majority of the members is heard and can agree to remove the others: leave out --without-majority "
-            f"(holdfast cluster dead {called([known[one] for one in ended])})"
+            f"(holdfast member evict {called([known[one] for one in ended])})"
         )
     if heard := [known[one] for one in ended if _hears(standing, one, now_ns)]:
         return (
             f"{called(heard)} was heard of not long ago, so it runs: end its process first, or leave it out "
-            f"(holdfast cluster dead {called(silent_members(standing, now_ns))} --without-majority)"
+            f"(holdfast member evict {called(silent_members(standing, now_ns))} --without-majority)"
         )
     assert standing.view is not None, "who hears no majority is in a view"
     rest = [info for info in standing.members() if info.uuid not in ended]
@@ -78,6 +78,6 @@ def dead_order_rejection(
     if not is_quorum(left, {info.uuid for info in rest if _hears(standing, info.uuid, now_ns)}):
         return (
             "also without them the rest is no majority: name all members that have ended "
-            f"(holdfast cluster dead {called(silent_members(standing, now_ns))} --without-majority)"
+            f"(holdfast member evict {called(silent_members(standing, now_ns))} --without-majority)"
         )
     return ""

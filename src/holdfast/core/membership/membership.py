@@ -6,8 +6,8 @@
   What the operator wants is repeated to each master until it is so.
 - membership/V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone
   on without it, and those whom it knows have left or ended since, so that nobody else would tell it.
-- membership/V-9: Of whom an operator has seen that it has ended is suspected at once by those who have heard nothing
-  of it for some heartbeats, and removed as others are: by a majority. If it lives after all, it is not taken back: it
+- membership/V-9: A member that an operator evicts is suspected at once by the members that have heard nothing of it for
+  some heartbeats, and a majority removes it like any suspected member. If it still runs, it is not admitted again: it
   ends.
 """
 
@@ -26,13 +26,13 @@ from holdfast.core.membership.next_view import NextView, Permissions
 from holdfast.core.membership.view_agreement import ViewAgreement, is_quorum
 from holdfast.core.messages import (
     BaselineWanted,
-    DeclareDead,
+    EvictMembers,
+    EvictMembersWithoutMajority,
     Heartbeat,
     JoinAnswer,
     JoinRequest,
     LevelWanted,
     StateWanted,
-    SuspectNow,
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
@@ -50,7 +50,7 @@ from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, Vi
 
 SILENT_BEATS = 3
 """Of whom nothing was heard for so many heartbeats an operator may say that it has ended."""
-DECLARED_KEPT = 64
+EVICTED_KEPT = 64
 """So many of those are remembered: longer than one that lives after all takes to ask to return."""
 LAST_WORDS_NS = 1000 * MILLISECOND
 """When all leave together, how long the others have to say that they know, after the last that did not."""
@@ -169,48 +169,53 @@ class Membership(MembershipStatus):
         if self.admitted:
             self._beat()
 
-    def declare_dead(self, dead: set[MemberId]) -> set[MemberId]:
-        """The operator vouches that these members have ended. Answers those who were heard of not long ago, for which
-        that is refused; all others are left out of the next view, whatever remains.
+    def evict_without_majority(self, dead: set[MemberId]) -> set[MemberId]:
+        """The operator evicts these members, and vouches that they have ended. Answers those that were heard of not
+        long ago, which are not evicted; all others are left out of the next view, whatever remains.
         """
         silent = set(self.detector.suspects(self._out.now_ns))
         assert self.me not in silent, "nobody suspects itself"
         for info in self.members():
-            if info.uuid in dead & silent and info.uuid not in self.dead:
-                self._believe_dead([info.uuid])
-                self._out.note("declared dead by the operator", level="warning", member=info.name)
-        assert self.me not in self.dead, "nobody vouches for its own end"
-        if self.view is not None and self.dead:
+            if info.uuid in dead & silent and info.uuid not in self.evicted_without_majority:
+                self._note_evicted([info.uuid])
+                self._out.note(
+                    "evicted by the operator, without a majority", level="warning", member=info.name
+                )
+        assert self.me not in self.evicted_without_majority, "no member evicts itself"
+        if self.view is not None and self.evicted_without_majority:
             for info in self.view.members:
                 if info.uuid not in silent and info.uuid != self.me:
-                    self._out.send(info.uuid, DeclareDead(self.view.number, sorted(self.dead)))
+                    self._out.send(
+                        info.uuid,
+                        EvictMembersWithoutMajority(self.view.number, sorted(self.evicted_without_majority)),
+                    )
             self.consider()
         return dead - silent
 
-    def on_declare_dead(self, message: DeclareDead) -> None:
-        """Somebody's operator vouches that these have ended."""
+    def on_evict_members_without_majority(self, message: EvictMembersWithoutMajority) -> None:
+        """Another member's operator evicts these members although the rest is no majority."""
         if self.view is not None and message.view == self.view.number and self.admitted:
-            self._believe_dead(message.members)
+            self._note_evicted(message.members)
             self.consider()
 
-    def _believe_dead(self, members: Sequence[MemberId]) -> None:
-        """They are left out of the next view, and not admitted again: the others have gone on with what they had."""
+    def _note_evicted(self, members: Sequence[MemberId]) -> None:
+        """Leave these members out of the next view, and do not admit them again: the others go on without them."""
         for member in members:
-            self.dead.add(member)
-            self.declared.pop(member, None)
-            self.declared[member] = None
-        while len(self.declared) > DECLARED_KEPT:
-            del self.declared[next(iter(self.declared))]
+            self.evicted_without_majority.add(member)
+            self.evicted.pop(member, None)
+            self.evicted[member] = None
+        while len(self.evicted) > EVICTED_KEPT:
+            del self.evicted[next(iter(self.evicted))]
 
-    def suspect(self, ended: set[MemberId]) -> set[MemberId]:
-        """An operator has seen that these members have ended. Answers those who were heard of just now, for which that
-        is refused (membership/V-9).
+    def evict(self, ended: set[MemberId]) -> set[MemberId]:
+        """The operator evicts these members. Answers those that were heard of just now, which are not evicted
+        (membership/V-9).
         """
-        taken = self._suspect_now(ended)
+        taken = self._suspect_evicted(ended)
         if self.view is not None and self.admitted and taken:
             for info in self.view.members:
                 if info.uuid not in ended and info.uuid != self.me:
-                    self._out.send(info.uuid, SuspectNow(self.view.number, sorted(taken)))
+                    self._out.send(info.uuid, EvictMembers(self.view.number, sorted(taken)))
             self.consider()
         return {info.uuid for info in self.members() if info.uuid in ended - taken}
 
@@ -218,25 +223,25 @@ class Membership(MembershipStatus):
         """Of whom nothing has been heard for `SILENT_BEATS`."""
         return self.detector.not_heard_for(SILENT_BEATS * self.timing.heartbeat_ns, self._out.now_ns)
 
-    def on_suspect_now(self, message: SuspectNow) -> None:
-        """Somebody's operator has seen that these have ended."""
+    def on_evict_members(self, message: EvictMembers) -> None:
+        """Another member's operator evicts these members."""
         if self.view is not None and message.view == self.view.number and self.admitted:
-            self._suspect_now(set(message.members))
+            self._suspect_evicted(set(message.members))
             self.consider()
 
-    def _suspect_now(self, ended: set[MemberId]) -> set[MemberId]:
+    def _suspect_evicted(self, ended: set[MemberId]) -> set[MemberId]:
         """Suspect those of whom nothing is heard here either; answers who that is."""
         unheard = set(self.unheard())
         assert self.me not in unheard, "nobody suspects itself"
         for info in self.members():
             if info.uuid in ended & unheard:
-                if info.uuid not in self.declared:
-                    self._out.note("ended, as an operator has seen", level="warning", member=info.name)
-                self.declared.pop(info.uuid, None)
-                self.declared[info.uuid] = None
+                if info.uuid not in self.evicted:
+                    self._out.note("evicted by the operator", level="warning", member=info.name)
+                self.evicted.pop(info.uuid, None)
+                self.evicted[info.uuid] = None
                 self.detector.silent(info.uuid)
-        while len(self.declared) > DECLARED_KEPT:
-            del self.declared[next(iter(self.declared))]
+        while len(self.evicted) > EVICTED_KEPT:
+            del self.evicted[next(iter(self.evicted))]
         return ended & unheard
 
     def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
@@ -315,8 +320,8 @@ class Membership(MembershipStatus):
         if info is not None and info.life == beat.life:
             self.detector.heard(beat.uuid, self._out.now_ns)
             # Whoever is heard of is not dead, whatever was said.
-            self.dead.discard(beat.uuid)
-            self.declared.pop(beat.uuid, None)
+            self.evicted_without_majority.discard(beat.uuid)
+            self.evicted.pop(beat.uuid, None)
             self.detector.accuse(beat.uuid, beat.suspects)
             self.intents.heard(beat, view.number)
             self.files.heard(info, beat.reached)
@@ -469,7 +474,7 @@ class Membership(MembershipStatus):
             if admitted:
                 self._tell_lost(lost, surely=old is not None and view.number == old.number + 1)
         self._candidates.installed(view)
-        self.dead = set()
+        self.evicted_without_majority = set()
         self.fenced_since = {}
         if admitted:
             self._enter(old, view)
@@ -538,8 +543,8 @@ class Membership(MembershipStatus):
 
     def _removal_reason(self, member: MemberId) -> str:
         """As far as this member knows."""
-        if member in self.dead:
-            return "declared dead by the operator"
+        if member in self.evicted_without_majority:
+            return "evicted by the operator, without a majority"
         return self.detector.silence_reason(member, self._out.now_ns)
 
     def _enter(self, old: View | None, view: View) -> None:

@@ -94,11 +94,11 @@ class MembershipStatus:
         self.way_in = ""
         """What an operator can do while no cluster admits it; empty: nothing yet."""
         self.detector = FailureDetector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
-        self.dead: set[MemberId] = set()
-        """Who is dead, says the operator: the majority of the others decides on the next view."""
-        self.declared: dict[MemberId, None] = {}
-        """Who has ended, as an operator has seen: they were suspected at once, and are not taken back (membership/V-9).
-        Those of whom that was said last, in this order.
+        self.evicted_without_majority: set[MemberId] = set()
+        """Members that the operator has evicted without a majority: they do not count in majorities of the view."""
+        self.evicted: dict[MemberId, None] = {}
+        """Members that the operator has evicted, the last ones, in this order: they were suspected at once, and are not
+        admitted again (membership/V-9).
         """
         self.intents = DesiredState(self.me, out)
         self.files = KnownFiles(identity.seen)
@@ -183,7 +183,7 @@ class MembershipStatus:
         """Whether these members can decide on the view after this one: membership/A-1, and membership/V-6."""
         if not self._majority:
             return True
-        counted = [info for info in view.members if info.uuid not in self.dead]
+        counted = [info for info in view.members if info.uuid not in self.evicted_without_majority]
         return is_quorum(msgspec.structs.replace(view, members=counted), members)
 
     @property

@@ -58,9 +58,9 @@ class NextBaseline:
             baseline = baseline.changed(kept, baseline.adjust_ms, "adjusted")
         if baseline is None:
             return None
-        declared_dead = self._standing.dead - {info.uuid for info in members}
+        evicted = self._standing.evicted_without_majority - {info.uuid for info in members}
         made_without = view.recovering and not recovering and admission.awaited(view, members)
-        if declared_dead or made_without:
+        if evicted or made_without:
             baseline = baseline.went_on({info.consistent_id for info in members})
         return self._with_places(view, baseline, members, left)
 

@@ -2,7 +2,7 @@
 
 - membership/V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
   of that view knows it; where nobody stays, all who left with it, or nobody of them asks any more.
-- membership/V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then
+- membership/V-6: When so many have died that the rest is no majority, the operator may evict the silent members; then
   the majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
 """
 

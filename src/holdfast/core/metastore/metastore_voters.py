@@ -165,7 +165,7 @@ class MetastoreVoters:
             return (
                 f"most of the {len(configuration.voters)} voters of the metastore are in the cluster, and silent. They "
                 "are removed from it when they have been silent for cluster.suspect_after_ms, or at once if they have "
-                f"ended: holdfast cluster dead {silent}"
+                f"ended: holdfast member evict {silent}"
             )
         return ""
 

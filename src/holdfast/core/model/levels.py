@@ -8,7 +8,7 @@ any level that the build can do.
 |-------|-------|-------------|
 | 1 | the first build with levels | stores travel and are written down one by one, and chunks as columns |
 | 2 | the same build | stores that say nothing else are packed: in messages, in chunks, and in the journal (format 2) |
-| 2 | the same build | an operator may say that a member has ended (membership/V-9) |
+| 2 | the same build | an operator may evict a member that has ended (membership/V-9) |
 | 3 | the first build that forgets maps | destroyed maps are forgotten, and begin again by a record (journal format 3) |
 | 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
 
@@ -28,8 +28,8 @@ HIGHEST: Final = 3
 """What this build can do."""
 PACKED: Final = 2
 """From this level on stores are packed."""
-DECLARED: Final = 2
-"""From this level on members understand that an operator has seen the end of one."""
+EVICTS: Final = 2
+"""From this level on members understand that an operator evicts one."""
 FORGETS: Final = 3
 """From this level on members forget maps that are empty, and understand that one begins again."""
 EXCHANGES: Final = 3

@@ -247,8 +247,8 @@ class Member:
         """
         await self._node.control.demote(timeout_s)
 
-    def declare_dead(self, *uuids: str) -> None:
-        """Vouch that these members have ended, when the rest is no majority and waits for them.
+    def evict_without_majority(self, *uuids: str) -> None:
+        """Evict these members, which have ended, when the rest is no majority and waits for them.
 
         Only you can know: were one of them alive and cut off, there would be two clusters, and one would lose what it
         took. Raises Refused for members that are not in the view, or were heard of not long ago.
@@ -260,8 +260,8 @@ class Member:
             raise Refused(f"no such member in the view: {', '.join(sorted(unknown))}")
         heard = set(uuids) - set(picture.suspects(self._node.now_ns()))
         if heard:
-            raise Refused(f"heard of not long ago, so not dead: {', '.join(sorted(heard))}")
-        self._node.driver.declare_dead(MemberId(uuid) for uuid in uuids)
+            raise Refused(f"heard of not long ago, so not evicted: {', '.join(sorted(heard))}")
+        self._node.driver.evict_without_majority(MemberId(uuid) for uuid in uuids)
 
     # -- listeners
 

@@ -12,7 +12,7 @@ from holdfast_lab.sim.world import Process
 
 def suspect(through: Process, *ended: Process) -> None:
     members = [process.driver.member.me for process in ended]
-    through.step(lambda: through.driver.suspect(members))
+    through.step(lambda: through.driver.evict(members))
 
 
 def members(process: Process) -> int:
