@@ -198,7 +198,7 @@ def test_a_command_does_not_wait_for_the_modules_of_others() -> None:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = set(told.stdout.splitlines()[-1].split())
     assert "holdfast.cli.start" in imported
-    assert not imported & {f"holdfast.cli.{where.partition(':')[0]}" for where in COMMANDS.values()} - {
+    assert not imported & {f"holdfast.cli.{entry.where.partition(':')[0]}" for entry in COMMANDS.values()} - {
         "holdfast.cli.start"
     }
 

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigError
 NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
 
 
-@click.command(short_help="Report on journals and checkpoints of stopped members, on Spark.")
+@click.command
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...", type=LocalPath())
 @click.option(
     "--report",

@@ -38,7 +38,7 @@ KEYS_SHOWN = 20
 WIDTH = 140
 
 
-@click.command(short_help="Compare every replica with its owner, on Spark.")
+@click.command
 @address_argument
 @click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
 @click.option("--keys", is_flag=True, help="Also find the keys that differ.")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMATS = ("json", "text", "binary")
 
 
-@click.command(short_help="Follow the changes of a map, on Spark.")
+@click.command
 @click.argument("name", metavar="MAP")
 @address_option
 @click.option(

@@ -31,7 +31,7 @@ DIGITS_MAX = 5
 """Of the number of a partition: no cluster has more than 65,536."""
 
 
-@click.group(short_help="Manage the cluster: state, safety, baseline, upgrade, shutdown.")
+@click.group()
 def cluster() -> None:
     r"""Manage the whole cluster, through any of its members.
 

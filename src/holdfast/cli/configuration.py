@@ -41,7 +41,6 @@ class _Config(click.Group):
 
 @click.group(
     cls=_Config,
-    short_help="Print every setting, check a file, or change running members.",
     subcommand_metavar="[FILE] | set SECTION.KEY=VALUE...",
 )
 def config() -> None:

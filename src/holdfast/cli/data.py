@@ -42,7 +42,7 @@ limit_option = click.option(
 )
 
 
-@click.group(short_help="Read maps and change single entries.")
+@click.group()
 def data() -> None:
     r"""Read maps, and change single entries. Needs no Spark; use `holdfast read` for many entries.
 

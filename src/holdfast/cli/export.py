@@ -50,7 +50,6 @@ class _Exports(click.Group):
 
 @click.group(
     cls=_Exports,
-    short_help="Export maps to Parquet at a consistent cut, on Spark.",
     subcommand_metavar="[MAP]... --to DIR | verify DIR",
 )
 def export() -> None:
@@ -157,7 +156,7 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
     sys.exit(0 if found.sound else EXIT_FAILED)
 
 
-@click.command(short_help="Export maps to Parquet at a consistent cut, without Spark.")
+@click.command
 @click.argument("maps", metavar="[MAP]...", nargs=-1)
 @click.option(
     "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
@@ -188,7 +187,7 @@ def backup(
     _tell_written(done, as_json=as_json)
 
 
-@click.command(short_help="Restore an export or a backup, with or without Spark.")
+@click.command
 @folder_argument
 @click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
 @click.option(

@@ -297,7 +297,7 @@ def as_text(line: dict[str, Any]) -> str:
 directory_argument = click.argument("directory", type=LocalPath(path_type=Path), metavar="DIR")
 
 
-@click.group(short_help="Read the files of a stopped member.")
+@click.group()
 def journal() -> None:
     r"""Read the directory of one member: its journal and its checkpoints. Changes nothing.
 

@@ -6,22 +6,30 @@ import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from holdfast.cli import exit_statuses
-from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
 from holdfast.errors import ConfigError, HoldfastError, NotReady, Standing, Unknown
+
+
+class Entry(NamedTuple):
+    """A command that is not imported yet."""
+
+    where: str
+    """`module:name`, below the group's package."""
+    summary: str
+    """Its line in the help of the group. Its own module does not repeat it."""
 
 
 class LazyGroup(click.Group):
     """Imports a command when it is called: starting a member does not wait for the modules of thirty others."""
 
     def __init__(
-        self, *args: Any, package: str, table: dict[str, str], statuses: exit_statuses.Table, **rest: Any
+        self, *args: Any, package: str, table: dict[str, Entry], statuses: exit_statuses.Table, **rest: Any
     ) -> None:
-        """`table`: for each command its module in `package`, and its name there: `"status": "status:status"`."""
+        """`table`: the commands, in the order of the help; their modules are in `package`."""
         super().__init__(*args, **rest)
         self._package = package
         self._table = table
@@ -33,10 +41,16 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._table and cmd_name not in self.commands:
-            module, _, name = self._table[cmd_name].partition(":")
+            module, _, name = self._table[cmd_name].where.partition(":")
             command = getattr(import_module(f"{self._package}.{module}"), name)
+            command.short_help = self._table[cmd_name].summary
             self.add_command(explained(command, self._statuses))
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in self._table.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -64,8 +78,8 @@ class LazyGroup(click.Group):
                     "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
                 )
             if isinstance(error, Standing):
-                ctx.exit(EXIT_STANDING)
-            ctx.exit(EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED)
+                ctx.exit(exit_statuses.OPEN)
+            ctx.exit(exit_statuses.MISUSED if isinstance(error, ConfigError) else exit_statuses.FAILED)
 
 
 def explained(command: click.Command, statuses: exit_statuses.Table, *path: str) -> click.Command:
@@ -91,5 +105,5 @@ def run(group: LazyGroup) -> None:
             "about to break a promise",
             err=True,
         )
-        sys.exit(EXIT_MISUSED)
+        sys.exit(exit_statuses.MISUSED)
     group()

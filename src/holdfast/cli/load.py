@@ -14,7 +14,7 @@ from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.core.model.transaction_orders import TOGETHER_MAX
 
 
-@click.command(short_help="Load files into a map, on Spark.")
+@click.command
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
 @click.option("--map", "name", required=True, metavar="NAME", help="The map to load into.")
 @click.option(

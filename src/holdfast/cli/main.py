@@ -5,35 +5,37 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import exit_statuses
-from holdfast.cli.lazy_group import LazyGroup, run
+from holdfast.cli.lazy_group import Entry, LazyGroup, run
 from holdfast.version import __version__
 
 COMMANDS = {
-    "start": "start:start",
-    "status": "status:status",
-    "cluster": "cluster:cluster",
-    "member": "member:member",
-    "data": "data:data",
-    "verify": "verify:verify_command",
-    "repair": "verify:repair_command",
-    "journal": "journal:journal",
-    "analyse": "analyse:analyse",
-    "plan": "plan:plan",
-    "whatif": "whatif:whatif",
-    "zone": "zone:zone",
-    "metastore": "metastore:metastore",
-    "transactions": "transactions:transactions",
-    "load": "load:load",
-    "read": "read:read",
-    "audit": "audit:audit",
-    "changes": "changes:changes",
-    "export": "export:export",
-    "backup": "export:backup",
-    "restore": "export:restore",
-    "config": "configuration:config",
-    "credentials": "making_verifiers:make_verifier",
+    "start": Entry("start:start", "Run one member."),
+    "status": Entry("status:status", "Show members, partitions and safety."),
+    "cluster": Entry("cluster:cluster", "Manage the cluster: state, safety, baseline, upgrade, shutdown."),
+    "member": Entry("member:member", "Drain, promote, demote and evict members."),
+    "data": Entry("data:data", "Read maps and change single entries."),
+    "verify": Entry("verify:verify_command", "Check that all copies of every partition are equal."),
+    "repair": Entry("verify:repair_command", "Repair copies that differ."),
+    "journal": Entry("journal:journal", "Read the files of a stopped member."),
+    "analyse": Entry("analyse:analyse", "Report on journals and checkpoints of stopped members, on Spark."),
+    "plan": Entry("plan:plan", "Show how partitions would move, step by step."),
+    "whatif": Entry("whatif:whatif", "Estimate the effect of joins, drains, crashes and restarts, on Spark."),
+    "zone": Entry("zone:zone", "Manage zones: partitions that are Raft groups."),
+    "metastore": Entry("metastore:metastore", "Read, change and watch the keys of the metastore."),
+    "transactions": Entry("transactions:transactions", "List, show and kill running transactions."),
+    "load": Entry("load:load", "Load files into a map, on Spark."),
+    "read": Entry("read:read", "Read a map, on Spark: into a file, or its first rows."),
+    "audit": Entry("audit:audit", "Compare every replica with its owner, on Spark."),
+    "changes": Entry("changes:changes", "Follow the changes of a map, on Spark."),
+    "export": Entry("export:export", "Export maps to Parquet at a consistent cut, on Spark."),
+    "backup": Entry("export:backup", "Export maps to Parquet at a consistent cut, without Spark."),
+    "restore": Entry("export:restore", "Restore an export or a backup, with or without Spark."),
+    "config": Entry("configuration:config", "Print every setting, check a file, or change running members."),
+    "credentials": Entry(
+        "making_verifiers:make_verifier", "Create a verifier of a password, or a new token."
+    ),
 }
-"""Module of `holdfast.cli` and name there of each command, in the order in which `--help` lists them."""
+"""Each command: its module in `holdfast.cli`, its name there, and its line in `--help`, in that order."""
 
 
 @click.group(

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 TOKEN_BYTES = 32
 
 
-@click.command("credentials", short_help="Create a verifier of a password, or a new token.")
+@click.command("credentials")
 @click.option("--token", is_flag=True, help="Create a token, and print it with its verifier.")
 @json_option
 def make_verifier(*, token: bool, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
 
-@click.group(short_help="Drain, promote, demote and evict members.")
+@click.group
 def member() -> None:
     r"""Manage single members. MEMBER is a name, the first digits of a UUID, or a client address.
 

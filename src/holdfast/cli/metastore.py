@@ -42,7 +42,7 @@ if_revision_option = click.option(
 )
 
 
-@click.group(short_help="Read, change and watch the keys of the metastore.")
+@click.group()
 def metastore() -> None:
     r"""Read and change keys of the metastore, through any member. A cluster with metastore.voters has one.
 

@@ -20,7 +20,7 @@ from holdfast.core.placement.dryrun import Outlook
 from holdfast.errors import ConfigError
 
 
-@click.command(short_help="Show how partitions would move, step by step.")
+@click.command
 @click.argument("file", required=False, type=LocalPath(path_type=Path, allow_dash=True))
 @live_option("Plan for a running cluster, through the member that -a names.")
 @click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="Suppose that N members join.")

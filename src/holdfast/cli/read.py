@@ -19,7 +19,7 @@ CELL_MAX = 60
 """Letters of a cell that are shown."""
 
 
-@click.command(short_help="Read a map, on Spark: into a file, or its first rows.")
+@click.command
 @click.argument("map_name", metavar="MAP")
 @address_argument
 @click.option(

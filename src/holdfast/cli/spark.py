@@ -1,6 +1,6 @@
 """What the commands that run Spark jobs share: options, a session that is stopped again, progress.
 
-@click.command()
+@click.command
 @spark_options
 @credentials
 def export(..., master: str, memory: str, credentials: Credentials) -> None:

@@ -24,7 +24,7 @@ def counted(text: str) -> int:
     return int(text)
 
 
-@click.command(short_help="Run one member.")
+@click.command
 @config_file
 @setting("member.name", "--name", metavar="NAME")
 @setting("cluster.name", "--cluster", metavar="NAME")

@@ -532,7 +532,7 @@ class _Looks:
         raise NotReady(f"no member answers: {'; '.join(failures)}")
 
 
-@click.command(short_help="Show members, partitions and safety.")
+@click.command
 @address_argument
 @json_option
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")

@@ -67,7 +67,7 @@ def find(address: str, known: Credentials) -> Found:
     return found
 
 
-@click.group(short_help="List, show and kill running transactions.")
+@click.group()
 def transactions() -> None:
     r"""List, show and kill running transactions, through any member.
 

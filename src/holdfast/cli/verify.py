@@ -61,7 +61,7 @@ def _what(command: Command) -> Command:
     return command
 
 
-@click.command("verify", short_help="Check that all copies of every partition are equal.")
+@click.command("verify")
 @_what
 @click.option("--deep", is_flag=True, help="Also find the keys that differ.")
 @credentials
@@ -97,7 +97,7 @@ def verify_command(
     sys.exit(_status(report))
 
 
-@click.command("repair", short_help="Repair copies that differ.")
+@click.command("repair")
 @click.option(
     "--strategy",
     required=True,

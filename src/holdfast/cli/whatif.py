@@ -50,7 +50,7 @@ def check_folders(*folders: Path | None) -> None:
                 )
 
 
-@click.command(short_help="Estimate the effect of joins, drains, crashes and restarts, on Spark.")
+@click.command
 @click.option("--members", type=click.IntRange(1), default=100, show_default=True, metavar="N")
 @click.option(
     "--groups",

@@ -43,7 +43,7 @@ from holdfast.errors import ConfigError
 EXAMPLE = '{"op": "update_pending", "before": {"stable": {"peers": ["A"]}}, "event": {...}}'
 
 
-@click.group(short_help="Manage zones: partitions that are Raft groups.")
+@click.group()
 def zone() -> None:
     r"""Create, alter, show and drop zones, through any member. Needs a metastore (metastore.voters).
 

@@ -15,7 +15,7 @@ from holdfast.cli.whatif import check_folders
 from holdfast_lab.cli.simulate import parse_seeds
 
 
-@click.command(short_help="Simulate clusters with faults, seeds x settings, on Spark.")
+@click.command
 @click.option("--seeds", default="200", show_default=True, metavar="N|A..B", help="Which runs.")
 @click.option(
     "--settings",

@@ -19,7 +19,7 @@ from holdfast.config.schema import BACKUPS_MAX
 NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 
 
-@click.command(short_help="Show the main job on real data.")
+@click.command
 @click.option("--rows", type=click.IntRange(1), help="Only the first rows of the data.")
 @click.option(
     "--members", default=4, show_default=True, type=click.IntRange(2), help="Members at the beginning."
@@ -43,7 +43,7 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     sys.exit(main(rows, members, csv, key, out, zone=zone))
 
 
-@click.command(short_help="Strike a cluster under load, and judge every answer.")
+@click.command
 @click.option(
     "--nemesis",
     type=click.Choice(NEMESES),
@@ -106,7 +106,7 @@ def chaos(
     )
 
 
-@click.command(short_help="Grow and shrink a cluster under load, again and again.")
+@click.command
 @click.option(
     "--rounds", default=10, show_default=True, type=click.IntRange(1), help="From 3 to 7 members and back."
 )
@@ -165,7 +165,7 @@ def resize(
     sys.exit(main(plan, as_json=as_json, logs=logs))
 
 
-@click.command(short_help="Say whatever harms to the doors of a cluster.")
+@click.command
 @click.option(
     "--messages", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many, at about."
 )

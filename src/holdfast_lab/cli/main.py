@@ -5,20 +5,20 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.exit_statuses import DONE, FAILED, WRONG, Table
-from holdfast.cli.lazy_group import LazyGroup, run
+from holdfast.cli.lazy_group import Entry, LazyGroup, run
 from holdfast.version import __version__
 
 COMMANDS = {
-    "simulate": "simulate:simulate",
-    "replay": "replay:replay",
-    "campaign": "campaign:campaign",
-    "matrix": "matrix:matrix",
-    "demo": "campaigns:demo",
-    "chaos": "campaigns:chaos",
-    "resize": "campaigns:resize",
-    "fuzz": "campaigns:fuzz",
+    "simulate": Entry("simulate:simulate", "Run simulated clusters with faults."),
+    "replay": Entry("replay:replay", "Live a recorded run again, and tell of it."),
+    "campaign": Entry("campaign:campaign", "Simulate clusters with faults, seeds x settings, on Spark."),
+    "matrix": Entry("matrix:matrix", "Run the crash matrix of migrations."),
+    "demo": Entry("campaigns:demo", "Show the main job on real data."),
+    "chaos": Entry("campaigns:chaos", "Strike a cluster under load, and judge every answer."),
+    "resize": Entry("campaigns:resize", "Grow and shrink a cluster under load, again and again."),
+    "fuzz": Entry("campaigns:fuzz", "Say whatever harms to the doors of a cluster."),
 }
-"""Module of `holdfast_lab.cli` and name there of each command, in the order in which `--help` lists them."""
+"""Each command: its module in `holdfast_lab.cli`, its name there, and its line in `--help`, in that order."""
 
 _RUNS = {DONE: "all as it must be", FAILED: "something is not", **WRONG}
 STATUSES: Table = {

@@ -34,7 +34,7 @@ def swept(case: Case, *, kinds: tuple[str, ...], sample: int, without: frozenset
     return case.form, sweep(case, kinds, sample=sample, without=without)
 
 
-@click.command(short_help="Run the crash matrix of migrations.")
+@click.command
 @click.option("--case", "key", metavar="KEY", help="Replay this one case and tell its story.")
 @click.option("--pairs", is_flag=True, help="Two faults in each case, not one. Takes hours; see --sample.")
 @click.option("--sample", default=1, type=click.IntRange(1), help="Play one in so many cases.")

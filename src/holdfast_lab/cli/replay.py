@@ -68,7 +68,7 @@ class _Told:
             click.echo(f"{happened.at_ns / SECOND:10.4f} {happened.name} {line}")
 
 
-@click.command(short_help="Live a recorded run again, and tell of it.")
+@click.command
 @click.argument("record", type=LocalPath(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--member", metavar="NAME", help="Tell of this one: a name of the story (host1#3), a host, or a UUID."

@@ -133,7 +133,7 @@ def judged(seed: int, terms: Terms) -> Verdict:
         return Verdict(seed, False, [f"{type(error).__name__}: {error}"], "", {})
 
 
-@click.command(short_help="Run simulated clusters with faults.")
+@click.command
 @click.option("--seed", type=click.IntRange(0), help="Replay this one run and tell its story.")
 @click.option(
     "--seeds", default="500", show_default=True, metavar="N|A..B", help="Which runs a campaign has."
