@@ -23,16 +23,16 @@ export PYTHONUTF8 := 1
 
 .PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth soak pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
 
-help: ## Show what can be made
+help: ## Show all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: install java ## Show the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
+demo: install java ## Run the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
 	@$(BIN)/python -m holdfast_lab demo $(ARGS)
 
-test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
+test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one process)
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) $(ARGS)
 
-check: install java node java-client go-client ## Style, types, layers, house rules, then all tests
+check: install java node java-client go-client ## Check style, types, layers and house rules, then run all tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -40,86 +40,86 @@ check: install java node java-client go-client ## Style, types, layers, house ru
 	$(BIN)/python -m pytest -q tests/test_house.py
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) --ignore=tests/test_house.py $(ARGS)
 
-sim: install ## A campaign of simulated clusters, faults of network and disks (SEEDS=500 or SEEDS=100..199, WORKERS=2)
+sim: install ## Simulate clusters with network and disk faults (SEEDS=500 or SEEDS=100..199, WORKERS=2)
 	@$(BIN)/python -m holdfast_lab simulate --seeds $(or $(SEEDS),500) --workers $(WORKERS) $(ARGS)
 
-cuts: install ## The same, and everybody loses power at once, twice at least in each run (SEEDS=100)
+cuts: install ## Simulate clusters with at least two power cuts of all members per run (SEEDS=100)
 	@$(BIN)/python -m holdfast_lab simulate --power-cuts --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
-zones: install ## The same with a metastore, and one of the maps in a zone: Raft groups beside primaries (SEEDS=60)
+zones: install ## Simulate clusters with a metastore and a map in a zone: Raft groups beside primaries (SEEDS=60)
 	@$(BIN)/python -m holdfast_lab simulate --zones --seeds $(or $(SEEDS),60) --workers $(WORKERS) $(ARGS)
 
-transactions: install ## The same, and applications run transactions over all maps (SEEDS=100)
+transactions: install ## Simulate clusters with transactions over all maps (SEEDS=100)
 	@$(BIN)/python -m holdfast_lab simulate --transactions --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
-matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
+matrix: install ## Inject every single fault into a migration at every packet (ARGS="--pairs --sample 100" for pairs)
 	@$(BIN)/python -m holdfast_lab matrix --kinds all --workers $(WORKERS) $(ARGS)
 
-memory: install ## Fill members until they refuse, under RLIMIT_AS; and simulated ones with little room (SEEDS=100)
+memory: install ## Fill members under RLIMIT_AS until they reject writes, and simulate members with little memory (SEEDS=100)
 	@$(BIN)/python -m pytest -q -m "slow or not slow" tests/cluster/test_memory.py tests/runtime/test_memory.py
 	@$(BIN)/python -m holdfast_lab simulate --memory --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
-mutants: install ## Which small mistakes in the safety-critical modules do unit tests not notice? (MODULES="agreement table_replication" ARGS="--sample 100")
+mutants: install ## Find small mutations of the safety-critical modules that unit tests miss (MODULES="agreement table_replication" ARGS="--sample 100")
 	@$(BIN)/python -m holdfast_lab.mutants $(MODULES) $(ARGS)
 
 wheel: install ## Build a wheel for this platform into dist, with the hot path compiled
 	@$(PIP) wheel -q --no-deps --no-build-isolation -w dist .
 	@ls dist/*.whl
 
-bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
+bench: install ## Measure performance, beside redis-server if installed; writes docs/performance.md
 	@$(BIN)/python -m holdfast_lab.bench $(ARGS)
 
-growth: install java-clients ## Measure how rates grow with values, connections and entries; tables and a picture for docs/performance.md
+growth: install java-clients ## Measure rates by value size, connections and entries; tables and a chart for docs/performance.md
 	@$(BIN)/python -m holdfast_lab.bench.growth $(ARGS)
 
-soak: install ## Do members give their memory back? 10,000 maps, 10,000 clients, 200 zones (ARGS="--maps 1000 --clients 1000 --zones 20")
+soak: install ## Check that members release memory: 10,000 maps, 10,000 clients, 200 zones (ARGS="--maps 1000 --clients 1000 --zones 20")
 	@$(BIN)/python -m holdfast_lab.bench.soak $(ARGS)
 
 pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
 	@$(BIN)/python -m holdfast_lab.bench.pipeline $(ARGS)
 
-chaos: install java-client ## Strike a real cluster under load, and judge every answer (NEMESIS=kill pause cut resize clock blackout, MINUTES=10, ARGS=--zones)
+chaos: install java-client ## Inject faults into a real cluster under load, and check every response (NEMESIS=kill pause cut resize clock blackout, MINUTES=10, ARGS=--zones)
 	@for nemesis in $(or $(NEMESIS),kill); do \
 		$(BIN)/python -m holdfast_lab chaos --nemesis $$nemesis --minutes $(or $(MINUTES),10) \
 			$(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS) || exit 1; \
 	done
 
-resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10, ARGS=--zones)
+resize: install ## Grow and shrink a real cluster under load, with crashes (ROUNDS=10, ARGS=--zones)
 	@$(BIN)/python -m holdfast_lab resize --rounds $(or $(ROUNDS),10) $(ARGS)
 
-fuzz: install ## Say whatever harms to the three doors of a real cluster, beside a client who must not notice (MESSAGES=1000000)
+fuzz: install ## Fuzz the client, member and HTTP ports of a real cluster, beside a client that must not notice (MESSAGES=1000000)
 	@$(BIN)/python -m holdfast_lab fuzz --messages $(or $(MESSAGES),1000000) $(ARGS)
 
-fuzz-users: install ## Say as a user who may do little whatever there is to say, through TLS, and judge every answer (MESSAGES=200000)
+fuzz-users: install ## Fuzz as a user with few permissions, through TLS, and check every response (MESSAGES=200000)
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/python -m trustme -q -d "$$folder" -i 127.0.0.1 && \
 		$(BIN)/python -m holdfast_lab fuzz --users --messages $(or $(MESSAGES),200000) --tls-ca "$$folder/client.pem" \
 		--tls-certificate "$$folder/server.pem" --tls-key "$$folder/server.key" $(ARGS)
 
-example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
+example: install java ## Run a feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
 	@$(BIN)/python examples/feature_store.py $(ARGS)
 
-slow: install java node java-clients go-client ## The tests that take long
+slow: install java node java-clients go-client ## Run the slow tests
 	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)
 
-night: install chromium ## A night on call, as a test on real processes: upgrade and back, a crash, a drain at the console, alerts by a real Prometheus
+night: install chromium ## Run a night on call as a test on real processes: upgrade and downgrade, a crash, a drain at the console, alerts of a real Prometheus
 	@$(BIN)/python -m pytest -v -rs -m "slow or not slow" tests/cluster/test_night.py $(ARGS)
 
-interop: install node java-clients go-client ## The programs of the official clients, long forms too; names those whose toolchain is missing
+interop: install node java-clients go-client ## Run the programs of the official clients, long forms included; lists clients without a toolchain
 	@echo "the clients for .NET and C++ are not run: no program here uses them"
 	@$(BIN)/python -m pytest -q -rs -m "interop and (slow or not slow)" tests/interop $(ARGS)
 
-compatibility: install node java-clients go-client ## Find anew what works with which client, and write docs/compatibility.md
+compatibility: install node java-clients go-client ## Test each client against Holdfast, and write docs/compatibility.md
 	@INTEROP_RECORD=1 $(BIN)/python -m pytest -q -m "interop and (slow or not slow)" \
 		-k "table or each_call_of_the_python or near_cache_is_fed or changes_of_others or (go and each_call)" tests/interop
 	@$(BIN)/python -m tests.interop.compatibility
 
-pythons: install ## Install the package into fresh environments of all Pythons found, and use the grid there (PYTHONS="python3.13")
+pythons: install ## Install the package with every Python found, and use the grid there (PYTHONS="python3.13")
 	@PYTHONS="$(or $(PYTHONS),$(shell tests/pythons.sh))" $(BIN)/python -m pytest -q -rP -m slow tests/test_small_install.py $(ARGS)
 
-screenshots: install java chromium ## Make the pictures of docs/console.md anew, from a real cluster and a real demo
+screenshots: install java chromium ## Take the screenshots of docs/console.md, from a real cluster and a real demo
 	@$(BIN)/python -m tests.console.screenshots $(ARGS)
 
-lock: install ## Choose the newest versions again and write the lock files
+lock: install ## Choose the newest versions of dependencies, and write the lock files
 	@$(PIP) install -q 'uv>=0.9'
 	$(LOCK) pyproject.toml --extra spark --extra demo --group dev -o requirements.lock
 	$(LOCK) --group build -o requirements-build.lock
@@ -129,7 +129,7 @@ lock: install ## Choose the newest versions again and write the lock files
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --exclude-newer '7 days' --custom-compile-command 'make lock'
 
-clean: ## Remove what was built, measured or cached here
+clean: ## Remove built files, measurements and caches
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target $(GO_TESTS)/target
 	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -172,7 +172,7 @@ java: install
 		$(BIN)/python -m holdfast.spark.java >/dev/null; }
 
 # The tests of pages need a browser: the one found, else that of the system's packages, where these may be installed.
-chromium: ## See to it that there is a browser for the tests of pages: installs one where root may
+chromium: ## Install a browser for the tests of pages, if there is none and root may
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "trying the system's packages for Chromium"; \

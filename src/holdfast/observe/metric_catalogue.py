@@ -1,7 +1,7 @@
-"""Every metric that a member tells: its name, kind, labels and meaning. Names end in their unit, and follow Prometheus.
+"""Every metric of a member: name, kind, labels and meaning. Names end in their unit, as Prometheus recommends.
 
-Nothing is told that is not here. `docs/operating.md`, the rules and the dashboards in `ops/` are compared with this by
-tests.
+A member exposes no other metrics. Tests compare this catalogue with the table in `docs/operating.md`, and with the
+rules and dashboards in `ops/`.
 """
 
 from __future__ import annotations
@@ -27,78 +27,84 @@ def _counter(meaning: str, *labels: str) -> Metric:
 
 METRICS: Final[dict[str, Metric]] = {
     "holdfast_build_info": _gauge(
-        "1; the version of Holdfast, and whether data lane and sockets are compiled",
+        "Always 1; labels: version of Holdfast, implementation of the data lane and of client I/O",
         "version",
         "lane",
         "sockets",
     ),
-    "holdfast_ready": _gauge(
-        "1: the member is in the cluster, knows the partition table, and does not leave"
+    "holdfast_ready": _gauge("1 if this member has joined, knows the partition table, and is not leaving"),
+    "holdfast_safe": _gauge("1 if, as far as this member knows, a crash would lose no data now"),
+    "holdfast_cluster_safe": _gauge("1 if every member reports holdfast_safe 1"),
+    "holdfast_cluster_state": _gauge("1 for the present state of the cluster, 0 for the others", "state"),
+    "holdfast_members": _gauge("Members of the cluster, in this member's view"),
+    "holdfast_data_members": _gauge("Data members of the cluster, in this member's view"),
+    "holdfast_master": _gauge("1 if this member is the master"),
+    "holdfast_view_number": _gauge("Number of the view, which increases when members join or leave"),
+    "holdfast_partition_table_version": _gauge(
+        "Version of the partition table, which increases with every change"
     ),
-    "holdfast_safe": _gauge("1: as far as this member sees, no crash could cost anything now"),
-    "holdfast_cluster_safe": _gauge("1: all members say so"),
-    "holdfast_cluster_state": _gauge("1 for the state that the operator has put the cluster into", "state"),
-    "holdfast_members": _gauge("Members of the cluster, as this one knows it"),
-    "holdfast_data_members": _gauge("Those of them that own data"),
-    "holdfast_master": _gauge("1: this member is the master"),
-    "holdfast_view_number": _gauge("Number of the view; it grows whenever members come or go"),
-    "holdfast_partition_table_version": _gauge("Version of the partition table; it grows with every change"),
     "holdfast_partitions": _gauge("Partitions of the cluster"),
-    "holdfast_partition_replicas": _gauge("Replicas that this member holds by the table", "role"),
+    "holdfast_partition_replicas": _gauge("Replicas of this member in the partition table, by role", "role"),
     "holdfast_partitions_serving": _gauge("Partitions that this member serves as primary"),
-    "holdfast_partition_holes": _gauge("Replicas that the table wants and nobody holds, of all partitions"),
-    "holdfast_partitions_lost": _gauge("Partitions that are lost to some map, until an operator resets them"),
-    "holdfast_partitions_waiting": _gauge("Partitions of which all copies are gone, as the master knows"),
-    "holdfast_entries": _gauge("Entries in the copies that this member holds", "role"),
+    "holdfast_partition_holes": _gauge(
+        "Missing replicas of all partitions: in the layout, and held by no member"
+    ),
+    "holdfast_partitions_lost": _gauge(
+        "Partitions that at least one map has lost, until the operator resets them"
+    ),
+    "holdfast_partitions_waiting": _gauge("Partitions without any copy, counted by the master"),
+    "holdfast_entries": _gauge("Entries in the copies of this member, by role", "role"),
     "holdfast_map_entries": _gauge(
-        "Entries of a map in the partitions that this member serves, or leads in a zone", "map"
+        "Entries of a map in the partitions that this member serves as primary or zone leader", "map"
     ),
-    "holdfast_map_bytes": _gauge("Their keys and values in bytes, estimated from a sample", "map"),
-    "holdfast_map_reads_total": _counter("How often entries of a map were asked for at this member", "map"),
+    "holdfast_map_bytes": _gauge(
+        "Size of the keys and values of a map in these partitions, estimated from a sample", "map"
+    ),
+    "holdfast_map_reads_total": _counter("Reads of entries of a map at this member", "map"),
     "holdfast_maps_left_out": _gauge(
-        "Maps that have no name of their own here: together they are `__others`"
+        "Maps without a label of their own, which are counted together as `__others`"
     ),
-    "holdfast_memory_used_bytes": _gauge("Memory that this member has taken, as it counts against its limit"),
-    "holdfast_memory_limit_bytes": _gauge("Memory that it may take"),
-    "holdfast_memory_short": _gauge("0: there is room; 1: it is nearly full; 2: it is full", "member"),
-    "holdfast_migrations_active": _gauge("Migrations under way, as the master knows"),
-    "holdfast_migrations_queued": _gauge("Migrations planned and not begun, as the master knows"),
-    "holdfast_migrations_total": _counter("Migrations that have ended, as the master knows", "result"),
-    "holdfast_sync_sent_bytes_total": _counter("Bytes of content that this member has sent to fill replicas"),
+    "holdfast_memory_used_bytes": _gauge("Memory in use, as counted against the limit"),
+    "holdfast_memory_limit_bytes": _gauge("Memory limit of this member"),
+    "holdfast_memory_short": _gauge("Memory level of each member: 0 normal, 1 nearly full, 2 full", "member"),
+    "holdfast_migrations_active": _gauge("Running migrations, counted by the master"),
+    "holdfast_migrations_queued": _gauge("Planned migrations that have not started, counted by the master"),
+    "holdfast_migrations_total": _counter("Finished migrations by result, counted by the master", "result"),
+    "holdfast_sync_sent_bytes_total": _counter("Bytes of entries that this member has sent to fill replicas"),
     "holdfast_replicas_filled_total": _counter(
-        "Replicas that this member has filled, by the way it did so", "way"
+        "Replicas that this member has filled, by way: same, history, ranges or full", "way"
     ),
-    "holdfast_replicas_differed_total": _counter("Replicas that were found to differ from their primary"),
-    "holdfast_replicas_repaired_total": _counter("Those of them that were mended"),
-    "holdfast_replication_backlog_bytes": _gauge("Bytes of updates that wait for backups"),
-    "holdfast_replication_batches_waiting": _gauge("Batches of writes that wait for backups"),
-    "holdfast_replication_pressure": _gauge("0: none; 1: clients are not read; 2: writes are refused"),
-    "holdfast_journal_bytes": _gauge("Bytes of the journal's files"),
-    "holdfast_journal_segments": _gauge("Files of the journal"),
-    "holdfast_checkpoints_total": _counter("Checkpoints that were written"),
-    "holdfast_checkpoint_duration_seconds": _gauge("How long the last checkpoint took"),
-    "holdfast_disk_full": _gauge("1: the disk of the journal is full"),
-    "holdfast_files_damaged": _gauge(
-        "Places in the files of which it is not certain that all of it is there"
+    "holdfast_replicas_differed_total": _counter("Replicas found to differ from their primary"),
+    "holdfast_replicas_repaired_total": _counter("Replicas repaired"),
+    "holdfast_replication_backlog_bytes": _gauge("Size of updates that backups have not acknowledged"),
+    "holdfast_replication_batches_waiting": _gauge("Batches of writes that backups have not acknowledged"),
+    "holdfast_replication_pressure": _gauge(
+        "Backpressure: 0 none, 1 not reading from clients, 2 rejecting writes"
     ),
-    "holdfast_connections": _gauge("Connections that are open", "door"),
-    "holdfast_refusals_total": _counter("What was refused or closed at the doors, by reason", "reason"),
+    "holdfast_journal_bytes": _gauge("Size of the journal"),
+    "holdfast_journal_segments": _gauge("Segments of the journal"),
+    "holdfast_checkpoints_total": _counter("Checkpoints written"),
+    "holdfast_checkpoint_duration_seconds": _gauge("Duration of the last checkpoint"),
+    "holdfast_disk_full": _gauge("1 if the disk of the journal is full"),
+    "holdfast_files_damaged": _gauge("Places in the files that may be incomplete"),
+    "holdfast_connections": _gauge("Open connections, by port", "door"),
+    "holdfast_refusals_total": _counter("Rejected requests and closed connections, by reason", "reason"),
     "holdfast_operation_duration_seconds": Metric(
-        "histogram", "From reading a request to its answer's leaving, by operation", ("operation",)
+        "histogram", "Time from reading a request to sending its response, by operation", ("operation",)
     ),
     "holdfast_operation_failures_total": _counter(
-        "Operations that were not carried out, or may not have been", "operation", "status"
+        "Operations that failed, or whose outcome is unknown", "operation", "status"
     ),
-    "holdfast_transactions_running": _gauge("Transactions that run at this member"),
-    "holdfast_transaction_oldest_seconds": _gauge("How long the oldest of them has run"),
-    "holdfast_cuts_kept": _gauge("Cuts that are kept for reading"),
-    "holdfast_zone_partitions": _gauge(
-        "Partitions of a zone that are not as they should be", "zone", "trouble"
+    "holdfast_transactions_running": _gauge("Running transactions that this member coordinates"),
+    "holdfast_transaction_oldest_seconds": _gauge(
+        "Age of the oldest running transaction that this member coordinates"
     ),
+    "holdfast_cuts_kept": _gauge("Consistent cuts that are kept for reading"),
+    "holdfast_zone_partitions": _gauge("Partitions of a zone with a problem, by problem", "zone", "trouble"),
     "holdfast_zone_lag_entries": _gauge(
-        "Entries that the follower lacks that is furthest behind a leader here", "zone"
+        "Largest number of log entries that a follower lacks of a leader on this member", "zone"
     ),
-    "holdfast_loop_stall_seconds": _gauge("The longest turn of the event loop in the last minute"),
+    "holdfast_loop_stall_seconds": _gauge("Longest event-loop turn in the last minute"),
 }
 """By name. Besides these there are the `process_...` metrics of the Prometheus client."""
 

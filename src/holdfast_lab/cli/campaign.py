@@ -16,27 +16,27 @@ from holdfast_lab.cli.simulate import parse_seeds
 
 
 @click.command
-@click.option("--seeds", default="200", show_default=True, metavar="N|A..B", help="Which runs.")
+@click.option("--seeds", default="200", show_default=True, metavar="N|A..B", help="Seeds of the runs.")
 @click.option(
     "--settings",
     default="plain,mixed,cuts",
     show_default=True,
     metavar="NAMES",
-    help="Each seed with each of these: plain (no journal), sync, lazy, mixed, cuts (all lose power at once).",
+    help="Settings for each seed: plain (no journal), sync, lazy, mixed, cuts (power cuts of all members).",
 )
 @click.option(
     "--without",
     multiple=True,
     metavar="RULE",
-    help="Switch a rule off; python -m holdfast_lab simulate --rules.",
+    help="Turn a rule off; see python -m holdfast_lab simulate --rules.",
 )
 @click.option(
     "--to",
     type=LocalPath(path_type=Path),
     metavar="FOLDER",
-    help="Write the table there, as Parquet: a folder that is new or empty.",
+    help="Write the table as Parquet into this new or empty folder.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each run, for scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per run, for scripts.")
 @spark_options
 def campaign(
     *,
@@ -50,8 +50,8 @@ def campaign(
 ) -> None:
     """Simulate whole clusters with faults, every seed with every setting, in a Spark job.
 
-    The runs are those of python -m holdfast_lab simulate. Those that are not good come first, each with the command
-    that replays it. The exit status is 1 if there is any.
+    The runs are those of python -m holdfast_lab simulate. Failed runs are listed first, each with the command that
+    replays it. The exit status is 1 if a run failed.
 
     \b
     python -m holdfast_lab campaign --seeds 0..199 --settings plain,mixed,cuts --to out/campaign

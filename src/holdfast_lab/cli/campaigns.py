@@ -20,9 +20,9 @@ NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 
 
 @click.command
-@click.option("--rows", type=click.IntRange(1), help="Only the first rows of the data.")
+@click.option("--rows", type=click.IntRange(1), help="Use only the first N rows of the data.")
 @click.option(
-    "--members", default=4, show_default=True, type=click.IntRange(2), help="Members at the beginning."
+    "--members", default=4, show_default=True, type=click.IntRange(2), help="Number of members at the start."
 )
 @click.option(
     "--csv", type=LocalPath(path_type=Path), help="Your own data instead of the flights; needs --key."
@@ -31,11 +31,11 @@ NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 @click.option(
     "--out", default="out/demo", show_default=True, help="Folder for the report and the members' logs."
 )
-@click.option("--zone", is_flag=True, help="Also a zone: partitions that are Raft groups, and a map in it.")
+@click.option("--zone", is_flag=True, help="Add a zone (partitions that are Raft groups) with a map.")
 def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out: str, *, zone: bool) -> None:
-    """Load real data with Spark, lose and add members under load, and prove that nothing is lost.
+    """Load real data with Spark, lose and add members under load, and check that nothing is lost.
 
-    The exit status is 1 if anything was lost or diverged, 2 if the data cannot be used.
+    The exit status is 1 if data was lost or diverged, and 2 if the input is invalid.
     """
     need_spark("spark,demo")
     from holdfast_lab.demo.main_job import main
@@ -49,29 +49,29 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     type=click.Choice(NEMESES),
     default="kill",
     show_default=True,
-    help="What is done to it: members are killed; stand still; cannot hear each other; come and go; have wrong clocks; "
-    "are all killed at once.",
+    help="Kind of fault: kill members; pause them; cut the network between them; add and remove them; change their "
+    "clocks; kill all at once.",
 )
 @click.option(
     "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="How long."
 )
-@click.option("--rounds", type=click.IntRange(1), help="So many faults, however long they take.")
-@click.option("--seed", type=int, help="Who is struck, and when; random if left out.")
+@click.option("--rounds", type=click.IntRange(1), help="Number of faults, instead of a time.")
+@click.option("--seed", type=int, help="Seed of the targets and times. Default: random.")
 @click.option(
     "--java",
     type=LocalPath(path_type=Path, exists=True, file_okay=False),
-    help="Where make java-client has built the Java client's program; without it the Python client calls alone.",
+    help="Folder with the Java client from make java-client; without it only the Python client calls.",
 )
 @click.option(
     "--faketime",
     type=LocalPath(path_type=Path, exists=True, dir_okay=False),
-    help="libfaketimeMT.so.1, if it is not where Debian puts it; for clocks.",
+    help="Path of libfaketimeMT.so.1 for clocks, if not where Debian installs it.",
 )
-@click.option("--zones", is_flag=True, help="With a metastore, and a map in a zone beside the other one.")
+@click.option("--zones", is_flag=True, help="Add a metastore and a map in a zone.")
 @click.option(
     "--keep",
     type=LocalPath(path_type=Path),
-    help="Folder in which the clients' histories and the members' files and logs are kept.",
+    help="Folder for the clients' histories and the members' files and logs.",
 )
 def chaos(
     nemesis: str,
@@ -84,11 +84,10 @@ def chaos(
     *,
     zones: bool,
 ) -> None:
-    """Strike a real cluster again and again while official Hazelcast clients call, and judge every answer.
+    """Inject faults into a real cluster while official Hazelcast clients call it, and check every response.
 
-    Each key has to look like one register to all clients: to those calls that changed something, to those that changed
-    nothing, and to reads. The exit status is 1 if any answer does not hold, copies differ, or the cluster does not
-    recover.
+    Each key has to behave as one register for all clients (linearizability), for writes, failed writes and reads. The
+    exit status is 1 if a response is wrong, copies differ, or the cluster does not recover.
     """
     from holdfast_lab.chaos.chaos import main
 
@@ -108,7 +107,11 @@ def chaos(
 
 @click.command
 @click.option(
-    "--rounds", default=10, show_default=True, type=click.IntRange(1), help="From 3 to 7 members and back."
+    "--rounds",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of rounds from 3 to 7 members and back.",
 )
 @click.option(
     "--backups",
@@ -116,20 +119,18 @@ def chaos(
     default=(1, 2),
     show_default="1 and 2",
     type=click.IntRange(1, BACKUPS_MAX),
-    help="One map for the client with so many sync backups; may be given more than once.",
+    help="Add a map with this number of sync backups; may be repeated.",
 )
 @click.option(
     "--rate", default=400.0, show_default=True, type=click.FloatRange(1), help="Operations a second."
 )
-@click.option(
-    "--megabytes", default=32, show_default=True, type=click.IntRange(0), help="Data to move, in each map."
-)
-@click.option("--kills/--no-kills", default=True, show_default=True, help="Kill one member in each round.")
-@click.option("--seed", type=int, help="Who is killed and who leaves; random if left out.")
+@click.option("--megabytes", default=32, show_default=True, type=click.IntRange(0), help="Data in each map.")
+@click.option("--kills/--no-kills", default=True, show_default=True, help="Kill one member per round.")
+@click.option("--seed", type=int, help="Seed of the choice of members. Default: random.")
 @click.option(
     "--zones",
     is_flag=True,
-    help="With a metastore, and one more map, in a zone whose replicas follow the members.",
+    help="Add a metastore, and a map in a zone whose replicas follow the members.",
 )
 @click.option("--logs", type=LocalPath(path_type=Path), help="Folder for the members' logs.")
 @json_option
@@ -145,10 +146,10 @@ def resize(
     zones: bool,
     as_json: bool,
 ) -> None:
-    """Grow a real cluster from 3 to 7 members and back under load, again and again, with a crash in each round.
+    """Grow a real cluster from 3 to 7 members and back under load, with a crash in each round.
 
-    A Hazelcast client reads and writes all the while. Shows how long it waited at rest, during movement and around
-    crashes. The exit status is 1 if anything that was acknowledged is lost, or copies differ.
+    A Hazelcast client reads and writes meanwhile. The command prints its latency at rest, during migrations and
+    around crashes. The exit status is 1 if an acknowledged write is lost, or copies differ.
     """
     from holdfast_lab.chaos.resize import Plan, main
 
@@ -167,42 +168,48 @@ def resize(
 
 @click.command
 @click.option(
-    "--messages", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many, at about."
+    "--messages",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Approximate number of messages.",
 )
-@click.option("--seed", type=int, help="What is said; random if left out.")
-@click.option("--only", type=click.IntRange(0), metavar="NUMBER", help="Only this talk of the seed.")
+@click.option("--seed", type=int, help="Seed of the messages. Default: random.")
+@click.option("--only", type=click.IntRange(0), metavar="NUMBER", help="Only this exchange of the seed.")
 @click.option(
     "--rate",
     default=2500.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Messages a second at most; 0: as many as there are, which also takes the processor from everybody.",
+    help="Maximum rate of messages per second; 0: no limit, which also starves the cluster of processor time.",
 )
 @click.option(
     "--megabytes",
     default=1024,
     show_default=True,
     type=click.IntRange(1),
-    help="What a member may take above what it takes at rest.",
+    help="Memory that a member may use above its use at rest.",
 )
 @click.option(
     "--secret/--no-secret",
     default=True,
     show_default=True,
-    help="Whether members have a secret; strangers know it.",
+    help="Whether members have a secret, which the fuzzer knows.",
 )
-@click.option("--users", is_flag=True, help="Say it as a user who may do little, and judge every answer.")
+@click.option("--users", is_flag=True, help="Fuzz as a user with few permissions, and check every response.")
 @click.option(
     "--tls-ca",
     type=LocalPath(exists=True, dir_okay=False),
-    help="Through TLS: members show --tls-certificate, and trust this CA.",
+    help="Use TLS: members use --tls-certificate, and trust this CA.",
 )
 @click.option(
     "--tls-certificate",
     type=LocalPath(exists=True, dir_okay=False),
-    help="For 127.0.0.1; members and strangers show it.",
+    help="Certificate for 127.0.0.1, of members and of the fuzzer.",
 )
-@click.option("--tls-key", type=LocalPath(exists=True, dir_okay=False), help="Its key.")
+@click.option(
+    "--tls-key", type=LocalPath(exists=True, dir_okay=False), help="Private key of the certificate."
+)
 @click.option("--logs", type=LocalPath(path_type=Path), help="Folder for the members' logs.")
 def fuzz(
     messages: int,
@@ -218,12 +225,12 @@ def fuzz(
     users: bool,
     secret: bool,
 ) -> None:
-    """Say to the three doors of a real cluster what hostile strangers might, made from the layouts of the messages,
-    while a client sets and gets a key.
+    """Fuzz the client, member and HTTP ports of a real cluster with messages generated from the protocols, while a
+    client sets and gets a key.
 
-    The exit status is 1 if a member ends, hangs or takes too much memory, or if the client is told something wrong or
-    waits more than 5 times as long as at rest. With --users the status is 1 if anything was let through that no rule
-    permits, or refused that one does.
+    The exit status is 1 if a member ends, hangs or uses too much memory, or if the client gets a wrong response or
+    waits more than 5 times as long as at rest; with --users, if a request was accepted without a rule, or rejected in
+    spite of one.
     """
     from holdfast.config.client_tls import ClientTls
     from holdfast_lab.fuzz.fuzz import Plan, main

@@ -9,21 +9,25 @@ from holdfast.cli.lazy_group import Entry, LazyGroup, run
 from holdfast.version import __version__
 
 COMMANDS = {
-    "simulate": Entry("simulate:simulate", "Run simulated clusters with faults."),
-    "replay": Entry("replay:replay", "Live a recorded run again, and tell of it."),
+    "simulate": Entry("simulate:simulate", "Simulate clusters with faults."),
+    "replay": Entry("replay:replay", "Replay a recorded run."),
     "campaign": Entry("campaign:campaign", "Simulate clusters with faults, seeds x settings, on Spark."),
-    "matrix": Entry("matrix:matrix", "Run the crash matrix of migrations."),
-    "demo": Entry("campaigns:demo", "Show the main job on real data."),
-    "chaos": Entry("campaigns:chaos", "Strike a cluster under load, and judge every answer."),
-    "resize": Entry("campaigns:resize", "Grow and shrink a cluster under load, again and again."),
-    "fuzz": Entry("campaigns:fuzz", "Say whatever harms to the doors of a cluster."),
+    "matrix": Entry("matrix:matrix", "Inject every fault into every migration."),
+    "demo": Entry("campaigns:demo", "Run the main job on real data."),
+    "chaos": Entry("campaigns:chaos", "Inject faults into a real cluster under load."),
+    "resize": Entry("campaigns:resize", "Grow and shrink a real cluster under load."),
+    "fuzz": Entry("campaigns:fuzz", "Fuzz the client, member and HTTP ports."),
 }
 """Each command: its module in `holdfast_lab.cli`, its name there, and its line in `--help`, in that order."""
 
-_RUNS = {DONE: "all as it must be", FAILED: "something is not", **WRONG}
+_RUNS = {DONE: "passed", FAILED: "failed", **WRONG}
 STATUSES: Table = {
     "simulate": _RUNS,
-    "replay": {DONE: "all steps are as they were", FAILED: "one is not, or the file is broken", **WRONG},
+    "replay": {
+        DONE: "all steps are equal to the recording",
+        FAILED: "a step differs, or the file is damaged",
+        **WRONG,
+    },
     "campaign": _RUNS,
     "matrix": _RUNS,
     "demo": _RUNS,
@@ -43,7 +47,7 @@ STATUSES: Table = {
 )
 @click.version_option(__version__, prog_name="holdfast_lab")
 def holdfast_lab() -> None:
-    """Simulate, strike and fuzz clusters, and judge what they answered: tools for developers of Holdfast."""
+    """Tools for developers of Holdfast: simulate and fuzz clusters, inject faults, and check every response."""
 
 
 def main() -> None:

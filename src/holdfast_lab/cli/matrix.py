@@ -35,24 +35,26 @@ def swept(case: Case, *, kinds: tuple[str, ...], sample: int, without: frozenset
 
 
 @click.command
-@click.option("--case", "key", metavar="KEY", help="Replay this one case and tell its story.")
-@click.option("--pairs", is_flag=True, help="Two faults in each case, not one. Takes hours; see --sample.")
-@click.option("--sample", default=1, type=click.IntRange(1), help="Play one in so many cases.")
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1), help="Shuffles of each stage.")
-@click.option("--form", "forms", multiple=True, metavar="FORM", help="Only this form of migration.")
+@click.option("--case", "key", metavar="KEY", help="Run only this case, and print its story.")
+@click.option("--pairs", is_flag=True, help="Inject two faults per case. Takes hours; see --sample.")
+@click.option("--sample", default=1, type=click.IntRange(1), help="Run one of N cases.")
+@click.option(
+    "--seeds", default=1, show_default=True, type=click.IntRange(1), help="Number of shuffles of each stage."
+)
+@click.option("--form", "forms", multiple=True, metavar="FORM", help="Only this kind of migration.")
 @click.option(
     "--kinds", default="main", show_default=True, metavar="LIST", help="Kinds of faults; all: every one."
 )
-@click.option("--workers", default=0, type=click.IntRange(0), help="Processes; 0 is one for each core.")
+@click.option("--workers", default=0, type=click.IntRange(0), help="Number of processes; 0: one per core.")
 @click.option(
     "--without",
     multiple=True,
     metavar="RULE",
-    help="Switch a rule off. See python -m holdfast_lab simulate --rules.",
+    help="Turn a rule off. See python -m holdfast_lab simulate --rules.",
 )
-@click.option("--quiet", is_flag=True, help="No story with --case, no progress bar.")
+@click.option("--quiet", is_flag=True, help="Print no story with --case, and no progress bar.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One line of JSON for each failed case, and one of figures."
+    "--json", "as_json", is_flag=True, help="Print one line of JSON per failed case, and one with totals."
 )
 def matrix(
     *,
@@ -67,10 +69,10 @@ def matrix(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Play every form of migration with every fault at every packet, and judge each case.
+    """Run every kind of migration with every fault at every packet, and check each case.
 
-    A case is named by its key: form of the migration, role of the master, seed, and faults, such as
-    move-owner/neither/0/crash:source@17. The same key is the same run. The exit status is 1 if any case failed.
+    The key of a case has the kind of migration, the role of the master, a seed, and the faults:
+    move-owner/neither/0/crash:source@17. The same key gives the same run. The exit status is 1 if a case failed.
     """
     from holdfast_lab.sim.matrix.sweep import pair_starts, stages
 

@@ -71,16 +71,18 @@ class _Told:
 @click.command
 @click.argument("record", type=LocalPath(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--member", metavar="NAME", help="Tell of this one: a name of the story (host1#3), a host, or a UUID."
+    "--member",
+    metavar="NAME",
+    help="Print the history of this member: a name of the story (host1#3), a host, or a UUID.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Tell of this partition.")
+@click.option("--partition", type=click.IntRange(0), help="Print the history of this partition.")
 @json_option
 def replay(*, record: Path, member: str | None, partition: int | None, as_json: bool) -> None:
-    """Let every member of a recorded run (`python -m holdfast_lab simulate --seed N --record FILE`) do again what it
-    did, and look whether each step causes the same. Rules that were off then, and lies that were told, are so again.
-    With --member or --partition what has happened to these is told.
+    """Replay every member of a recorded run (`python -m holdfast_lab simulate --seed N --record FILE`), and check
+    that each step has the same effects. Rules that were off, and lies, are applied again. --member and --partition
+    print the history of these.
 
-    The exit status is 1 when a step is another one now (the first one is named), or when the file cannot be read.
+    The exit status is 1 if a step differs (the first one is printed), or if the file cannot be read.
     """
     from holdfast.engine import recording
     from holdfast.engine.replay import Differs, Replay

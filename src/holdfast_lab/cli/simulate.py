@@ -134,49 +134,47 @@ def judged(seed: int, terms: Terms) -> Verdict:
 
 
 @click.command
-@click.option("--seed", type=click.IntRange(0), help="Replay this one run and tell its story.")
-@click.option(
-    "--seeds", default="500", show_default=True, metavar="N|A..B", help="Which runs a campaign has."
-)
-@click.option("--workers", default=0, type=click.IntRange(0), help="Processes; 0 is one for each core.")
-@click.option("--without", multiple=True, metavar="RULE", help="Switch a rule off. See --rules.")
+@click.option("--seed", type=click.IntRange(0), help="Run only this seed, and print its story.")
+@click.option("--seeds", default="500", show_default=True, metavar="N|A..B", help="Seeds of the campaign.")
+@click.option("--workers", default=0, type=click.IntRange(0), help="Number of processes; 0: one per core.")
+@click.option("--without", multiple=True, metavar="RULE", help="Turn a rule off. See --rules.")
 @click.option("--lie", "lies", multiple=True, metavar="LIE", help="Let members lie. See --rules.")
 @click.option(
     "--alarm",
     is_flag=True,
-    help="How soon do the judges notice each broken rule and each lie? (Or each that is named.)",
+    help="Measure how soon the checks notice each broken rule and each lie, or those that are named.",
 )
 @click.option(
     "--journal",
     type=click.Choice(JOURNALS),
-    help="How maps are journalled: as it says; mixed (if nothing is said) draws one of the others for each seed.",
+    help="Journal mode of the maps; mixed (default): each seed draws one of the others.",
 )
 @click.option(
-    "--power-cuts", is_flag=True, help="All members lose power at once, at least twice a seed; journal sync."
+    "--power-cuts",
+    is_flag=True,
+    help="Cut the power of all members at once, at least twice per seed; journal sync.",
 )
-@click.option(
-    "--memory", is_flag=True, help="Members have little or no room in their memories now and again."
-)
-@click.option("--zones", is_flag=True, help="There is a metastore, and one of the maps lives in a zone.")
-@click.option("--transactions", is_flag=True, help="Applications run transactions, over all maps.")
+@click.option("--memory", is_flag=True, help="Let members run short of memory from time to time.")
+@click.option("--zones", is_flag=True, help="Add a metastore, and put one map into a zone.")
+@click.option("--transactions", is_flag=True, help="Add applications that run transactions over all maps.")
 @click.option(
     "--compiled",
     is_flag=True,
-    help="Members use compiled code, as in production. A seed gives the same run if PYTHONHASHSEED is the same.",
+    help="Use compiled code, as in production. A seed gives the same run only with the same PYTHONHASHSEED.",
 )
 @click.option(
     "--coverage",
     is_flag=True,
-    help="Show what the campaign has exercised, and fail if something was not, however short it is.",
+    help="Show what the campaign exercised, and fail if something was missed, even in a short campaign.",
 )
 @click.option("--rules", is_flag=True, help="List the rules and the lies.")
 @click.option(
     "--record",
     type=LocalPath(dir_okay=False, writable=True, path_type=Path),
-    help="With --seed: write the run down, for `python -m holdfast_lab replay`.",
+    help="With --seed: record the run for `python -m holdfast_lab replay`.",
 )
-@click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
+@click.option("--quiet", is_flag=True, help="Print no story with --seed, and no progress bar.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per verdict.")
 def simulate(
     *,
     seed: int | None,
@@ -197,14 +195,14 @@ def simulate(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run whole clusters in a simulated world with faults, and judge them: nothing lost, nothing leaked, nobody stuck.
+    """Simulate whole clusters with faults, and check that nothing is lost, leaks or hangs.
 
-    The same seed gives the same run, and the same trace hash. A campaign ends with the number of migrations that ended
-    between the first fault and the last, and with how much of what clients wrote was judged. One of 200 seeds and more
-    also tells how often each feature, fault, answer and rule came up, and fails if one never did. With --alarm each
-    rule that keeps data safe is switched off in turn, and each lie is told, until a run fails: from five seeds on, a
-    fifth of --seeds apart. The exit status is 1 if any run failed, or something never came up; with --alarm if a broken
-    rule went unnoticed, or a lie for more than 50 runs in the median.
+    The same seed gives the same run and the same trace hash. A campaign ends with the number of migrations that
+    finished between the first and the last fault, and the share of client writes that was checked. A campaign of at
+    least 200 seeds also counts how often each feature, fault, response and rule occurred, and fails if one never did.
+    --alarm turns off each safety rule, and injects each lie, until a run fails, starting at five seeds that are a
+    fifth of --seeds apart. The exit status is 1 if a run failed or something never occurred; with --alarm, if no run
+    noticed a broken rule, or if a lie took more than 50 runs in the median.
     """
     console = Console(highlight=False, soft_wrap=True)
     if unknown := sorted(set(without) - RULES.keys()):

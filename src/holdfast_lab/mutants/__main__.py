@@ -1,6 +1,6 @@
-"""`python -m holdfast_lab.mutants`: how many mutants do the tests notice, and which not?
+"""`python -m holdfast_lab.mutants`: run the unit tests against small mutations, and list those that survive.
 
-Ends with 1 when a module, or all together, are below their floor, or when the list of equivalents is wrong.
+The exit status is 1 if a module, or the total, is below its floor, or if the list of equivalents is wrong.
 """
 
 from __future__ import annotations
@@ -196,19 +196,19 @@ def main() -> int:
     parser.add_argument(
         "modules",
         nargs="*",
-        help="as in src/holdfast_lab/mutants/modules.toml, or the end of it: agreement, table_replication",
+        help="names from src/holdfast_lab/mutants/modules.toml, or their last part: agreement, table_replication",
     )
     parser.add_argument(
-        "--sample", type=int, default=0, metavar="N", help="judge only so many, drawn from all"
+        "--sample", type=int, default=0, metavar="N", help="run only N mutants, drawn at random"
     )
-    parser.add_argument("--seed", type=int, default=0, help="which ones are drawn")
-    parser.add_argument("--match", default="", metavar="TEXT", help="only mutants whose name contains this")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
+    parser.add_argument("--match", default="", metavar="TEXT", help="only mutants whose name contains TEXT")
     parser.add_argument(
-        "--tests", nargs="+", default=[], metavar="PATH", help="other tests than those of the table"
+        "--tests", nargs="+", default=[], metavar="PATH", help="tests to run instead of those in modules.toml"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--list", action="store_true", help="only name the mutants")
-    parser.add_argument("--kills", action="store_true", help="say of each mutant which test noticed it")
+    parser.add_argument("--list", action="store_true", help="list the mutants, and run no tests")
+    parser.add_argument("--kills", action="store_true", help="print the test that killed each mutant")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     modules, floor = read(options.modules, options.tests)
