@@ -16,7 +16,7 @@ from holdfast.core.model.zone_questions import LeaderTold, SettingValue, Trouble
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
 from holdfast.core.zones.descriptors import ClusterTopology, DataNodesEntry, ZoneDescriptor, ZoneSettings
-from holdfast.core.zones.zone_controller import TOLD_AFTER, RecoveryRequest
+from holdfast.core.zones.work_queue import TOLD_AFTER
 from holdfast.core.zones.zone_keys import (
     PART_FIELDS,
     TOPOLOGY_KEY,
@@ -25,6 +25,7 @@ from holdfast.core.zones.zone_keys import (
     part_of,
     zone_of,
 )
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 
 @unique

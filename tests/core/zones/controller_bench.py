@@ -29,11 +29,7 @@ from holdfast.core.zones.descriptors import (
 from holdfast.core.zones.rendezvous import EvenLayout
 from holdfast.core.zones.transitions import Consistency, LocalReplica, LocalState
 from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped
-from holdfast.core.zones.zone_controller import (
-    Part,
-    RecoveryRequest,
-    ZoneController,
-)
+from holdfast.core.zones.zone_controller import ZoneController
 from holdfast.core.zones.zone_keys import (
     TOPOLOGY_KEY,
     changes_to,
@@ -46,6 +42,8 @@ from holdfast.core.zones.zone_keys import (
     zone_key,
     zone_of,
 )
+from holdfast.core.zones.zone_ports import Part
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 
 def configured(voters: str, learners: str = "", *, token: int = 0, old: str = "") -> Configuration:

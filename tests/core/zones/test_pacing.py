@@ -10,10 +10,12 @@ from tests.sampled_cases import sampled
 
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.reconfiguration import ChangeAnswer
-from holdfast.core.zones import zone_controller
+from holdfast.core.zones import leader_duties, work_queue
 from holdfast.core.zones.assignments import Assignments
 from holdfast.core.zones.descriptors import ZoneSettings
-from holdfast.core.zones.zone_controller import ANSWERS_AT_ONCE, CHANGES_AT_ONCE, Part, ZoneController
+from holdfast.core.zones.leader_duties import CHANGES_AT_ONCE, LeaderDuties
+from holdfast.core.zones.work_queue import ANSWERS_AT_ONCE
+from holdfast.core.zones.zone_ports import Part
 
 PARTS = range(40)
 REFUSED = 28
@@ -60,8 +62,8 @@ def test_everybody_has_a_turn_whatever_is_lost(seed: int) -> None:
 
 @pytest.mark.rule("zones/A-24")
 def test_without_a_limit_more_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zone_controller, "CHANGES_AT_ONCE", 1000)
-    monkeypatch.setattr(zone_controller, "ANSWERS_AT_ONCE", 1000)
+    monkeypatch.setattr(leader_duties, "CHANGES_AT_ONCE", 1000)
+    monkeypatch.setattr(work_queue, "ANSWERS_AT_ONCE", 1000)
     most = grown()
     assert most["changes"] > CHANGES_AT_ONCE
     assert most["answers"] > ANSWERS_AT_ONCE
@@ -69,7 +71,7 @@ def test_without_a_limit_more_is_under_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.rule("zones/A-24")
 def test_without_turns_it_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ZoneController, "_change_next", lambda self: None)
+    monkeypatch.setattr(LeaderDuties, "_change_next", lambda self: None)
     with pytest.raises(Broken, match="it does not come to rest"):
         grown(rounds=200)
 

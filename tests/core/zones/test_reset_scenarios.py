@@ -9,8 +9,8 @@ from tests.core.zones.zone_cluster import Cluster
 from holdfast.core.zones.assignments import Assignments, ChainLink
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
-from holdfast.core.zones.zone_controller import RecoveryRequest
 from holdfast.core.zones.zone_keys import part_key, zone_key
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 HA = ZoneSettings("z", partitions=1, replicas=3, consistency=Consistency.HIGH_AVAILABILITY)
 STRONG = ZoneSettings("z", partitions=1, replicas=3)

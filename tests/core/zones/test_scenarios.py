@@ -8,8 +8,8 @@ from tests.core.zones.zone_cluster import Cluster
 from holdfast.core.zones.data_nodes import data_nodes_of
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
-from holdfast.core.zones.zone_controller import RecoveryRequest
 from holdfast.core.zones.zone_keys import encoded, zone_key
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 ONE = ZoneSettings("z", partitions=1, replicas=1, scale_down_s=0)
 THREE = ZoneSettings("z", partitions=1, replicas=3, scale_down_s=0)

@@ -24,11 +24,7 @@ from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import ChainLink, TargetLock
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.core.zones.rendezvous import placed
-from holdfast.core.zones.zone_controller import (
-    RETRY_MOST_MS,
-    RETRY_MS,
-    WorkKind,
-)
+from holdfast.core.zones.work_queue import RETRY_MOST_MS, RETRY_MS, WorkKind
 from holdfast.core.zones.zone_keys import (
     zone_key,
 )
@@ -70,7 +66,7 @@ def test_a_leader_without_a_group_or_a_zone_does_nothing(left: str) -> None:
     (ticket,) = bench.asked
     bench.answer(ticket)
     assert (bench.asked, bench.takes()) == ({}, [])
-    assert (WorkKind.GROUP, *PART) not in bench.controller._work
+    assert (WorkKind.GROUP, *PART) not in bench.controller.queue.steps
     bench.tick(10 * RETRY_MOST_MS)
     assert (bench.asked, [one for one in bench.takes() if one[0] == "change"]) == ({}, [])
 
@@ -88,7 +84,7 @@ def test_a_leader_of_an_older_generation_does_nothing() -> None:
         bench.here[PART] = LocalCopy(True, configured("AB", token=9), mine)
         bench.settle()
         assert bench.takes() == ([("change", PART, 3, "ABC", "", token)] if mine >= 9 else [])
-        assert ((WorkKind.GROUP, *PART) in bench.controller._work) is (mine >= 9)
+        assert ((WorkKind.GROUP, *PART) in bench.controller.queue.steps) is (mine >= 9)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,7 @@ def test_answers_of_a_group(answer: ChangeAnswer, again_ms: int | None, frees: b
     bench.jitter_ms = 7
     bench.settle()
     assert bench.takes() == [("change", PART, 3, "ABC", "", token)]
-    assert (PART not in bench.controller._changing) is frees
+    assert (PART not in bench.controller.leading._changing) is frees
     if again_ms is None:
         bench.tick(10 * RETRY_MOST_MS)
         assert bench.asked == {}
@@ -125,7 +121,7 @@ def test_a_group_that_refuses_is_led_by_another_member() -> None:
     bench.refusing = True
     bench.settle()
     assert len(bench.takes()) == 1
-    assert PART not in bench.controller._changing
+    assert PART not in bench.controller.leading._changing
     bench.tick(10 * RETRY_MOST_MS)
     assert bench.asked == {}
 

@@ -24,18 +24,14 @@ from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.raft_state import CaughtUp
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.descriptors import ZoneSettings
+from holdfast.core.zones.replica_duties import LOOKS_AT_ONCE, START_MS, STARTS_AT_ONCE
+from holdfast.core.zones.work_queue import ANSWER_MS
 from holdfast.core.zones.zone_commands import created, creation_keys
-from holdfast.core.zones.zone_controller import (
-    ANSWER_MS,
-    LOOKS_AT_ONCE,
-    START_MS,
-    STARTS_AT_ONCE,
-    Part,
-)
 from holdfast.core.zones.zone_keys import (
     encoded,
     part_key,
 )
+from holdfast.core.zones.zone_ports import Part
 
 # -- replicas of this member
 
@@ -69,7 +65,7 @@ def test_a_member_that_knows_nothing_of_zones_keeps_what_it_has() -> None:
     key = part_key(5, 0, "stable")
     bench.metastore.invoke(put_invoke(bench, key, encoded(at("A"))))
     assert look(bench) == [], "the number of the zone is not known yet"
-    assert (5, 0) not in bench.controller._unsettled
+    assert (5, 0) not in bench.controller.replicas._unsettled
 
 
 def test_a_replica_of_a_dropped_zone_is_destroyed() -> None:
@@ -94,10 +90,10 @@ def test_a_replica_joins_runs_stops_and_is_destroyed() -> None:
     bench.tick()
     assert bench.takes() == []
     bench.notice(CaughtUp(1))
-    assert PART in bench.controller._told
+    assert PART in bench.controller.leading._told
     bench.set_keys(pending=(), stable=at("B", ts=5))
     assert look(bench) == [("destroy", PART)]
-    assert PART not in bench.controller._told
+    assert PART not in bench.controller.leading._told
 
 
 def test_a_replica_that_is_to_go_goes_when_its_group_has_followed() -> None:
@@ -119,23 +115,23 @@ def test_a_replica_that_runs_undisturbed_is_not_looked_at_again() -> None:
     bench = made(THREE, "ABC")
     bench.set_keys(stable=at("ABC", ts=5))
     look(bench)
-    assert bench.controller._unsettled == set()
+    assert bench.controller.replicas._unsettled == set()
     bench.set_keys(pending=(at("ABD", ts=6),))
     look(bench)
-    assert bench.controller._unsettled == {PART}
+    assert bench.controller.replicas._unsettled == {PART}
     bench.set_keys(pending=())
     look(bench)
-    assert bench.controller._unsettled == set()
+    assert bench.controller.replicas._unsettled == set()
     bench.here[PART] = LocalCopy(False, configured("ABC"))
     bench.set_keys(stable=at("ABC", ts=7))
     assert look(bench) == [("join", PART)]
-    assert bench.controller._unsettled == {PART}
+    assert bench.controller.replicas._unsettled == {PART}
     bench.tick()
-    assert bench.controller._unsettled == set()
+    assert bench.controller.replicas._unsettled == set()
     bench.set_keys(stable=at("BC", ts=8))
     bench.here[PART] = LocalCopy(True, configured("ABC", token=10_000))
     look(bench)
-    assert bench.controller._unsettled == {PART}
+    assert bench.controller.replicas._unsettled == {PART}
 
 
 @pytest.mark.rule("zones/A-23")
@@ -147,7 +143,7 @@ def test_a_replica_of_an_older_generation_begins_anew_where_it_is_named() -> Non
     assert bench.takes() == [("join", PART)]
     bench.here[PART] = LocalCopy(True, configured("ABC", token=9), 9)
     bench.tick()
-    assert (bench.takes(), bench.controller._unsettled) == ([], set())
+    assert (bench.takes(), bench.controller.replicas._unsettled) == ([], set())
 
 
 @pytest.mark.rule("zones/A-15")
@@ -237,13 +233,13 @@ def test_replicas_are_looked_at_some_at_a_time_whatever_the_occasion() -> None:
     create_zone(bench, ZoneSettings("z", partitions=100, replicas=3))
     assert LOOKS_AT_ONCE <= 32
     looked: list[Part] = []
-    look_local = bench.controller._look_local
+    look_local = bench.controller.replicas._look_local
 
     def noted(part: Part) -> None:
         looked.append(part)
         look_local(part)
 
-    bench.controller._look_local = noted  # type: ignore[method-assign]
+    bench.controller.replicas._look_local = noted  # type: ignore[method-assign]
     every = [(1, partition) for partition in range(100)]
 
     def in_steps(occasion: Callable[[], object]) -> None:
@@ -258,7 +254,7 @@ def test_replicas_are_looked_at_some_at_a_time_whatever_the_occasion() -> None:
         looked.clear()
 
     in_steps(lambda: bench.controller.begin(bench.now))
-    bench.controller._unsettled = set(every)
+    bench.controller.replicas._unsettled = set(every)
     in_steps(lambda: bench.controller.on_tick(bench.now + 100))
     bench.seen = len(bench.metastore.batches)
     bench.drop()
@@ -270,10 +266,10 @@ def test_replicas_are_looked_at_some_at_a_time_whatever_the_occasion() -> None:
 def test_who_waits_for_a_look_comes_before_those_that_are_new() -> None:
     bench = begins(partitions=50)
     bench.go_on()
-    bench.controller._unsettled = {(1, partition) for partition in range(40)}
+    bench.controller.replicas._unsettled = {(1, partition) for partition in range(40)}
     bench.controller.on_tick(bench.now)
-    assert list(bench.controller._to_look) == [(1, partition) for partition in range(32, 40)]
-    bench.controller._unsettled = {(1, 3), (1, 35)}
+    assert list(bench.controller.replicas._to_look) == [(1, partition) for partition in range(32, 40)]
+    bench.controller.replicas._unsettled = {(1, 3), (1, 35)}
     bench.controller.on_tick(bench.now)
     assert not bench.controller.has_more, "35 has waited already, and 3 has come"
 
@@ -301,7 +297,7 @@ def test_a_replica_in_doubt_is_reported_then_taken_out_and_then_begins_anew() ->
     assert bench.doubted == set()
     bench.tick()
     bench.settle()
-    assert (bench.takes(), bench.controller._work) == ([], {})
+    assert (bench.takes(), bench.controller.queue.steps) == ([], {})
     bench.doubted.add(PART)
     bench.set_keys(stable=at("ABC", ts=9), pending=())
     bench.tell()
@@ -326,7 +322,7 @@ def test_a_replica_that_is_not_in_doubt_any_more_is_left_alone() -> None:
     bench.settle()
     assert (bench.takes(), bench.keys().switch_reduce) == ([], None)
     bench.tick(10 * ANSWER_MS)
-    assert (bench.asked, bench.controller._work) == ({}, {})
+    assert (bench.asked, bench.controller.queue.steps) == ({}, {})
 
 
 def test_a_report_that_lost_a_race_is_repeated() -> None:

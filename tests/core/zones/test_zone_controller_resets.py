@@ -24,16 +24,13 @@ from holdfast.core.zones.data_nodes import NodesTimer
 from holdfast.core.zones.descriptors import NEVER, ZoneDescriptor, ZoneSettings
 from holdfast.core.zones.rendezvous import preference
 from holdfast.core.zones.transitions import Consistency, LocalReplica, LocalState
-from holdfast.core.zones.zone_controller import (
-    ANSWER_MS,
-    RETRY_MS,
-    RecoveryRequest,
-)
+from holdfast.core.zones.work_queue import ANSWER_MS, RETRY_MS
 from holdfast.core.zones.zone_keys import (
     TOPOLOGY_KEY,
     part_key,
     zone_key,
 )
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 # -- resets
 
@@ -119,7 +116,7 @@ def test_answers_of_members_are_good_for_so_long_and_no_longer() -> None:
 def test_answers_that_nobody_has_asked_for_are_not_kept() -> None:
     bench = made(THREE, "ABC")
     bench.knows(**states(A=5, B=6, C=7))
-    assert bench.controller._states == {}
+    assert bench.controller.resets._states == {}
 
 
 def test_a_reset_is_for_the_partitions_that_it_names() -> None:

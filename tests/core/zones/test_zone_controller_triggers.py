@@ -23,13 +23,11 @@ from holdfast.core.zones.assignments import ChainLink, PartitionKeys
 from holdfast.core.zones.data_nodes import NodesTimer
 from holdfast.core.zones.descriptors import NEVER, Adjustment, ZoneSettings
 from holdfast.core.zones.rendezvous import EvenLayout, placed
-from holdfast.core.zones.zone_controller import (
-    RecoveryRequest,
-)
 from holdfast.core.zones.zone_keys import (
     TOPOLOGY_KEY,
     zone_key,
 )
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 # -- data nodes
 

@@ -28,18 +28,17 @@ from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import TargetLock
 from holdfast.core.zones.data_nodes import NodesTimer
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
+from holdfast.core.zones.leader_duties import CHANGES_AT_ONCE
 from holdfast.core.zones.rendezvous import EvenLayout
-from holdfast.core.zones.zone_commands import created, creation_keys
-from holdfast.core.zones.zone_controller import (
+from holdfast.core.zones.work_queue import (
     ANSWER_MS,
     ANSWERS_AT_ONCE,
-    CHANGES_AT_ONCE,
     RETRY_MOST_MS,
     RETRY_MS,
     TOLD_AFTER,
-    RecoveryRequest,
     WorkKind,
 )
+from holdfast.core.zones.zone_commands import created, creation_keys
 from holdfast.core.zones.zone_keys import (
     IDS_KEY,
     TOPOLOGY_KEY,
@@ -48,6 +47,7 @@ from holdfast.core.zones.zone_keys import (
     part_keys,
     zone_key,
 )
+from holdfast.core.zones.zone_resets import RecoveryRequest
 
 # -- members come, and a group follows
 
@@ -260,16 +260,17 @@ def test_a_dropped_zone_leaves_nothing_behind() -> None:
     bench.settle()
     bench.knows(A={})
     controller = bench.controller
-    assert controller._states and controller._asked and controller._short_since
+    assert controller.resets._states and controller.resets._asked and controller.resets._short_since
     bench.drop()
     del bench.terms[PART]
     bench.tell()
     bench.settle()
     bench.tick()
     bench.settle()
+    queue, resets, duties = controller.queue, controller.resets, controller.leading
     left = (
-        controller._work, controller._woken, controller._of_ticket, controller._told, controller._unsettled,
-        controller._states, controller._asked, controller._short_since, controller._changing, controller._queued,
+        queue.steps, queue.woken, queue.of_ticket, duties._told, controller.replicas._unsettled,
+        resets._states, resets._asked, resets._short_since, duties._changing, duties._queued,
     )  # fmt: skip
     assert [bool(one) for one in left] == [False] * len(left)
 
@@ -288,7 +289,7 @@ def test_a_dropped_zone_takes_nothing_of_others_away() -> None:
     bench.leads = False
     touch(bench, *stable_keys(0))
     doubt = (WorkKind.DOUBT, *PART)
-    assert doubt in bench.controller._work
+    assert doubt in bench.controller.queue.steps
     bench.leads = True
     other = zone_key(2, "descriptor")
     touch(bench, other)
@@ -299,9 +300,9 @@ def test_a_dropped_zone_takes_nothing_of_others_away() -> None:
     bench.drop()
     bench.tell()
     bench.destroy = destroy  # type: ignore[method-assign]
-    kinds = {(work[0], work[1]) for work in bench.controller._work}
+    kinds = {(work[0], work[1]) for work in bench.controller.queue.steps}
     assert kinds == {(WorkKind.DOUBT, 1), (WorkKind.DATA_NODES, 2), (WorkKind.TRIGGER, 2)}
-    assert sorted(bench.controller._told) == [(1, 5), (2, 6), (2, 7)]
+    assert sorted(bench.controller.leading._told) == [(1, 5), (2, 6), (2, 7)]
 
 
 def test_a_question_is_asked_again_by_the_time_at_which_it_was_asked() -> None:
@@ -394,10 +395,10 @@ def test_a_leader_that_is_elected_again_has_no_failures() -> None:
     bench.settle()
     for _ in range(TOLD_AFTER):
         bench.notice(ChangeFailed(token, "x"))
-    assert len(bench.controller.troubles) == 1
+    assert len(bench.controller.queue.troubles) == 1
     bench.terms[PART] = 4
     bench.notice(LeaderElected(4))
-    assert (bench.controller.troubles, bench.waits()) == ([], ["1/0"])
+    assert (bench.controller.queue.troubles, bench.waits()) == ([], ["1/0"])
 
 
 def test_failures_of_a_group_that_another_member_leads_are_forgotten_in_time() -> None:
@@ -407,7 +408,7 @@ def test_failures_of_a_group_that_another_member_leads_are_forgotten_in_time() -
         bench.notice(ChangeFailed(token, "x"))
     del bench.terms[PART]
     bench.tick(2 * RETRY_MOST_MS)
-    assert (bench.controller.troubles, bench.asked) == ([], {})
+    assert (bench.controller.queue.troubles, bench.asked) == ([], {})
 
 
 def test_a_group_with_another_leader_gives_its_place_to_the_next_at_once() -> None:
@@ -449,7 +450,7 @@ def test_failures_are_repeated_ever_more_slowly_and_somebody_is_told() -> None:
         bench.takes()
         bench.notice(ChangeFailed(token, f"failure {attempt}"))
         assert bench.asked == {}
-        assert bench.controller.troubles == (
+        assert bench.controller.queue.troubles == (
             [(1, 0, attempt, f"failure {attempt}")] if attempt >= TOLD_AFTER else []
         )
         wait = bench.jitters[-1]
@@ -463,7 +464,7 @@ def test_failures_are_repeated_ever_more_slowly_and_somebody_is_told() -> None:
     assert bench.failures == [(PART, 10, "failure 10"), (PART, 20, "failure 20")]
     bench.set_keys(pending=(at("ABD", ts=9),))
     bench.tell()
-    assert bench.controller.troubles == []
+    assert bench.controller.queue.troubles == []
     bench.settle()
     bench.notice(ChangeFailed(bench.revision(PENDING), "another"))
     assert bench.jitters[-1] == 200, "another target begins anew"
@@ -496,9 +497,9 @@ def test_a_success_ends_the_failures() -> None:
     bench.settle()
     for _ in range(TOLD_AFTER):
         bench.notice(ChangeFailed(token, "x"))
-    assert len(bench.controller.troubles) == 1
+    assert len(bench.controller.queue.troubles) == 1
     bench.notice(ChangeApplied(configured("ABC", token=token), 3, 50))
-    assert bench.controller.troubles == []
+    assert bench.controller.queue.troubles == []
     assert bench.waits() == ["1/0"], "and it is told at once"
 
 
@@ -509,8 +510,8 @@ def test_a_failure_of_who_leads_no_more_counts_for_nothing() -> None:
     del bench.terms[PART]
     for _ in range(TOLD_AFTER):
         bench.notice(ChangeFailed(token, "x"))
-    assert (bench.failures, bench.controller.troubles, bench.asked) == ([], [], {})
-    assert PART not in bench.controller._changing
+    assert (bench.failures, bench.controller.queue.troubles, bench.asked) == ([], [], {})
+    assert PART not in bench.controller.leading._changing
 
 
 def test_another_term_begins_without_what_the_one_before_has_told() -> None:
@@ -522,7 +523,7 @@ def test_another_term_begins_without_what_the_one_before_has_told() -> None:
     bench.notice(LeaderElected(4))
     bench.settle()
     assert bench.keys().pending == (at("ABC", ts=4),), "the new leader has told nothing yet"
-    assert bench.controller.troubles == []
+    assert bench.controller.queue.troubles == []
 
 
 # -- only so much at a time

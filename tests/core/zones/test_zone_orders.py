@@ -28,9 +28,9 @@ from holdfast.core.model.zone_questions import (
     ZoneOrder,
 )
 from holdfast.core.zones.descriptors import ClusterTopology, DataMember
-from holdfast.core.zones.zone_controller import RecoveryRequest
 from holdfast.core.zones.zone_keys import IDS_KEY, TOPOLOGY_KEY, decoded, encoded, zone_key
 from holdfast.core.zones.zone_orders import MEMBERS_NS, STATES_NS, TRIES, ZoneOrders
+from holdfast.core.zones.zone_resets import RecoveryRequest
 from holdfast.core.zones.zone_view import ZoneView
 from holdfast.errors import NotReady
 

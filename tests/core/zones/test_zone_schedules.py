@@ -16,12 +16,21 @@ from holdfast.core.raft.configuration import Configuration, PeerChange, enter_jo
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft.reconfiguration import Reconfiguration
-from holdfast.core.zones import adjusting, transitions, zone_controller
+from holdfast.core.zones import (
+    adjusting,
+    leader_duties,
+    replica_duties,
+    transitions,
+    zone_controller,
+    zone_triggers,
+)
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import PartitionKeys
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
+from holdfast.core.zones.work_queue import ZoneWork
 from holdfast.core.zones.zone_keys import KeysRead, part_key
+from holdfast.core.zones.zone_ports import Part
 from holdfast_lab.sim.ablations.switching import ablated
 
 NAMES = "ABCDE"
@@ -187,12 +196,13 @@ def test_what_a_reset_has_given_up_does_not_come_back() -> None:
 
 
 def _old_generations_go_on(patch: pytest.MonkeyPatch) -> None:
-    real = zone_controller.partition_keys
+    real = leader_duties.partition_keys
 
     def keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
         return msgspec.structs.replace(real(read, zone, partition), generation=0)
 
-    patch.setattr(zone_controller, "partition_keys", keys)
+    for module in (leader_duties, replica_duties, zone_triggers):
+        patch.setattr(module, "partition_keys", keys)
 
 
 @pytest.mark.rule("zones/A-23")
@@ -293,8 +303,8 @@ def test_a_callback_that_is_believed_whenever_it_comes_is_seen(monkeypatch: pyte
     """I10: an old configuration that was applied is told again, and becomes the stable one again."""
 
     def completed(
-        self: zone_controller.ZoneController,
-        work: zone_controller.ZoneWork,
+        self: leader_duties.LeaderDuties,
+        work: ZoneWork,
         step: object,
         zone: object,
         before: PartitionKeys,
@@ -307,12 +317,12 @@ def test_a_callback_that_is_believed_whenever_it_comes_is_seen(monkeypatch: pyte
         applied = adjusting.assignments_of(notice.configuration)
         after = msgspec.structs.replace(before, stable=applied, pending=before.pending[1:], lock=None)
         self._told[work[1:]].applied = None
-        self._invoke(
-            work, step, read.guarded(zone_controller.changes_to(*work[1:], before, after)), "completed"
+        self._queue.invoke(
+            work, step, read.guarded(leader_duties.changes_to(*work[1:], before, after)), "completed"
         )  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(zone_controller.ZoneController, "_completed", completed)
+    monkeypatch.setattr(leader_duties.LeaderDuties, "_completed", completed)
     cluster = Cluster(1, NAMES)
     cluster.begin(ZoneSettings("z", partitions=2, replicas=3, scale_up_s=0), "ABC")
     cluster.come("DE")
@@ -338,7 +348,7 @@ def _destroys_whom_the_target_does_not_name(patch: pytest.MonkeyPatch) -> None:
             return ReplicaDuty.DESTROY
         return real(me, keys, copy, **more)
 
-    patch.setattr(zone_controller, "replica_duty", duty)
+    patch.setattr(replica_duties, "replica_duty", duty)
 
 
 def _joins_without_a_lock(patch: pytest.MonkeyPatch) -> None:
@@ -354,13 +364,13 @@ def _believes_every_report(patch: pytest.MonkeyPatch) -> None:
             return transitions.Result.IGNORED_NOT_PENDING, keys
         return transitions.configuration_applied(keys, **{**more, "applied": head})  # type: ignore[arg-type]
 
-    patch.setattr(zone_controller, "configuration_applied", applied)
-    patch.setattr(zone_controller.ZoneController, "_completed", _completes_at_once)
+    patch.setattr(leader_duties, "configuration_applied", applied)
+    patch.setattr(leader_duties.LeaderDuties, "_completed", _completes_at_once)
 
 
 def _completes_at_once(
-    self: zone_controller.ZoneController,
-    work: zone_controller.ZoneWork,
+    self: leader_duties.LeaderDuties,
+    work: ZoneWork,
     step: object,
     zone: object,
     before: PartitionKeys,
@@ -373,17 +383,15 @@ def _completes_at_once(
     )
     read = rest[-1]
     assert isinstance(read, KeysRead)
-    changes = zone_controller.changes_to(work[1], work[2], before, after)
-    self._invoke(work, step, read.guarded(changes), "completed")  # type: ignore[arg-type]
+    changes = leader_duties.changes_to(work[1], work[2], before, after)
+    self._queue.invoke(work, step, read.guarded(changes), "completed")  # type: ignore[arg-type]
     return True
 
 
 def _elected_and_idle(patch: pytest.MonkeyPatch) -> None:
     real = zone_controller.ZoneController.on_notice
 
-    def on_notice(
-        self: zone_controller.ZoneController, now_ms: int, part: zone_controller.Part, notice: object
-    ) -> None:
+    def on_notice(self: zone_controller.ZoneController, now_ms: int, part: Part, notice: object) -> None:
         if not isinstance(notice, LeaderElected):
             real(self, now_ms, part, notice)  # type: ignore[arg-type]
 
@@ -391,13 +399,13 @@ def _elected_and_idle(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keeps_locks(patch: pytest.MonkeyPatch) -> None:
-    real = zone_controller.configuration_applied
+    real = leader_duties.configuration_applied
 
     def applied(keys: PartitionKeys, **more: object) -> transitions.Transition:
         result, after = real(keys, **more)  # type: ignore[arg-type]
         return result, msgspec.structs.replace(after, lock=keys.lock)
 
-    patch.setattr(zone_controller, "configuration_applied", applied)
+    patch.setattr(leader_duties, "configuration_applied", applied)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,10 @@ from holdfast.core.zones.descriptors import ClusterTopology, DataMember, ZoneDes
 from holdfast.core.zones.rendezvous import EvenLayout, placed
 from holdfast.core.zones.transitions import LocalReplica, LocalState
 from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped
-from holdfast.core.zones.zone_controller import Part, RecoveryRequest, ZoneController
+from holdfast.core.zones.zone_controller import ZoneController
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, encoded, name_key, part_keys, partition_keys, zone_key
+from holdfast.core.zones.zone_ports import Part
+from holdfast.core.zones.zone_resets import RecoveryRequest
 from holdfast_lab.check.zone_invariants import changes_in_flight, leaps
 
 SETTINGS = RaftSettings(

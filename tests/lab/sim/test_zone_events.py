@@ -19,7 +19,7 @@ from holdfast.core.model.zone_questions import (
 )
 from holdfast.core.zones.assignments import Assignments
 from holdfast.core.zones.descriptors import ZoneSettings
-from holdfast.core.zones.zone_controller import WorkKind
+from holdfast.core.zones.work_queue import WorkKind
 from holdfast.core.zones.zone_keys import encoded, part_key
 
 
@@ -159,7 +159,7 @@ def test_a_member_tells_what_fails_again_and_again() -> None:
     leader = stage.leader(3)
     controller = leader.driver.member.agreed.zoned._controller
     for _ in range(10):
-        controller._failed((WorkKind.GROUP, 1, 3), "nobody catches up")
+        controller.queue.failed((WorkKind.GROUP, 1, 3), "nobody catches up")
     answer = order(stage, leader, WhoLeads(), 0.01)
     assert [(one.zone, one.partition, one.why) for one in answer.troubles] == [(1, 3, "nobody catches up")]
     assert answer.troubles[0].attempts >= 10

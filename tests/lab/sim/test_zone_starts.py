@@ -8,10 +8,10 @@ from tests.lab.sim.zone_stage import ZoneStage, zoned_settings
 
 from holdfast.core.model.ids import place_of
 from holdfast.core.raft.configuration import Configuration
-from holdfast.core.zones import zone_controller
+from holdfast.core.zones import replica_duties
 from holdfast.core.zones.descriptors import ZoneSettings
-from holdfast.core.zones.zone_controller import Part
 from holdfast.core.zones.zone_host import ZoneHost
+from holdfast.core.zones.zone_ports import Part
 from holdfast_lab.sim.world import Process
 
 PARTITIONS, AT_ONCE = 60, 8
@@ -33,7 +33,7 @@ def leaderless(process: Process) -> int:
 
 @pytest.mark.rule("zones/A-26")
 def test_only_some_groups_of_a_new_zone_wait_for_a_leader_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zone_controller, "STARTS_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(replica_duties, "STARTS_AT_ONCE", AT_ONCE)
     stage = StartingStage()
     waiting: list[int] = []
     begun: dict[int, list[Part]] = {}
@@ -59,7 +59,7 @@ def test_only_some_groups_of_a_new_zone_wait_for_a_leader_at_a_time(monkeypatch:
 
 @pytest.mark.rule("zones/A-26")
 def test_groups_that_get_no_leader_do_not_hold_others_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zone_controller, "STARTS_AT_ONCE", 1)
+    monkeypatch.setattr(replica_duties, "STARTS_AT_ONCE", 1)
     stage = StartingStage()
     monkeypatch.setattr(ZoneHost, "has_leader", lambda self, part: False)
     stage.create(ZoneSettings("z", partitions=3, replicas=3))

@@ -52,7 +52,7 @@ class Proposed:
 
 
 class Proposals:
-    """Those of one partition on this member."""
+    """The proposals of one partition on this member."""
 
     def __init__(self, number: GroupNumber, zone: ZoneReplicas) -> None:
         self._number = number

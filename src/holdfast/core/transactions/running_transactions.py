@@ -35,7 +35,7 @@ LABEL_MAX = 200
 
 
 class RunningTransactions:
-    """Those of this member."""
+    """The transactions of this member, by id and by the tickets of their steps."""
 
     def __init__(self, me: MemberId, settings: Settings, out: Outbox, steps: Steps) -> None:
         self.me = me

@@ -24,7 +24,7 @@ from holdfast.core.zones.descriptors import (
     ZoneSettings,
 )
 from holdfast.core.zones.transitions import Consistency
-from holdfast.core.zones.zone_keys import encoded, part_key, zone_key
+from holdfast.core.zones.zone_keys import KeysRead, encoded, part_key, zone_key
 
 
 def ranked(nodes: Collection[Node], partition: int) -> list[Node]:
@@ -80,6 +80,11 @@ def placed(
 ) -> Assignments:
     """Who is to hold the partition, in which roles (zones/A-9)."""
     return in_roles(preference(nodes, partition, layout), settings)
+
+
+def placed_by(read: KeysRead, zone: ZoneDescriptor, partition: int, nodes: Collection[Node]) -> Assignments:
+    """The replicas of the partition, by the layout that was read."""
+    return placed(nodes, partition, zone.settings, read.value(zone_key(zone.id, "layout"), EvenLayout))
 
 
 def initial_changes(zone: ZoneDescriptor, topology: ClusterTopology) -> list[PutKey]:

@@ -33,8 +33,9 @@ from holdfast.core.raft_partition.leader_routing import LeaderRouting
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, Node
 from holdfast.core.zones.descriptors import ClusterTopology, DataMember, ZoneDescriptor
+from holdfast.core.zones.replica_duties import LOOKS_AT_ONCE
 from holdfast.core.zones.transitions import LocalReplica, LocalState
-from holdfast.core.zones.zone_controller import LOOKS_AT_ONCE, Part, ZoneController
+from holdfast.core.zones.zone_controller import ZoneController
 from holdfast.core.zones.zone_keys import (
     IDS_KEY,
     TOPOLOGY_KEY,
@@ -47,6 +48,7 @@ from holdfast.core.zones.zone_keys import (
     partition_keys,
     zone_of,
 )
+from holdfast.core.zones.zone_ports import Part
 from holdfast.errors import RequestError
 
 TICK_NS = 100 * MILLISECOND
@@ -413,7 +415,7 @@ class ZoneHost:
     @property
     def troubles(self) -> list[TroubleTold]:
         """What this member fails to do again and again, for looking."""
-        return [TroubleTold(*trouble) for trouble in self._controller.troubles]
+        return [TroubleTold(*trouble) for trouble in self._controller.queue.troubles]
 
     # -- time
 

@@ -58,8 +58,8 @@ from holdfast.core.zones.zone_commands import (
     found_zone,
     renamed,
 )
-from holdfast.core.zones.zone_controller import RecoveryRequest
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, UnknownFormat, encoded, name_key, zone_key
+from holdfast.core.zones.zone_resets import RecoveryRequest
 from holdfast.core.zones.zone_view import ZoneView
 from holdfast.errors import RequestError, TooLarge
 

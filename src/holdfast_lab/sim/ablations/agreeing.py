@@ -22,7 +22,7 @@ from holdfast.core.raft.raft_messages import RaftEntry, RaftKind, RaftMessage
 from holdfast.core.raft.raft_state import RaftState
 from holdfast.core.raft.reconfiguration import Reconfiguration
 from holdfast.core.raft_partition import leader_routing
-from holdfast.core.zones import zone_controller
+from holdfast.core.zones import replica_duties
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import Node, PartitionKeys
 from holdfast.core.zones.zone_host import ZoneHost
@@ -173,6 +173,6 @@ AGREEING: dict[str, tuple[Place, ...]] = {
     "reset-fences": (Place(Group, "_in_generation", always),),
     "metastore-reads": (Place(Metastore, "_read", _reads_what_is_here),),
     "keys-guarded": (Place(KeysRead, "guarded", _writes_unguarded),),
-    "clean-up": (Place(zone_controller, "replica_duty", _destroys_what_is_not_named),),
+    "clean-up": (Place(replica_duties, "replica_duty", _destroys_what_is_not_named),),
     "zone-waits": (Place(ZoneHost, "may_part", always),),
 }

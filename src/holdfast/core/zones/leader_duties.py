@@ -1,0 +1,239 @@
+"""What does a member do for the partitions' groups that it leads? It changes their peers, and reports what they have.
+
+- zones/A-20: Peers are changed, and completions told, by a member that leads the group, by what it has read from the
+  metastore's leader; never by its own copy of the metastore.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from holdfast.core.metastore.invoke import PutKey
+from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft.raft_state import CaughtUp, ChangeApplied, ChangeFailed, GroupNotice, LeaderElected
+from holdfast.core.raft.reconfiguration import ChangeAnswer
+from holdfast.core.zones.adjusting import (
+    LeaderDuty,
+    LocalCopy,
+    assignments_of,
+    cancellable,
+    cancelled,
+    change_failed,
+    leader_duty,
+    try_catch_up_finish,
+    without_doubted,
+)
+from holdfast.core.zones.assignments import PartitionKeys
+from holdfast.core.zones.data_nodes import data_nodes_of
+from holdfast.core.zones.descriptors import Adjustment, ZoneDescriptor
+from holdfast.core.zones.rendezvous import placed_by
+from holdfast.core.zones.transitions import Result, configuration_applied
+from holdfast.core.zones.work_queue import (
+    RETRY_MOST_MS,
+    RETRY_MS,
+    WorkKind,
+    WorkQueue,
+    WorkStep,
+    ZoneWork,
+)
+from holdfast.core.zones.zone_keys import KeysRead, changes_to, encoded, part_key, partition_keys, zone_key
+from holdfast.core.zones.zone_ports import Part, ZoneGroups
+
+CHANGES_AT_ONCE: Final = 4
+"""So many groups of one leader change their peers at a time (zones/A-24)."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a group has told of its change, and that is not worked off."""
+
+    applied: ChangeApplied | None = None
+    caught_up: int = 0
+    """The token of the target that may be joined; 0: none."""
+    failed: bool = False
+
+
+class LeaderDuties:
+    """The duties of this member towards the groups that it leads."""
+
+    def __init__(self, groups: ZoneGroups, queue: WorkQueue) -> None:
+        self._groups = groups
+        self._queue = queue
+        self._changing: dict[Part, int] = {}
+        """Groups that change their peers, and the terms in which this member leads them."""
+        self._queued: dict[Part, None] = {}
+        """Groups that are to change theirs when another one has, in this order."""
+        self._told: dict[Part, _Told] = {}
+
+    def on_notice(self, part: Part, notice: GroupNotice) -> None:
+        """A group of this member tells something."""
+        told = self._told.setdefault(part, _Told())
+        work = (WorkKind.GROUP, *part)
+        match notice:
+            case LeaderElected():
+                self._told[part] = _Told()
+                self._queue.forget(work)
+                self._changed(part)
+            case ChangeApplied():
+                self._changed(part)
+                told.applied = notice
+                self._queue.step(work).attempts = 0
+            case CaughtUp(token):
+                told.caught_up = token
+            case ChangeFailed(_, why):
+                self._changed(part)
+                if self._groups.term(part) is None:
+                    return  # Who leads now knows better.
+                told.failed = True
+                self._queue.failed(work, why)
+        self._queue.wake(work)
+        self._queue.go()
+
+    def on_tick(self) -> None:
+        """Groups that this member leads no more give their places to others."""
+        for part in [part for part, term in self._changing.items() if self._groups.term(part) != term]:
+            self._changed(part)
+        self._change_next()
+
+    def forget(self, part: Part) -> None:
+        """Keep nothing that this group has told."""
+        self._told.pop(part, None)
+
+    def forget_zone(self, number: int) -> None:
+        """It was dropped."""
+        for part in [part for part in self._told if part[0] == number and self._groups.copy(part) is None]:
+            del self._told[part]
+
+    def group(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
+        """Bring a group to what the metastore says (zones/A-20)."""
+        part = work[1:]
+        term, copy = self._groups.term(part), self._groups.copy(part)
+        zone = read.value(zone_key(part[0], "descriptor"), ZoneDescriptor)
+        if term is None or copy is None or zone is None:
+            self._queue.forget(work)
+            return
+        before = partition_keys(read, *part)
+        if copy.generation < before.generation:
+            self._queue.forget(work)  # It leads a group that was given up (zones/A-23).
+            return
+        revision = read.entry(part_key(*part, "pending")).revision
+        told = self._told.setdefault(part, _Told())
+        if self._completed(work, step, zone, before, revision, read):
+            return
+        if told.failed and before.lock is not None:
+            told.failed = False
+            after = change_failed(before, term=term)
+            self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+            return
+        may, after = try_catch_up_finish(before, token=told.caught_up, pending_revision=revision, term=term)
+        if may:
+            lock = [PutKey(part_key(*part, "lock"), encoded(after.lock))]
+            self._queue.invoke(work, step, read.guarded(lock), "agree")
+            return
+        after = without_doubted(before, copy.configuration)
+        if after != before:
+            self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+            return
+        self._drive(work, step, zone, before, copy, term, revision, read)
+
+    def _completed(
+        self,
+        work: ZoneWork,
+        step: WorkStep,
+        zone: ZoneDescriptor,
+        before: PartitionKeys,
+        revision: int,
+        read: KeysRead,
+    ) -> bool:
+        """Tell the metastore what configuration the group has; whether there is anything to tell."""
+        part = work[1:]
+        notice = self._told[part].applied
+        if notice is None or notice.configuration.token != revision:
+            return False
+        nodes = data_nodes_of(read, zone.id).latest
+        result, after = configuration_applied(
+            before,
+            applied=assignments_of(notice.configuration),
+            calculated=placed_by(read, zone, part[1], nodes),
+            term=notice.term,
+            index=notice.index,
+        )
+        if result is Result.IGNORED_NOT_PENDING:
+            return False
+        if before.pending[0].force:
+            after = msgspec.structs.replace(after, generation=revision)
+        self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+        return True
+
+    def _drive(
+        self,
+        work: ZoneWork,
+        step: WorkStep,
+        zone: ZoneDescriptor,
+        before: PartitionKeys,
+        copy: LocalCopy,
+        term: int,
+        revision: int,
+        read: KeysRead,
+    ) -> None:
+        """Bring the group to the head of pending."""
+        part = work[1:]
+        cancels = zone.settings.adjustment is Adjustment.CANCEL
+        duty = leader_duty(before, copy.configuration, pending_revision=revision, cancels=cancels)
+        if duty is LeaderDuty.NOTHING:
+            return
+        head = before.pending[0]
+        if head.force and copy.configuration.token != revision:
+            return  # The reset is not done.
+        try:
+            if duty is LeaderDuty.CANCEL and self._groups.cancel_change(part, term, revision):
+                self._changed(part)
+                after = cancelled(before, token=revision, pending_revision=revision)
+                assert cancellable(before), "something waits"
+                self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+                return
+            if not self._may_change(part, term):
+                return
+            answer = self._groups.change_peers(part, term, head, revision)
+        except ProposalRefused:
+            self._changed(part)
+            return  # It does not lead any more.
+        if answer not in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
+            self._changed(part)
+        if answer is ChangeAnswer.BUSY:
+            self._queue.again_in(step, RETRY_MS)
+        elif answer in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
+            # What comes of it is told; should that be lost, it is asked for again.
+            self._queue.again_in(step, RETRY_MOST_MS)
+
+    def _may_change(self, part: Part, term: int) -> bool:
+        """Whether this group may change its peers now; if not, its turn comes (zones/A-24)."""
+        if part not in self._changing and len(self._changing) >= CHANGES_AT_ONCE:
+            self._queued[part] = None
+            return False
+        self._changing[part] = term
+        return True
+
+    def _changed(self, part: Part) -> None:
+        """This group does not change its peers any more: the next one may."""
+        if self._changing.pop(part, None) is not None:
+            self._change_next()
+
+    def _change_next(self) -> None:
+        """Look at as many of those whose turn it is as may change now; one that need not any more leaves its place."""
+        for part in list(self._queued)[: CHANGES_AT_ONCE - len(self._changing)]:
+            del self._queued[part]
+            self._queue.wake((WorkKind.GROUP, *part))
+
+    def group_written(self, part: Part, step: WorkStep) -> None:
+        """The metastore has taken the write that the group waited for."""
+        told = self._told.setdefault(part, _Told())
+        if step.then == "agree":
+            term, token, told.caught_up = self._groups.term(part), told.caught_up, 0
+            # What has caught up may be gone again.
+            if term is not None and self._groups.agree_change(part, term, token):
+                return
+        self._queue.wake((WorkKind.GROUP, *part))
