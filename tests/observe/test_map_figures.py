@@ -66,10 +66,15 @@ def test_a_map_in_a_zone_is_counted_where_it_is_led() -> None:
                 len(ROWS) * (8 + 8 + 9.8), rel=0.1
             )
             assert sum(counted(member)[0].all for member in members) == 0
-            scraped = [values((await asked(door_of(member), "/metrics"))[1]) for member in members]
-            # Who leads nothing tells of no map.
-            told = [page.get("holdfast_map_entries", {}) for page in scraped]
-            assert sum(page.get(("orders",), 0) for page in told) == len(ROWS)
+            # Members are scraped one after the other, and a group may change its leader in between: on a busy machine
+            # a first look can miss or double a partition.
+            for _ in range(20):
+                scraped = [values((await asked(door_of(member), "/metrics"))[1]) for member in members]
+                # A member that leads nothing reports no map.
+                entries = sum(page.get("holdfast_map_entries", {}).get(("orders",), 0) for page in scraped)
+                if entries == len(ROWS):
+                    break
+            assert entries == len(ROWS)
 
     run(story())
 
