@@ -126,9 +126,9 @@ NEEDS_SPARK = "this runs on Spark, and pyspark is not installed: pip install '.[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("start --set persistence.directory=DIR", FILES_NEED_ARROW),
-        ("export run --to DIR", NEEDS_SPARK.format("spark")),
-        ("demo", NEEDS_SPARK.format("spark,demo")),
+        ("holdfast start --set persistence.directory=DIR", FILES_NEED_ARROW),
+        ("holdfast export run --to DIR", NEEDS_SPARK.format("spark")),
+        ("holdfast_lab demo", NEEDS_SPARK.format("spark,demo")),
     ],
     ids=["files", "spark", "demo"],
 )  # fmt: skip
@@ -136,7 +136,7 @@ def test_what_needs_an_extra_says_which(
     blocked: dict[str, str], tmp_path: Path, arguments: str, said: str
 ) -> None:
     folder = str(tmp_path / "files")
-    told = run(blocked, "-m", "holdfast", *arguments.replace("DIR", folder).split())
+    told = run(blocked, "-m", *arguments.replace("DIR", folder).split())
     assert told.returncode == 2, told.stderr
     assert told.stderr.strip() == "Error: " + said.replace("DIR", folder)
     assert not Path(folder).exists()
