@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.core.multiraft.group_cluster import Cluster, Process
 
 from holdfast.config import MapSettings, Settings
@@ -15,7 +13,6 @@ from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, R
 from holdfast.core.multiraft.group_host import ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
-from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 
@@ -235,47 +232,3 @@ def test_operations_on_whole_partitions_say_what_is_not_led_here() -> None:
     assert all(not one.state.maps["m"].state.entries for one in maps.partitions)
     other = (at + 1) % 3
     assert maps.whole(other, asked)[0][1] == [2, 3]
-
-
-OPS = st.sampled_from(
-    [Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE, Op.DELETE, Op.SET_TTL, Op.CLEAR, Op.PUT_ALL]
-)
-REQUESTS = st.builds(
-    lambda op, key, value, ttl, named, word: Request(
-        op,
-        "mn"[key % 2],
-        [3],
-        b"k%d" % key,
-        value,
-        items=[b"k%d" % key, value] if op is Op.PUT_ALL else [],
-        ttl_ms=ttl,
-        id=b"i%d" % named if named and op is not Op.CLEAR else b"",
-        key_hash=word,
-    ),
-    OPS,
-    st.integers(0, 5),
-    st.binary(max_size=3),
-    st.sampled_from([-1, 0, 3, 50]),
-    st.integers(0, 4),
-    st.sampled_from([0, 0, 7]),
-)
-STEPS = st.lists(st.tuples(st.integers(0, 30), REQUESTS, st.booleans()), max_size=40)
-
-
-@given(STEPS, st.integers(0, 40))
-def test_a_state_in_pieces_goes_on_as_the_one_that_it_was_made_of(
-    steps: list[tuple[int, Request, bool]], moved: int
-) -> None:
-    one, other = StateMachine(3, 100), StateMachine(3, 100)
-    for at, (later_ms, each, sweep) in enumerate(steps):
-        if at == moved:
-            other.restore(list(one.pieces()))
-        answers = []
-        for state in (one, other):
-            state.time_ms += later_ms
-            answers.append(state.carry_out(each, None))
-            if sweep:
-                state.sweep(None)
-        assert at < moved or answers[0] == answers[1]
-    if moved < len(steps):
-        assert list(one.pieces()) == list(other.pieces())
