@@ -32,8 +32,11 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
     ],
     "config/schema.py": [
         (
-            '    """One map, or \'default\' for all that are not named."""\n',
-            '    """One map, or \'default\' for all that are not named."""\n\n    colour: str = "none"\n',
+            '    """Settings of one map, or \'default\' for all maps without a table of their own."""\n',
+            (
+                '    """Settings of one map, or \'default\' for all maps without a table of their own."""\n\n'
+                '    colour: str = "none"\n'
+            ),
         ),
     ],
     "core/messages.py": [
@@ -124,12 +127,8 @@ def _changed(folder: Path, all_changes: dict[str, list[tuple[str, str]]], versio
 
 
 def _called(folder: Path, version: str) -> None:
-    """Let the build in this folder say that it is this version, as an installed one does."""
-    about = folder / f"holdfast_grid-{version}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: holdfast-grid\nVersion: {version}\n", encoding="utf-8"
-    )
+    """Let the build in this folder report this version."""
+    (folder / "holdfast" / "version.py").write_text(f'__version__ = "{version}"\n', encoding="utf-8")
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
