@@ -70,9 +70,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             click.echo(f"Error: {error}", err=True)
-            if isinstance(error, NotReady | Unknown) and not re.match(
-                "no member answers|.*holdfast ", str(error)
-            ):
+            asks = isinstance(error, NotReady | Unknown) and ctx.invoked_subcommand != "start"
+            if asks and not re.match("no member answers|.*holdfast ", str(error)):
                 # Members that lost their majority reject or delay what clients ask for, and only operators can help.
                 click.echo(
                     "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
