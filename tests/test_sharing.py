@@ -14,7 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_file_stays_on_one_worker() -> None:
-    files = ["wire/test_bounds.py", "core/test_listeners.py", "spark/test_options.py", "spark/test_cells.py"]
+    files = [
+        "wire/test_bounds.py",
+        "core/streams/test_entry_listeners.py",
+        "spark/test_options.py",
+        "spark/test_cells.py",
+    ]
     options = re.search(r"^SHARED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert options is not None
     told = subprocess.run(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from tests.command_lines import group_of
 
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
@@ -205,7 +206,7 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(tmp_path: Path,
     (mine / "letter").write_text("to be kept")
     arguments = [command[0], str(stopped)] if command[0] == "analyse" else command[:-1]
     for wrong in (mine, mine / "letter", mine / "letter" / "new"):
-        told = CliRunner().invoke(holdfast, [*arguments, command[-1], str(wrong)])
+        told = CliRunner().invoke(group_of(arguments), [*arguments, command[-1], str(wrong)])
         assert told.exit_code == 2
         assert str(wrong) in told.stderr
         assert (mine / "letter").read_text() == "to be kept"

@@ -36,7 +36,7 @@ def test_a_backup_keeps_what_has_ended_by_its_own_clock_until_its_primary_says_s
 
 def test_a_seed_gives_the_same_run_where_hashes_are_the_same() -> None:
     def told(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "holdfast", "simulate", "--seed", "13", "--compiled", "--json"]
+        command = [sys.executable, "-m", "holdfast_lab", "simulate", "--seed", "13", "--compiled", "--json"]
         environ = os.environ | {"PYTHONHASHSEED": hash_seed}
         return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
 

@@ -288,7 +288,7 @@ def test_the_hash_depends_on_no_order_of_sets(record: bytes, tmp_path: Path) -> 
     path.write_bytes(record)
     told = {
         subprocess.run(
-            [sys.executable, "-m", "holdfast", "replay", str(path)],
+            [sys.executable, "-m", "holdfast_lab", "replay", str(path)],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
