@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -727,6 +728,54 @@ def test_the_architecture_page_shows_every_folder(request: pytest.FixtureRequest
         page.write_text(before + "## The tree" + "```".join([head, wanted, *after]), encoding="utf-8")
     else:
         assert drawn == wanted
+
+
+def named_paths(text: str) -> set[str]:
+    """Paths of modules and pages in backticks, with at least one folder."""
+    return set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|pyx|pxd|md|toml))`", text))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
+def test_pages_name_only_files_that_exist(page: Path) -> None:
+    """A path may begin below the sources, their core, or the tests."""
+    roots = [ROOT, SOURCE, PACKAGE, PACKAGE / "core", ROOT / "tests", page.parent]
+    gone = {
+        path
+        for path in named_paths(page.read_text(encoding="utf-8"))
+        if not path.startswith("out/") and not any((root / path).is_file() for root in roots)
+    }
+    assert gone == set()
+
+
+def test_paths_in_a_page_are_found() -> None:
+    assert named_paths("`core/a.py` and docs/b.md, `c.py`, `tests/d.toml`") == {"core/a.py", "tests/d.toml"}
+
+
+def test_new_names_of_renamed_modules_exist() -> None:
+    """Programs outside read the table: a new name that is wrong is worse than none."""
+    table = tomllib.loads((ROOT / "docs" / "renames.toml").read_text(encoding="utf-8"))
+    missing = []
+    for new in table["modules"].values():
+        parts = new.split(".")
+        # The last part may be a class or a function of the module.
+        places = [SOURCE.joinpath(*parts), SOURCE.joinpath(*parts[:-1])]
+        if not any(place.is_dir() or place.with_suffix(".py").is_file() for place in places[:1]):
+            text = places[1].with_suffix(".py")
+            if not (
+                text.is_file()
+                and re.search(
+                    rf"^(?:class|def) {parts[-1]}\b|^{parts[-1]}\b", text.read_text("utf-8"), re.MULTILINE
+                )
+            ):
+                missing.append(new)
+    assert missing == []
+    for module, classes in table["classes"].items():
+        text = SOURCE.joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8")
+        assert [
+            new
+            for new in classes.values()
+            if not re.search(rf"^(?:class {new}\b|{new}\b)", text, re.MULTILINE)
+        ] == [], module
 
 
 def test_every_target_is_explained() -> None:

@@ -7,7 +7,7 @@
   taken from a member that was removed though alive is kept for a while: to begin with, if the partition comes back to
   it.
 
-A copy that is being filled follows its primary too: its records come through here (`migration.destination`), also while
+A copy that is being filled follows its primary too: its records come through here (`state_transfer.destination`), also while
 the present copy waits for one that it misses.
 """
 
@@ -82,7 +82,7 @@ class LocalReplicas:
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
         self.staging: dict[int, StagingReplica] = {}
-        """The copies that are being filled; `migration.destination` makes and ends them."""
+        """The copies that are being filled; `state_transfer.destination` makes and ends them."""
         self.stale: dict[int, PartitionCopy] = {}
         """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
         self._in_exile: set[int] = set()
