@@ -1,1 +1,1 @@
-"""Small deliberate mistakes in the safety-critical modules, each of which a unit test must notice."""
+"""Small deliberate mistakes in the safety-critical modules. A unit test must notice each one."""
