@@ -7,8 +7,8 @@
   taken from a member that was removed though alive is kept for a while: to begin with, if the partition comes back to
   it.
 
-A copy that is being filled follows its primary too: its records come through here (`state_transfer.destination`), also while
-the present copy waits for one that it misses.
+A copy that is being filled follows its primary too: its records come through here (`state_transfer.destination`),
+also while the present copy waits for one that it misses.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
   missing is lost. If it stood further, and the primary has not come there by the next summary, it counts updates that
   there never were: it would take the next ones for known, and acknowledge them.
 - state_transfer/R-2: A backup that differs asks for repair, and says why. The primary fills it the common way
-  (`state_transfer.source`): the present copy goes on following, and acknowledging, until the new one is whole. Only what
-  differs is sent.
+  (`state_transfer.source`): the present copy goes on following, and acknowledging, until the new one is whole. Only
+  what differs is sent.
 - state_transfer/R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none
   while the partition moves, or while the cluster's state forbids migrations. A permit comes back however the repair
   ends.

@@ -5,7 +5,8 @@
 the copy
   only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
 - state_transfer/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds,
-  or one that it kept, as a base. Then only what is missing is sent (`state_transfer.delta_or_full`, `migration.staging replica`).
+  or one that it kept, as a base. Then only what is missing is sent (`state_transfer.delta_or_full`,
+  `migration.staging replica`).
 - state_transfer/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does
   not fit waits, or is refused by name (`CHUNKS`); what is held already is answered again, without effect. A chunk
   that is refused is the last of its supply: what came of that goes, unless it counts already (state_transfer/D-4). So
