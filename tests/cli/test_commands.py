@@ -203,6 +203,23 @@ def test_a_command_does_not_wait_for_the_modules_of_others() -> None:
     }
 
 
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    """Each of them brings clients, settings or Spark's options: a second of processor time for one line each."""
+    code = (
+        "import sys\n"
+        "from holdfast.cli.main import holdfast\n"
+        "try: holdfast(['--help'])\n"
+        "finally: print(*(name for name in sys.modules if name.startswith('holdfast.')))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(told.stdout.splitlines()[-1].split())
+    assert "holdfast.cli.lazy_group" in imported
+    assert not [
+        name for name in imported if name.startswith(("holdfast.client", "holdfast.core", "holdfast.wire"))
+    ]
+    assert all(entry.summary in " ".join(told.stdout.split()) for entry in COMMANDS.values())
+
+
 # -- start and config
 
 
