@@ -1,17 +1,23 @@
-"""How is the target of a running move adjusted? What leaders of groups, and members, decide by a partition's keys (J5).
+"""Decisions about one partition of a zone: may its target change, and what do its leader and its replicas do next (J5)?
 
-Pure: of the keys of one partition, and what a member knows of its replica, they say what is to be done.
+Pure functions of the partition's keys in the metastore and of what this member knows about its replica.
 
-- zones/A-12: A target is replaced only while no leader has locked it, and joined only by the leader that has: so nobody
-  is in a group whom no assignments name. That is so with both adjustments: a zone's may be altered at any moment.
-- zones/A-13: A lock is of a term: a later leader takes it over, an earlier one can neither take it nor take it away.
+- zones/A-12: The target (the head of `pending`) may be replaced only while no leader has locked it, and a group enters
+  the joint configuration only after its leader has locked the target. So no node is ever in a group that no assignments
+  name. This holds for both adjustments, because the setting of a zone may be altered at any moment.
+- zones/A-13: A lock has the term of its leader. A later leader takes it over; an earlier one can neither take nor
+  release it.
 - zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration
-  that it knows is older than the stable ones. While the group moves a leader may count on what it has sent there.
-- zones/A-15: Where a head is forced, only who is in it has a replica that runs.
-- zones/A-23: When a reset has been carried out, replicas of an older generation are given up, whatever they hold and
-  however many they are: whoever of them is named begins anew, and their leader neither moves the group nor tells of it.
-- zones/A-16: A leader that was elected brings the group to the head of `pending`, or, if it is there, says so: what the
-  leader before it had begun is brought to an end.
+  that it knows is older than the stable assignments. While the group moves, its leader may count the replica for what
+  it has already sent there.
+- zones/A-15: While the head of `pending` is forced, only replicas that it names may run.
+- zones/A-23: When a reset is complete, every replica of an older generation is destroyed, whatever it holds. If the
+  assignments name it, it joins again, empty. A leader of an older generation neither moves its group nor reports it.
+  Example: of {A, B, C} only A is left, and the zone is reset to {A}. Then B and C come back with their files. They are
+  a majority of the old configuration, could elect a leader, and would serve and accept writes beside A. Terms cannot
+  decide between the two groups, since both count on. The generation can: A has the token of the reset, B and C do not.
+- zones/A-16: A new leader brings the group to the head of `pending`, or reports that the group is there. So it
+  completes whatever its predecessor had begun.
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ from holdfast.core.zones.assignments import Assignments, Node, PartitionKeys, Ta
 def try_catch_up_finish(
     keys: PartitionKeys, *, token: int, pending_revision: int, term: int
 ) -> tuple[bool, PartitionKeys]:
-    """The new voters of the change by `token` have caught up: may they be joined? (zones/A-12, zones/A-13)"""
+    """The new voters of the change with `token` have caught up: may they join? (zones/A-12, zones/A-13)"""
     if not keys.pending or token != pending_revision:
         return False, keys
     if keys.lock is not None and keys.lock.revision == pending_revision and keys.lock.term > term:
@@ -37,19 +43,19 @@ def try_catch_up_finish(
 
 
 def change_failed(keys: PartitionKeys, *, term: int) -> PartitionKeys:
-    """Of a change nothing has come, says the leader of this term: its target may be replaced again (zones/A-13)."""
+    """The leader of this term failed to change the group: its target may be replaced again (zones/A-13)."""
     if keys.lock is None or keys.lock.term > term:
         return keys
     return msgspec.structs.replace(keys, lock=None)
 
 
 def cancellable(keys: PartitionKeys) -> bool:
-    """Whether something waits that could take the place of the target."""
+    """Whether a newer target waits that could replace the current one."""
     return bool(keys.pending) and keys.planned is not None and not keys.pending[0].force
 
 
 def cancelled(keys: PartitionKeys, *, token: int, pending_revision: int) -> PartitionKeys:
-    """Of the change by `token` nothing will come: what waits is the target now. Late, it changes nothing."""
+    """The change with `token` was cancelled: the waiting target becomes current. No effect if `token` is outdated."""
     if token != pending_revision or not cancellable(keys):
         return keys
     assert keys.planned is not None, "something waits"
@@ -57,10 +63,10 @@ def cancelled(keys: PartitionKeys, *, token: int, pending_revision: int) -> Part
 
 
 def without_doubted(keys: PartitionKeys, configuration: Configuration) -> PartitionKeys:
-    """What the leader of the group that has this configuration makes of a target that names replicas in doubt.
+    """Adjust a target that names replicas in doubt, for the leader of the group with this configuration.
 
-    Who is not in the group yet may begin anew, and is in doubt no more. Who is in it would never catch up: the target
-    is without it, unless it is locked, and then can do without; afterwards it comes back (`switch_append`).
+    A doubtful replica outside the group may join empty, so it is no longer in doubt. One inside the group would never
+    catch up: the target drops it, unless the target is locked; `switch_append` brings it back afterwards.
     """
     if keys.switch_reduce is None or len(keys.pending) != 1 or keys.pending[0].force:
         return keys
@@ -80,8 +86,6 @@ def without_doubted(keys: PartitionKeys, configuration: Configuration) -> Partit
 
 @unique
 class LeaderDuty(StrEnum):
-    """What the leader of a group has to do for its partition's assignments."""
-
     NOTHING = "nothing"
     TELL_APPLIED = "tell that the group is where it is to be"
     CHANGE_PEERS = "bring the group to the head of pending"
@@ -91,7 +95,7 @@ class LeaderDuty(StrEnum):
 def leader_duty(
     keys: PartitionKeys, configuration: Configuration, *, pending_revision: int, cancels: bool
 ) -> LeaderDuty:
-    """What to do for the group that has this configuration (zones/A-16). To be judged by a linearizable read."""
+    """The leader's next duty (zones/A-16). The keys must come from a linearizable read."""
     if not keys.pending:
         return LeaderDuty.NOTHING
     head = keys.pending[0]
@@ -105,7 +109,6 @@ def leader_duty(
 
 
 def assignments_of(configuration: Configuration) -> Assignments:
-    """A group's configuration as assignments."""
     return Assignments(tuple(sorted(configuration.voters)), tuple(sorted(configuration.learners)))
 
 
@@ -114,8 +117,6 @@ def assignments_of(configuration: Configuration) -> Assignments:
 
 @unique
 class ReplicaDuty(StrEnum):
-    """What a member has to do about its replica of a partition."""
-
     NONE = "there is none, and shall be none"
     FOUND = "begin with the first assignments"
     JOIN = "begin with nothing, and be sent everything"
@@ -127,13 +128,11 @@ class ReplicaDuty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalCopy:
-    """What a member has of a partition."""
-
     running: bool
     configuration: Configuration
-    """The one in force, as far as its replica knows; empty: none."""
+    """The newest configuration that the replica knows; empty: none."""
     generation: int = 0
-    """The token of the last reset that it took part in."""
+    """Token of the last reset that the replica took part in."""
 
 
 def replica_duty(
@@ -144,7 +143,7 @@ def replica_duty(
     stable_revision: int,
     pending_revision: int,
 ) -> ReplicaDuty:
-    """What is to become of the replica here. `copy`: None if there is nothing of it."""
+    """The duty of this member towards its replica; `copy` is None if it has none."""
     stable, head = keys.stable or Assignments(), keys.pending[0] if keys.pending else None
     if head is not None and head.force:
         return _under_force(me, head, copy, pending_revision)
@@ -165,7 +164,7 @@ def replica_duty(
 
 
 def _under_force(me: Node, head: Assignments, copy: LocalCopy | None, revision: int) -> ReplicaDuty:
-    """zones/A-15. Who is not in it keeps what it has until the assignments after it are stable."""
+    """zones/A-15. A replica that the forced head does not name keeps its data until later assignments are stable."""
     if me not in head.nodes:
         return ReplicaDuty.NONE if copy is None else ReplicaDuty.STOP
     if copy is None or not copy.running:

@@ -1,4 +1,4 @@
-"""The nouns of a partition's assignments: who holds a replica in which role, now, next and after that (J2)."""
+"""Assignments of a zone's partition: which node holds a replica in which role, now, next and after that (J2)."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ Node = str
 
 
 class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Replicas of one partition, by role. Compared by `same`: when it was worked out is no difference."""
+    """Replicas of one partition, by role. Compare with `same`, which ignores the timestamp."""
 
     peers: tuple[Node, ...] = ()
     """Voters of the partition's group."""
     learners: tuple[Node, ...] = ()
-    """Replicas that hold everything and decide nothing."""
+    """Replicas that follow the log and have no vote."""
     force: bool = False
-    """To be put in force without asking a majority: a reset."""
+    """Put in force without a vote of the majority: a reset."""
     from_reset: bool = False
     """The second phase of a reset."""
     ts: int = 0
-    """When it was worked out: the timestamp of what it is placed by."""
+    """Revision of the event that these were calculated for."""
 
     @property
     def nodes(self) -> frozenset[Node]:
-        """Everybody, whatever their role."""
         return frozenset(self.peers) | frozenset(self.learners)
 
     def same_nodes(self, other: Assignments) -> bool:
-        """Whether these are the same replicas in the same roles."""
         mine = (frozenset(self.peers), frozenset(self.learners))
         return mine == (frozenset(other.peers), frozenset(other.learners))
 
     def same(self, other: Assignments) -> bool:
-        """Whether they are the same, and by the same way."""
+        """Whether replicas, roles and flags are the same."""
         flags = (self.force, self.from_reset) == (other.force, other.from_reset)
         return flags and self.same_nodes(other)
 
     def restricted(self, nodes: Collection[Node]) -> Assignments:
-        """Those of these replicas that are on one of the nodes."""
+        """The part of these assignments that is on the given nodes."""
         return msgspec.structs.replace(
             self,
             peers=tuple(node for node in self.peers if node in nodes),
@@ -48,7 +46,7 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         )
 
     def with_(self, other: Assignments) -> Assignments:
-        """These replicas and those of the other: who is in both stays as here."""
+        """The union of both; a node in both keeps the role that it has here."""
         return msgspec.structs.replace(
             self,
             peers=tuple(sorted({*self.peers, *(n for n in other.peers if n not in self.nodes)})),
@@ -56,12 +54,11 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         )
 
     def plain(self, ts: int) -> Assignments:
-        """These replicas, in order, with this timestamp and without flags."""
         return Assignments(tuple(sorted(self.peers)), tuple(sorted(self.learners)), ts=ts)
 
 
 class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of the assignments that a partition had, with the configuration of its group at that time."""
+    """Earlier assignments of a partition, with the term and index of its group's configuration at that time."""
 
     assignments: Assignments
     term: int = -1
@@ -69,32 +66,32 @@ class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TargetLock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A leader is about to join the target of a pending entry: it is not replaced any more."""
+    """A leader is about to join the target of a pending entry, which may not be replaced any more."""
 
     revision: int
     """Of the pending entry."""
     term: int
-    """The leader's."""
+    """Term of that leader."""
 
 
 class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the metastore holds of one partition of a zone."""
+    """All that the metastore holds about one partition of a zone."""
 
     stable: Assignments | None = None
-    """What is in force."""
+    """The assignments in force."""
     pending: tuple[Assignments, ...] = ()
-    """Where the group is moving: the first one is being put in force, then the next."""
+    """The targets of the group: it moves to the first, then to the next."""
     planned: Assignments | None = None
-    """The target after that."""
+    """The target after those."""
     trigger: int | None = None
-    """The timestamp of the newest event that was taken."""
+    """Revision of the newest event that was taken into account."""
     switch_reduce: Assignments | None = None
-    """Replicas that are to be taken out for a while, because they have lost their data."""
+    """Replicas to remove from the group for a while, because they lost their data."""
     switch_append: Assignments | None = None
-    """Those that are to be put back."""
+    """Replicas to add back."""
     chain: tuple[ChainLink, ...] = ()
-    """Of a zone of high availability: what was in force since the last time that nobody had to be given up."""
+    """Only with high availability: the assignments since the last change that gave up no replica."""
     lock: TargetLock | None = None
-    """That the head of `pending` stays what it is, because the group is joining it."""
+    """Set while the group joins the head of `pending`, which must not change then."""
     generation: int = 0
-    """The token of the last reset that has been carried out: what replicas of older ones have is given up. 0: none."""
+    """Token of the last completed reset; replicas of older generations are destroyed. 0: no reset yet."""

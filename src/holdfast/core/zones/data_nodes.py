@@ -1,10 +1,11 @@
-"""Who may hold the replicas of a zone? Members come and go at once; the zone follows when its timers have run out.
+"""Data nodes of a zone: the members that may hold its replicas. They follow the view after the zone's timers.
 
-Pure functions, each what one invoke does: of what the metastore says of a zone's data nodes they make what it says
-then. Times are milliseconds of the metastore. None of them changes anything when it is repeated.
+Pure, idempotent functions from the data nodes in the metastore to the next ones; each is one invoke. Times are
+milliseconds of the metastore.
 
-- zones/A-10: What a timer brings is of the time at which it was due, whoever looked at it and when.
-- zones/A-11: Who comes back before the time of those that have gone was out has never been away; and so the other way.
+- zones/A-10: The effect of a timer has the time at which the timer was due, whichever member noticed it and when.
+- zones/A-11: A member that returns before the scale-down timer expires was never away, and a member that leaves before
+  the scale-up timer expires was never there.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from holdfast.core.zones.descriptors import NEVER, DataNodesEntry, ZoneSettings
 from holdfast.core.zones.zone_keys import KeysRead, encoded, zone_key
 
 HISTORY_MOST: Final = 32
-"""Older entries are dropped: only the last one decides, the others tell operators what happened."""
+"""Older entries are dropped: only the last one has an effect, the others are for operators."""
 
 
 class NodesTimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Members that have come, or gone, and are waited with."""
+    """Members that have joined, or left, and take effect when the timer expires."""
 
     since_ms: int
     wait_s: int
@@ -33,17 +34,14 @@ class NodesTimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def due_ms(self) -> int | None:
-        """When it runs out; None: never."""
+        """When it expires; None: never."""
         return None if self.wait_s >= NEVER else self.since_ms + 1000 * self.wait_s
 
     def due(self, at_ms: int) -> bool:
-        """Whether it has run out by then."""
         return self.due_ms is not None and self.due_ms <= at_ms
 
 
 class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the metastore says of the data nodes of a zone."""
-
     history: tuple[DataNodesEntry, ...] = ()
     """Oldest first, `HISTORY_MOST` at most."""
     up: NodesTimer | None = None
@@ -51,12 +49,11 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @property
     def latest(self) -> frozenset[Node]:
-        """Who may hold replicas now."""
         return frozenset(self.history[-1].nodes) if self.history else frozenset()
 
     @property
     def next_ms(self) -> int | None:
-        """When the next timer runs out; None: none does."""
+        """When the next timer expires; None: no timer runs."""
         due = [timer.due_ms for timer in (self.up, self.down) if timer is not None]
         return min((one for one in due if one is not None), default=None)
 
@@ -64,7 +61,7 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 def topology_changed(
     data: DataNodes, settings: ZoneSettings, alive: Collection[Node], at_ms: int
 ) -> DataNodes:
-    """These of the members are here that may hold replicas of the zone (zones/A-11)."""
+    """`alive` are the present members that pass the zone's filter (zones/A-11)."""
     latest = data.latest
     come = frozenset(alive) - latest
     gone = latest - frozenset(alive)
@@ -77,9 +74,8 @@ def topology_changed(
 
 
 def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s: int) -> NodesTimer | None:
-    """A timer for all of these: it begins anew when there are others among them than before. The member that began it
-    may have had a clock that was ahead.
-    """
+    # With a node that the timer did not have it starts again. Otherwise it keeps its start, but not one in the future:
+    # the clock of the member that started it may have been ahead.
     if not nodes:
         return None
     names = tuple(sorted(nodes))
@@ -89,7 +85,7 @@ def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s
 
 
 def timers_run_out(data: DataNodes, at_ms: int) -> DataNodes:
-    """What timers bring that are due by now, the earlier one first (zones/A-10)."""
+    """Apply the timers that are due by now, the earlier one first (zones/A-10)."""
     while (due := data.next_ms) is not None and due <= at_ms:
         nodes, up, down = data.latest, data.up, data.down
         if up is not None and up.due(due):
@@ -110,19 +106,19 @@ def _with(
 
 
 def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
-    """The zone takes others of the members, or an operator wants those that are here: at once, without any timer."""
+    """The filter was altered, or an operator wants exactly these nodes: at once, without timers."""
     return DataNodes(_with(data.history, frozenset(alive), at_ms))
 
 
 def gone_given_up(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
-    """An operator counts on nobody who is not here: they hold nothing any more, and come back as new members."""
+    """An operator gives up all absent nodes: they are no data nodes any more, and return as new ones."""
     assert alive, "somebody can hold the partitions"
     left = data.latest & frozenset(alive) or frozenset(alive)
     return DataNodes(_with(data.history, left, at_ms), data.up)
 
 
 def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> DataNodes:
-    """Members want to leave: they hold nothing any more as soon as others do, unless there is nobody else."""
+    """Remove members that want to leave, unless no other data node is left."""
     left = data.latest - frozenset(leaving)
     if not left:
         return data
@@ -130,7 +126,7 @@ def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> Data
 
 
 def waits_altered(data: DataNodes, settings: ZoneSettings, at_ms: int) -> DataNodes:
-    """The timers wait for another time, counted from when they began."""
+    """Apply altered wait times, counted from the start of each timer."""
     up, down = data.up, data.down
     if up is not None:
         up = msgspec.structs.replace(up, wait_s=settings.scale_up_s)
@@ -143,7 +139,6 @@ def waits_altered(data: DataNodes, settings: ZoneSettings, at_ms: int) -> DataNo
 
 
 def data_nodes_of(read: KeysRead, zone: int) -> DataNodes:
-    """What was read of the data nodes of a zone."""
     return DataNodes(
         read.value(zone_key(zone, "history"), tuple[DataNodesEntry, ...]) or (),
         read.value(zone_key(zone, "up"), NodesTimer),
@@ -152,7 +147,6 @@ def data_nodes_of(read: KeysRead, zone: int) -> DataNodes:
 
 
 def data_nodes_changes(zone: int, before: DataNodes, after: DataNodes) -> list[PutKey | RemoveKey]:
-    """What has to be written."""
     changes: list[PutKey | RemoveKey] = []
     for field in ("history", "up", "down"):
         then = getattr(after, field)

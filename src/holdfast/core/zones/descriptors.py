@@ -1,4 +1,4 @@
-"""What is a zone? How many partitions and replicas, where they may live, and how patient it is with its members."""
+"""Description of a zone: its partitions and replicas, the members it may use, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.zones.assignments import Node
 from holdfast.core.zones.transitions import Consistency
 
 NEVER: Final = (1 << 31) - 1
-"""Seconds: a timer that does not run out."""
+"""Seconds of a timer that never expires."""
 PARTITIONS_MOST: Final = 65_000
 REPLICAS_MOST: Final = 64
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -20,26 +20,24 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 @unique
 class Adjustment(StrEnum):
-    """What becomes of a move when its target changes while new voters still catch up."""
+    """How to handle a new target while the voters of the current one still catch up."""
 
     REPLACE = "replace"
-    """The new target takes its place: what was sent to those in both counts on."""
+    """Replace the current target; nodes in both keep their progress."""
     CANCEL = "cancel"
-    """It is given up, and the next one begins."""
+    """Cancel the current change, then start the next one."""
 
 
 @unique
 class PlacementKind(StrEnum):
-    """By what the replicas are spread over the members."""
-
     RENDEZVOUS = "rendezvous"
-    """Each partition by itself: who joins or leaves moves only what it must, and loads are even only about."""
+    """Each partition on its own: a member that joins or leaves moves the least data; loads are roughly even."""
     EVEN = "even"
-    """All partitions together: loads differ by one at most, for more replicas that move."""
+    """All partitions together: loads differ by at most one, and more replicas move."""
 
 
 class ZoneRefused(ValueError):
-    """There can be no such zone, or it cannot become this."""
+    """No zone can have these settings, or this zone cannot be changed to them."""
 
 
 class DataMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,74 +45,68 @@ class DataMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     node: Node
     group: str = ""
-    """Its host, rack or the like. Empty: it is a group of its own."""
+    """Its host, rack or availability zone; empty: a group of its own."""
     attributes: dict[str, str] = {}
 
 
 class ClusterTopology(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Who is in the cluster, as of a view: written by the leader of the metastore's group."""
+    """The members of a view, written by the leader of the metastore's group."""
 
     view: int = 0
     members: tuple[DataMember, ...] = ()
     """Sorted by name."""
     leaving: tuple[Node, ...] = ()
-    """Members that want to leave: they are here, and hold replicas as long as nobody else does. Sorted."""
+    """Members that want to leave; they keep their replicas until others hold them. Sorted."""
 
     @property
     def nodes(self) -> frozenset[Node]:
-        """Their names."""
         return frozenset(member.node for member in self.members)
 
 
 class ZoneSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What an operator says of a zone."""
+    """Settings of a zone, as the operator gave them."""
 
     name: str
     partitions: int = 25
     replicas: int = 1
     quorum: int | None = None
-    """How many voters must be there for it to work; None: as many as are usual for so many replicas."""
+    """Voters that must be present for the zone to work; None: the usual number for so many replicas."""
     filter: dict[str, tuple[str, ...]] = {}
-    """Attribute -> what it has to be, one of these; a member is used if all of it holds."""
+    """Attribute -> accepted values. A member is used if every attribute has an accepted value."""
     scale_up_s: int = 0
-    """How long to wait for further members when one has come."""
+    """How long to wait for further members after one has joined."""
     scale_down_s: int = NEVER
-    """How long to wait for a member that has gone."""
+    """How long to wait for a member that has gone to come back."""
     consistency: Consistency = Consistency.STRONG
     reset_after_s: int = 0
-    """Of high availability: how long to wait for a majority before it is given up. NEVER: an operator decides."""
+    """With high availability: wait so long for a majority before a reset. NEVER: only an operator resets."""
     adjustment: Adjustment = Adjustment.REPLACE
     placement: PlacementKind = PlacementKind.RENDEZVOUS
 
     @property
     def voters_needed(self) -> int:
-        """The quorum."""
         return usual_quorum(self.replicas) if self.quorum is None else self.quorum
 
     @property
     def consensus(self) -> int:
-        """How many replicas are voters; the others are learners."""
+        """Number of voters; the other replicas are learners."""
         return min(2 * self.voters_needed - 1, self.replicas)
 
     def takes(self, member: DataMember) -> bool:
-        """Whether this member may hold replicas of it."""
         return all(member.attributes.get(name) in allowed for name, allowed in self.filter.items())
 
     def taken(self, topology: ClusterTopology) -> frozenset[Node]:
-        """Those of these members that may hold replicas of it."""
         here = {member.node for member in topology.members if self.takes(member)}
         return frozenset(here - set(topology.leaving))
 
 
 class ZoneDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A zone: its number, which never changes, and what an operator says of it."""
-
     id: int
     settings: ZoneSettings
 
 
 class DataNodesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may hold replicas of a zone, from a time on."""
+    """The data nodes of a zone from a point in time."""
 
     at_ms: int
     nodes: tuple[Node, ...]
@@ -122,21 +114,21 @@ class DataNodesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def usual_quorum(replicas: int) -> int:
-    """The quorum of a zone that says none: two faults are survived from five replicas on."""
+    """The default quorum. Zones survive two faults from five replicas on."""
     if replicas == 1:
         return 1
     return 2 if replicas < 5 else 3
 
 
 def quorums(replicas: int) -> range:
-    """The quorums that a zone of so many replicas may have."""
+    """The quorums that a zone with so many replicas may have."""
     if replicas < 5:
         return range(usual_quorum(replicas), usual_quorum(replicas) + 1)
     return range(2, (replicas + 1) // 2 + 1)
 
 
 def checked(settings: ZoneSettings) -> list[str]:
-    """What an operator should be warned of. Raises ZoneRefused for what cannot be."""
+    """Warnings for the operator. Raises ZoneRefused if the settings are invalid."""
     name, replicas = settings.name, settings.replicas
     if not NAME.fullmatch(name):
         raise ZoneRefused(f"{name!r} is no name of a zone: letters, digits, '_', '-' and '.', 64 at most")
@@ -169,7 +161,7 @@ def checked(settings: ZoneSettings) -> list[str]:
 
 
 def node_filter(text: str) -> dict[str, tuple[str, ...]]:
-    """A filter as people write it: `region=eu|us, storage=ssd`. Raises ZoneRefused."""
+    """Parse a filter such as `region=eu|us, storage=ssd`. Raises ZoneRefused."""
     found: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         attribute, equals, values = (word.strip() for word in part.partition("="))

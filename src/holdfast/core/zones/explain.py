@@ -1,4 +1,4 @@
-"""What would an event do? Steps as data, carried out one after the other, without a cluster."""
+"""Dry run of zone events: steps from a file, applied one after the other, without a cluster."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from holdfast.core.zones.transitions import (
 
 
 class UpdatePending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Members, or settings, are others."""
-
     calculated: Assignments
     known_stable: Assignments | None = None
     event_ts: int
@@ -32,7 +30,6 @@ class UpdatePending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     alive_nodes: tuple[Node, ...] = ()
 
     def carried_out(self, keys: PartitionKeys) -> Transition:
-        """What comes of it."""
         return update_pending(
             keys,
             calculated=self.calculated,
@@ -45,30 +42,24 @@ class UpdatePending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class ConfApplied(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A group reports its configuration."""
-
     applied: Assignments
     calculated_now: Assignments = Assignments()
     term: int = 0
     index: int = 0
 
     def carried_out(self, keys: PartitionKeys) -> Transition:
-        """What comes of it."""
         return configuration_applied(
             keys, applied=self.applied, calculated=self.calculated_now, term=self.term, index=self.index
         )
 
 
 class ReduceChanged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replicas have lost their data."""
-
     switch_reduce: Assignments
     calculated: Assignments
     event_ts: int
     assignments_ts: int = 0
 
     def carried_out(self, keys: PartitionKeys) -> Transition:
-        """What comes of it."""
         return reduce_changed(
             keys,
             reduce=self.switch_reduce,
@@ -79,8 +70,6 @@ class ReduceChanged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Most voters are gone."""
-
     manual: bool = False
     alive_nodes: tuple[Node, ...]
     alive_data_nodes: tuple[Node, ...] = ()
@@ -94,7 +83,6 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     assignments_ts: int = 0
 
     def carried_out(self, keys: PartitionKeys) -> Transition:
-        """What comes of it."""
         return reset(
             keys,
             ResetRequest(
@@ -119,24 +107,21 @@ EVENTS_OF: dict[str, type[UpdatePending | ConfApplied | ReduceChanged | Reset]] 
     "reduce_changed": ReduceChanged,
     "reset": Reset,
 }
-"""The kinds of steps, by the `op` that names them."""
+"""Kinds of steps, by their `op`."""
 
 
 class ExplainStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One step of a file."""
-
     op: str
     event: dict[str, Any]
     before: PartitionKeys | None = None
-    """What the metastore holds; left out: what it held after the step before."""
+    """Keys before the step; None: those after the previous step."""
 
 
 class NotAStep(ValueError):
-    """A step cannot be read, or carried out."""
+    """A step cannot be read or applied."""
 
 
 def explain(steps: Sequence[ExplainStep]) -> Iterator[Transition]:
-    """What comes of each step. Raises NotAStep."""
     keys = PartitionKeys()
     for number, step in enumerate(steps):
         kind = EVENTS_OF.get(step.op)

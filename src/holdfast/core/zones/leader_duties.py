@@ -1,7 +1,7 @@
-"""What does a member do for the partitions' groups that it leads? It changes their peers, and reports what they have.
+"""Duties of a member towards the groups that it leads: it changes their peers and reports completed changes.
 
-- zones/A-20: Peers are changed, and completions told, by a member that leads the group, by what it has read from the
-  metastore's leader; never by its own copy of the metastore.
+- zones/A-20: Only the member that leads a group changes its peers and reports completions, and it decides by what it
+  has read from the metastore's leader, never by its own copy, which may be old.
 """
 
 from __future__ import annotations
@@ -43,33 +43,30 @@ from holdfast.core.zones.zone_keys import KeysRead, changes_to, encoded, part_ke
 from holdfast.core.zones.zone_ports import Part, ZoneGroups
 
 CHANGES_AT_ONCE: Final = 4
-"""So many groups of one leader change their peers at a time (zones/A-24)."""
+"""Groups of one leader that may change their peers at the same time (zones/A-24)."""
 
 
 @dataclass(slots=True)
 class _Told:
-    """What a group has told of its change, and that is not worked off."""
+    """Notices of a group about its change that are not processed yet."""
 
     applied: ChangeApplied | None = None
     caught_up: int = 0
-    """The token of the target that may be joined; 0: none."""
+    """Token of the target that has caught up and may join; 0: none."""
     failed: bool = False
 
 
 class LeaderDuties:
-    """The duties of this member towards the groups that it leads."""
-
     def __init__(self, groups: ZoneGroups, queue: WorkQueue) -> None:
         self._groups = groups
         self._queue = queue
         self._changing: dict[Part, int] = {}
-        """Groups that change their peers, and the terms in which this member leads them."""
+        """Groups that are changing their peers, with the term in which this member leads them."""
         self._queued: dict[Part, None] = {}
-        """Groups that are to change theirs when another one has, in this order."""
+        """Groups that wait for their turn to change, in order."""
         self._told: dict[Part, _Told] = {}
 
     def on_notice(self, part: Part, notice: GroupNotice) -> None:
-        """A group of this member tells something."""
         told = self._told.setdefault(part, _Told())
         work = (WorkKind.GROUP, *part)
         match notice:
@@ -93,22 +90,20 @@ class LeaderDuties:
         self._queue.go()
 
     def on_tick(self) -> None:
-        """Groups that this member leads no more give their places to others."""
+        """Free the places of groups that this member no longer leads."""
         for part in [part for part, term in self._changing.items() if self._groups.term(part) != term]:
             self._changed(part)
         self._change_next()
 
     def forget(self, part: Part) -> None:
-        """Keep nothing that this group has told."""
         self._told.pop(part, None)
 
     def forget_zone(self, number: int) -> None:
-        """It was dropped."""
         for part in [part for part in self._told if part[0] == number and self._groups.copy(part) is None]:
             del self._told[part]
 
     def group(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Bring a group to what the metastore says (zones/A-20)."""
+        """Bring a group to the state that the metastore demands (zones/A-20)."""
         part = work[1:]
         term, copy = self._groups.term(part), self._groups.copy(part)
         zone = read.value(zone_key(part[0], "descriptor"), ZoneDescriptor)
@@ -148,7 +143,7 @@ class LeaderDuties:
         revision: int,
         read: KeysRead,
     ) -> bool:
-        """Tell the metastore what configuration the group has; whether there is anything to tell."""
+        """Write a completed change to the metastore. Returns whether there was one."""
         part = work[1:]
         notice = self._told[part].applied
         if notice is None or notice.configuration.token != revision:
@@ -179,7 +174,6 @@ class LeaderDuties:
         revision: int,
         read: KeysRead,
     ) -> None:
-        """Bring the group to the head of pending."""
         part = work[1:]
         cancels = zone.settings.adjustment is Adjustment.CANCEL
         duty = leader_duty(before, copy.configuration, pending_revision=revision, cancels=cancels)
@@ -210,7 +204,7 @@ class LeaderDuties:
             self._queue.again_in(step, RETRY_MOST_MS)
 
     def _may_change(self, part: Part, term: int) -> bool:
-        """Whether this group may change its peers now; if not, its turn comes (zones/A-24)."""
+        """Whether this group may change its peers now; otherwise it is queued (zones/A-24)."""
         if part not in self._changing and len(self._changing) >= CHANGES_AT_ONCE:
             self._queued[part] = None
             return False
@@ -218,22 +212,21 @@ class LeaderDuties:
         return True
 
     def _changed(self, part: Part) -> None:
-        """This group does not change its peers any more: the next one may."""
         if self._changing.pop(part, None) is not None:
             self._change_next()
 
     def _change_next(self) -> None:
-        """Look at as many of those whose turn it is as may change now; one that need not any more leaves its place."""
+        """Wake as many queued groups as may change now; those that need no change leave the queue."""
         for part in list(self._queued)[: CHANGES_AT_ONCE - len(self._changing)]:
             del self._queued[part]
             self._queue.wake((WorkKind.GROUP, *part))
 
     def group_written(self, part: Part, step: WorkStep) -> None:
-        """The metastore has taken the write that the group waited for."""
+        """The metastore has accepted the write that the group waited for."""
         told = self._told.setdefault(part, _Told())
         if step.then == "agree":
             term, token, told.caught_up = self._groups.term(part), told.caught_up, 0
-            # What has caught up may be gone again.
+            # The target may have been lost again (a new leader, a cancelled change): then look at the group once more.
             if term is not None and self._groups.agree_change(part, term, token):
                 return
         self._queue.wake((WorkKind.GROUP, *part))

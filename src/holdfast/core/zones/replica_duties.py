@@ -1,13 +1,12 @@
-"""What does a member do for its replicas of zones' partitions? It starts, stops and destroys them, as the keys say.
+"""Duties of a member towards its own replicas of zones: it starts, stops and destroys them as the keys demand.
 
-- zones/A-26: Only so many groups that begin here are without a leader at a time; the next ones begin, in the order of
-  their partitions, when these have one or have waited for long. So a new zone of 271 partitions on members that get
-  little of their processors is begun piece by piece: with all groups at once each misses the heartbeats of all others,
-  elections follow elections, and nothing else of the members is served meanwhile.
-- zones/A-27: Only so many replicas are looked at in one step, the next ones in a step of their own: so what belongs to
-  other maps is done in between, however many partitions zones have.
-- zones/A-22: A replica in doubt is taken out of its group first (`switch_reduce`), and begins anew when that is done,
-  or its group's leader says that it is not in the group.
+- zones/A-26: At most `STARTS_AT_ONCE` new groups may be without a leader at a time; the next ones start when these have
+  elected one, or after `START_MS`. If a new zone of 271 partitions started all groups at once on slow machines, each
+  would miss the heartbeats of the others, elections would follow elections, and the members would serve nothing else.
+- zones/A-27: At most `LOOKS_AT_ONCE` replicas are examined in one step, so that work for other maps is done in between,
+  however many partitions the zones have.
+- zones/A-22: A replica in doubt is removed from its group first (`switch_reduce`). It joins again, empty, when that is
+  done, or when the leader of the group says that the replica is not in it.
 """
 
 from __future__ import annotations
@@ -26,16 +25,14 @@ from holdfast.core.zones.zone_keys import IDS_KEY, KeysRead, changes_to, part_ke
 from holdfast.core.zones.zone_ports import Part, ZoneGroups, ZoneStore
 
 LOOKS_AT_ONCE: Final = 32
-"""At so many replicas of zones is looked in one step (zones/A-27)."""
+"""Replicas of zones that are examined in one step (zones/A-27)."""
 STARTS_AT_ONCE: Final = 32
-"""So many groups that begin here may be without a leader at a time,"""
+"""New groups here that may be without a leader at a time."""
 START_MS: Final = 5_000
-"""but each holds others up for no longer than that."""
+"""A new group delays others for at most so long."""
 
 
 class ReplicaDuties:
-    """The duties of this member towards its own replicas."""
-
     def __init__(
         self, me: Node, store: ZoneStore, groups: ZoneGroups, queue: WorkQueue, duties: LeaderDuties
     ) -> None:
@@ -45,18 +42,17 @@ class ReplicaDuties:
         self._queue = queue
         self._duties = duties
         self._starting: dict[Part, int] = {}
-        """Groups that have begun here and have no leader yet: until when others wait for them."""
+        """New groups without a leader yet -> until when they delay others."""
         self._to_look: dict[Part, None] = {}
-        """Partitions whose replica here is to be looked at, in this order (zones/A-27)."""
+        """Partitions whose replica here is to be examined, in order (zones/A-27)."""
         self._unsettled: set[Part] = set()
-        """Partitions whose replica here may have another duty soon, without any change of a key."""
+        """Partitions whose replica may get another duty without a change of any key."""
         self._reported: set[Part] = set()
-        """Replicas in doubt here that were seen in `switch_reduce`: when they are there no more the group has been
-        without them, or has been reset.
+        """Replicas in doubt that were seen in `switch_reduce`. When they are in it no more, the group has removed or
+        reset them.
         """
 
     def on_tick(self) -> None:
-        """Look again at what may have another duty by now."""
         self._starting = {
             part: until_ms
             for part, until_ms in self._starting.items()
@@ -65,7 +61,7 @@ class ReplicaDuties:
         self.look_at(self._unsettled)
 
     def doubt(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Take a replica in doubt out of its group, or start it again (zones/A-22)."""
+        """Remove a replica in doubt from its group, or start it again (zones/A-22)."""
         part = work[1:]
         if not self._groups.in_doubt(part):
             self._queue.forget(work)
@@ -88,7 +84,7 @@ class ReplicaDuties:
         self, part: Part, keys: PartitionKeys, copy: LocalCopy | None, read: KeysRead
     ) -> ReplicaDuty:
         if part[0] > (read.value(IDS_KEY, int) or 0):
-            # What is known here is older than the zone: that it has no keys yet does not say that it was dropped.
+            # This member's copy of the metastore is older than the zone: missing keys do not mean that it was dropped.
             return ReplicaDuty.NONE if copy is None else ReplicaDuty.RUN
         return replica_duty(
             self._me,
@@ -99,7 +95,7 @@ class ReplicaDuties:
         )
 
     def _begin_group(self, part: Part, stable: Assignments) -> None:
-        """Begin a group, or this member's part of it, as soon as there is a place (zones/A-26)."""
+        """Start a group, or this member's part of it, if there is a place (zones/A-26)."""
         if len(self._starting) < STARTS_AT_ONCE:
             self._starting[part] = self._queue.now + START_MS
             self._groups.found(
@@ -108,18 +104,16 @@ class ReplicaDuties:
 
     @property
     def has_more(self) -> bool:
-        """Whether some wait to be looked at (zones/A-27)."""
         return bool(self._to_look)
 
     def look_at(self, parts: Iterable[Part]) -> None:
-        """Look at the replicas of these partitions, and of those that wait, some now, the others later (zones/A-27)."""
+        """Queue these replicas and examine the first ones; `has_more` tells whether others wait (zones/A-27)."""
         self._to_look.update(dict.fromkeys(sorted(parts)))
         for part in list(self._to_look)[:LOOKS_AT_ONCE]:
             del self._to_look[part]
             self._look_local(part)
 
     def _look_local(self, part: Part) -> None:
-        """Do what the keys say about the replica here."""
         read = KeysRead([self._store.get(key) for key in (*part_keys(*part), IDS_KEY)])
         keys = partition_keys(read, *part)
         copy = self._groups.copy(part)
@@ -150,7 +144,6 @@ class ReplicaDuties:
             self._unsettled.add(part)
 
     def _destroy(self, part: Part) -> None:
-        """Nothing of the replica stays, and nothing that its group has told."""
         self._groups.destroy(part)
         self._starting.pop(part, None)
         self._duties.forget(part)

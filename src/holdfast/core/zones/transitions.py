@@ -1,15 +1,16 @@
-"""What an event makes of a partition's assignments: pure functions, each what one invoke of the metastore does (J2-J5).
+"""Transitions of a partition's assignments: pure functions from an event to the next keys, each one invoke (J2-J5).
 
-- zones/A-1: Of events each is taken once, in the order of their timestamps: what is not newer than the trigger changes
-  nothing; what is, is noted there, also where it changes nothing else.
-- zones/A-2: While a group moves, a new target waits (`planned`) until it has arrived; a target that is where the group
-  is moving already, or where it is, takes back what waits.
-- zones/A-3: What a group reports counts only if it is what the group was asked for: the head of `pending`.
-- zones/A-4: `stable` becomes only what a group has reported to be its configuration.
-- zones/A-5: An automatic reset gives up nothing that a majority of voters still has, and nothing newer than itself.
-- zones/A-25: A reset by an operator also helps where a group that moves has lost the majority of its target. With
-  {A, B, C} that narrows to {A, B}, and the files of B damaged, A and C are a majority of the stable voters and cannot
-  decide: {A, B} have to agree, too.
+- zones/A-1: Each event is applied once, in the order of the timestamps. An event that is not newer than `trigger`
+  changes nothing; a newer one raises `trigger`, even if it changes nothing else.
+- zones/A-2: While a group moves, a new target waits in `planned`. A target that equals the current or the stable
+  assignments removes the waiting one.
+- zones/A-3: A configuration that a group reports counts only if it is the head of `pending`.
+- zones/A-4: `stable` only ever becomes a configuration that a group has reported.
+- zones/A-5: An automatic reset changes nothing while a majority of voters has the data, and gives up no target that is
+  newer than the reset.
+- zones/A-25: A reset by an operator also helps a moving group that has lost the majority of its target. Example:
+  {A, B, C} shrinks to {A, B}, and the files of B are damaged. A and C are a majority of the stable voters and still
+  cannot decide, since {A, B} has to agree as well.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from holdfast.core.zones.assignments import Assignments, ChainLink, Node, Partit
 
 @unique
 class Result(StrEnum):
-    """What has come of an event."""
-
     PENDING_KEY_UPDATED = "PENDING_KEY_UPDATED"
     PLANNED_KEY_UPDATED = "PLANNED_KEY_UPDATED"
     PLANNED_KEY_REMOVED_EQUALS_PENDING = "PLANNED_KEY_REMOVED_EQUALS_PENDING"
@@ -45,7 +44,7 @@ class Result(StrEnum):
 
 
 Transition = tuple[Result, PartitionKeys]
-"""What has come of an event, and what the metastore holds after it."""
+"""The outcome of an event, and the keys after it."""
 
 
 class NoVoters(ValueError):
@@ -54,12 +53,12 @@ class NoVoters(ValueError):
 
 @unique
 class Consistency(StrEnum):
-    """What a zone gives up when most of a partition's voters are gone."""
+    """Reaction of a zone to the loss of most voters of a partition."""
 
     STRONG = "strong"
-    """Nothing: it waits for them, or for an operator."""
+    """Wait for them, or for an operator; lose nothing."""
     HIGH_AVAILABILITY = "ha"
-    """What only they have: the partition goes on with those that are left."""
+    """Continue with the remaining replicas; lose what only the others had."""
 
 
 def _set(keys: PartitionKeys, **changes: object) -> PartitionKeys:
@@ -82,10 +81,10 @@ def update_pending(
     alive: Collection[Node] = (),
     replaces: bool = False,
 ) -> Transition:
-    """The members, or the zone's settings, are others: the placement is `calculated`. Raises NoVoters.
+    """The members or the settings have changed, and the placement is now `calculated`. Raises NoVoters.
 
-    Of high availability nobody is waited for that is not `alive`, unless it is in the stable assignments already.
-    `replaces`: a target that nobody has locked does not wait for the one before, but takes its place (`adjusting`).
+    With high availability the target contains only `alive` nodes and those that are stable already. `replaces`: an
+    unlocked target is replaced at once instead of being completed first (see `adjusting`).
     """
     target = calculated
     if consistency is Consistency.HIGH_AVAILABILITY:
@@ -109,7 +108,7 @@ def update_pending(
         return Result.PLANNED_KEY_REMOVED_EQUALS_PENDING, _set(keys, planned=None)
     graceful = len(keys.pending) == 1 and not (keys.pending[0].force or keys.pending[0].from_reset)
     if replaces and keys.lock is None and graceful:
-        # Whoever was to come back with the one before comes with this one, or is not wanted.
+        # `switch_append` belonged to the old target: the new one was calculated with those replicas in view.
         return Result.PENDING_KEY_UPDATED, _set(keys, pending=(target,), planned=None, switch_append=None)
     return Result.PLANNED_KEY_UPDATED, _set(keys, planned=target)
 
@@ -117,7 +116,13 @@ def update_pending(
 def configuration_applied(
     keys: PartitionKeys, *, applied: Assignments, calculated: Assignments, term: int, index: int
 ) -> Transition:
-    """A group reports that this is its configuration now; `calculated`: what its placement would be."""
+    """A group reports its configuration `applied`; `calculated` is what its placement would be now.
+
+    Example of reduce and append: of the stable {A, B, C}, C loses its files. `switch_reduce` is {C}, and the group
+    moves to {A, B}. When {A, B} is applied, C is out of the group: `switch_append` becomes {C}, and `pending` {A, B,
+    C}. C joins with an empty replica, and when {A, B, C} is applied nothing is left to do. Had C simply started empty
+    inside the group, it could vote for a leader that lacks an entry which C had acknowledged before.
+    """
     if not keys.pending or not keys.pending[0].same_nodes(applied):
         return Result.IGNORED_NOT_PENDING, keys
     keys = _set(keys, lock=None)
@@ -152,8 +157,8 @@ def configuration_applied(
 
 
 def _linked(chain: tuple[ChainLink, ...], link: ChainLink, head: Assignments) -> tuple[ChainLink, ...]:
-    """A graceful change begins a new chain, a forced one goes on with it, and its second phase replaces what that led
-    to. A zone that keeps none goes on without.
+    """The chain after this link: a graceful change starts a new chain, a forced one extends it, and the second phase
+    of a reset replaces the last link. A zone without high availability keeps no chain.
     """
     if not chain:
         return chain
@@ -170,7 +175,7 @@ def reduce_changed(
     event_ts: int,
     assignments_ts: int,
 ) -> Transition:
-    """Replicas have lost their data, and are to be out of the group before they come back. Raises NoVoters."""
+    """Remove replicas that have lost their data from the group, before they may return. Raises NoVoters."""
     if not reduce.nodes or keys.pending or not _newer(keys, event_ts):
         return Result.NOOP, keys
     pending = calculated.restricted(calculated.nodes - reduce.nodes)
@@ -184,8 +189,6 @@ def reduce_changed(
 
 @unique
 class LocalState(StrEnum):
-    """What a member says of its replica."""
-
     HEALTHY = "HEALTHY"
     INITIALIZING = "INITIALIZING"
     INSTALLING_SNAPSHOT = "INSTALLING_SNAPSHOT"
@@ -204,28 +207,34 @@ class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """What a reset is decided by."""
+    """Input of a reset."""
 
     manual: bool
-    """Whether an operator wants it."""
+    """Whether an operator requested it."""
     alive: frozenset[Node]
     alive_data_nodes: frozenset[Node]
-    """Those that may hold replicas of the zone."""
+    """Present nodes that may hold replicas of the zone."""
     replicas_of: Mapping[Node, LocalReplica]
     placement_order: Sequence[Node]
-    """Nodes in the order in which the placement would choose them for this partition."""
+    """Nodes in the order in which the placement prefers them for this partition."""
     quorum: int
     replicas: int
     consensus: int
-    """How many of them are voters."""
+    """Number of voters among the replicas."""
     pending_newer: bool
-    """Whether `pending` is newer than what the reset is for."""
+    """Whether `pending` is newer than the request for this reset."""
     event_ts: int
     assignments_ts: int
 
 
 def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
-    """Most voters are gone, and shall not be waited for: go on with one that has data, and from there (zones/A-5)."""
+    """Continue without the lost majority of voters, in two phases (zones/A-5).
+
+    Example: of the voters {A, B, C, D, E}, C, D and E are lost; the log of A ends at 90, that of B at 80. Phase one
+    (`pending`, forced) is {A} alone: each replica adopts a forced configuration without a vote, and a single replica
+    has no other one to contradict. It is A, because entries 81 to 90 may be committed. Phase two (`planned`,
+    `from_reset`) is {A, B}: an ordinary change of peers, in which B gets from A what it lacks.
+    """
     holding = {
         node
         for node, replica in request.replicas_of.items()
@@ -236,7 +245,7 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
     if request.manual and keys.pending and keys.lock is not None:
         joining, there = keys.pending[0], keys.pending[0].restricted(holding)
         enough = enough and 2 * len(there.peers) > len(joining.peers)
-        # One that is being joined may be the only one that has all of it: the old voters may have left the group.
+        # A replica of the target may be the only complete one: the old voters may have left the group already.
         kept = kept.with_(there)
     if enough:
         return Result.ASSIGNMENT_NOT_UPDATED, keys
@@ -266,7 +275,7 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
 
 
 def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
-    """Who is to hold replicas after it, in the roles that the placement gives them."""
+    """The replicas after the reset, in the roles that the placement gives them."""
     chosen = set(kept.nodes)
     if request.manual:
         usable = (request.alive_data_nodes & request.alive) - chosen
@@ -278,7 +287,7 @@ def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
 
 
 def _most_advanced(nodes: frozenset[Node], holding: Collection[Node], request: ResetRequest) -> Node:
-    """Who has the longest log, and of these the first by name; the first by name where nobody has data."""
+    """The node with the longest log; ties, and nodes without data, are decided by name."""
     candidates = sorted(nodes & set(holding)) or sorted(nodes)
     longest = max(_index(node, request) for node in candidates)
     return next(node for node in candidates if _index(node, request) == longest)

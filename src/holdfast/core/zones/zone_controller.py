@@ -1,8 +1,8 @@
-"""What does a member do for zones? It follows the metastore, drives triggers and groups, and runs its replicas.
+"""Controller of a member for all zones: it follows the metastore, drives triggers and groups, and runs replicas.
 
-Everything is worked off by its state, not by what was told: a change of a key, a notice of a group or a timer only says
-what to look at again (`work_queue`). The work itself is in `zone_triggers` and `zone_resets`, for the member that leads
-the metastore's group, in `leader_duties`, for the groups that this member leads, and in `replica_duties`.
+All work is driven by state, not by events: a changed key, a notice of a group or a timer only says which keys to read
+again (`work_queue`). The member that leads the metastore's group runs `zone_triggers` and `zone_resets`; the leader of
+a zone's group runs `leader_duties`; every member runs `replica_duties`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from holdfast.core.zones.zone_triggers import ZoneTriggers
 
 
 class ZoneController:
-    """One member's part in all zones."""
-
     def __init__(self, me: Node, store: ZoneStore, groups: ZoneGroups, world: ZoneWorld) -> None:
         self.me = me
         self._store = store
@@ -36,13 +34,12 @@ class ZoneController:
         self.replicas = ReplicaDuties(me, store, groups, self.queue, self.leading)
 
     def begin(self, now_ms: int) -> None:
-        """The metastore's state is here: run what is to run, and clean up what a life before this one has left."""
+        """Once the metastore is here: examine all replicas, also those that an earlier process has left on disk."""
         self.queue.now = now_ms
         parts = {part for part in map(part_of_entry, self._store.scan(b"zones/part/")) if part is not None}
         self.replicas.look_at(parts | set(self._groups.copies()))
 
     def on_changes(self, now_ms: int, changes: Sequence[tuple[MetastoreEntry, MetastoreEntry]]) -> None:
-        """A revision of the metastore has arrived here."""
         self.queue.now = now_ms
         local: set[Part] = set()
         dropped: set[int] = set()
@@ -67,12 +64,11 @@ class ZoneController:
             self._forget_zone(number)
 
     def on_notice(self, now_ms: int, part: Part, notice: GroupNotice) -> None:
-        """A group of this member tells something."""
         self.queue.now = now_ms
         self.leading.on_notice(part, notice)
 
     def on_tick(self, now_ms: int) -> None:
-        """Some time has passed: about ten times a second."""
+        """Called about ten times a second."""
         self.queue.now = now_ms
         self.triggers.on_tick()
         self.replicas.on_tick()
@@ -81,7 +77,7 @@ class ZoneController:
         self.queue.go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
-        """The metastore's leader has answered a read (zones/A-17)."""
+        """The metastore's leader answered a read (zones/A-17)."""
         found = self.queue.answered(ticket)
         if found is None:
             return
@@ -98,33 +94,31 @@ class ZoneController:
         self.queue.go()
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
-        """An invoke was carried out (zones/A-17)."""
+        """An invoke was applied (zones/A-17)."""
         found = self.queue.answered(ticket)
         if found is None:
             return
         work, step = found
         if not invoked.answer or work[0] is WorkKind.DATA_NODES:
-            self.queue.wake(work)  # A timer may still run, which nothing else tells of.
+            self.queue.wake(work)  # A timer may still run, and no event will report it.
         elif work[0] is WorkKind.GROUP:
             self.leading.group_written((work[1], work[2]), step)
         self.queue.go()
 
     def on_replicas(self, node: Node, zone: int, states: Mapping[int, LocalReplica]) -> None:
-        """A member says how its replicas of a zone are."""
         self.resets.on_replicas(node, zone, states)
 
     @property
     def has_more(self) -> bool:
-        """Whether `go_on` is to be called, in a step of its own (zones/A-27)."""
+        """Whether to call `go_on`, in a step of its own (zones/A-27)."""
         return self.replicas.has_more
 
     def go_on(self, now_ms: int) -> None:
-        """Look at the next replicas."""
         self.queue.now = now_ms
         self.replicas.look_at(())
 
     def _forget_zone(self, number: int) -> None:
-        """The zone was dropped: keep nothing of it but replicas that are in doubt here."""
+        """The zone was dropped: keep only the work for replicas in doubt here."""
         for work in [one for one in self.queue.steps if one[1] == number and one[0] is not WorkKind.DOUBT]:
             self.queue.forget(work)
         self.resets.forget_zone(number)
@@ -132,6 +126,5 @@ class ZoneController:
 
 
 def part_of_entry(entry: MetastoreEntry) -> Part | None:
-    """The partition that an entry is of."""
     found = part_of(entry.key)
     return None if found is None else found[:2]

@@ -1,9 +1,9 @@
-"""Operators' orders about zones: what the order says → one guarded invoke → again, if others were faster.
+"""Orders of operators about zones: each becomes one guarded invoke, which is retried if others changed the keys first.
 
-- zones/Z-5: An order is decided by what the metastore's leader knew after it was given, and carried out only if all of
-  that is still so. It is carried out once, or refused in words.
-- zones/Z-6: Which members a zone may have is not decided before the metastore knows the members that are here: when a
-  cluster has just formed, or a member has just joined, it does not yet.
+- zones/Z-5: An order is decided by what the metastore's leader knew after the order arrived, and is applied only if
+  the keys are still the same. It is applied once, or rejected with a reason.
+- zones/Z-6: The members of a zone are not chosen before the metastore knows the current view. When a cluster has just
+  formed, or a member has just joined, it does not know it yet.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from holdfast.core.zones.zone_view import ZoneView
 from holdfast.errors import RequestError, TooLarge
 
 TRIES: Final = 8
-"""How often an order begins again because somebody else has written meanwhile."""
+"""How often an order starts again because of concurrent writes."""
 STATES_NS: Final = 1500 * MILLISECOND
-"""So long members are waited for that are to say how their replicas are."""
+"""Timeout for members to report their replicas."""
 MEMBERS_NS: Final = 10_000 * MILLISECOND
-"""So long an order waits until the metastore knows who is here."""
+"""Timeout of orders that wait until the metastore knows the view."""
 PARTITIONS_MOST: Final = 6000
-"""Of a zone: more could not be dropped by one invoke."""
+"""Of a zone: more could not be dropped in one invoke."""
 
 
 @dataclass(slots=True)
@@ -80,12 +80,12 @@ class _Given:
     since_ns: int
     tries: int = 0
     answer: ZoneAnswer = field(default_factory=ZoneAnswer)
-    """What is answered when the invoke that is under way was carried out."""
+    """The answer once the outstanding invoke is applied."""
 
 
 @dataclass(slots=True)
 class _Showing:
-    """A zone is shown when members have said how their replicas are."""
+    """A zone that is shown once the members have reported their replicas."""
 
     zone: int
     reply: Reply
@@ -96,7 +96,7 @@ class _Showing:
 
 
 class ZoneOrders:
-    """What operators have asked of zones through this member."""
+    """Orders about zones that operators gave to this member."""
 
     def __init__(
         self,
@@ -113,21 +113,21 @@ class ZoneOrders:
         self._view = view
         self._given: dict[Ticket, _Given] = {}
         self._early: list[_Given] = []
-        """Orders that wait until the metastore knows who is here (zones/Z-6)."""
+        """Orders that wait until the metastore knows the view (zones/Z-6)."""
         self._showing: list[_Showing] = []
 
     def take(self, order: AgreedOrder, reply: Reply) -> None:
-        """Carry this out and answer with a `ZoneAnswer`, later."""
+        """Run the order; `reply` gets a `ZoneAnswer` later."""
         self._look(_Given(order, reply, self._out.now_ns))
 
     def _look(self, given: _Given) -> None:
-        """When this is answered, what is here is as new as anything that was told to anybody before."""
+        """Read from the leader first: then this member's metastore is as new as any answer given before."""
         self._given[self._metastore.read((), self)] = given
 
-    # -- told by the metastore
+    # -- answers of the metastore
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """What is here now is new enough (zones/Z-5)."""
+        """This member's metastore is now new enough (zones/Z-5)."""
         given = self._given.pop(ticket)
         try:
             match given.order:
@@ -147,7 +147,7 @@ class ZoneOrders:
             given.reply(ZoneAnswer(failed="TooLarge", why=str(error)))
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
-        """It was carried out, or somebody else has changed something that it was decided by."""
+        """The invoke was applied, or its guard failed."""
         given = self._given.pop(ticket)
         if invoked.answer:
             given.reply(given.answer)
@@ -160,18 +160,17 @@ class ZoneOrders:
             given.reply(ZoneAnswer(failed="NotReady", why=why))
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
-        """The metastore does not answer."""
         self._given.pop(ticket).reply(ZoneAnswer(failed=type(error).__name__, why=str(error)))
 
     # -- orders
 
     def _knows_members(self) -> bool:
-        """Whether the metastore has heard of the view that this member has (zones/Z-6)."""
+        """Whether the metastore knows this member's view (zones/Z-6)."""
         known = self._read().value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         return self._standing.view is None or known.view >= self._standing.view.number
 
     def _read(self, *names: str) -> KeysRead:
-        """What is here of the zones with these names, and of what every order may look at."""
+        """The keys of the zones with these names, and those that any order may need."""
         keys = [*creation_keys(ZoneSettings("")), *(name_key(name) for name in names)]
         for zone in self._view.zones():
             if zone.settings.name in names:
@@ -181,7 +180,7 @@ class ZoneOrders:
     def _made(
         self, order: CreateZone | AlterZone | RenameZone | DropZone | ResetZone
     ) -> tuple[Branch, ZoneAnswer]:
-        """The invoke that carries an order out, and what is answered then. Raises ZoneRefused."""
+        """The invoke of an order, and its answer if that is applied. Raises ZoneRefused."""
         read, now_ms = self._read(order.name), self._out.wall_ms()
         match order:
             case CreateZone(name, given):
@@ -206,7 +205,6 @@ class ZoneOrders:
         return branch, ZoneAnswer(done=done, warnings=self._warnings(zone.settings, read))
 
     def _warnings(self, settings: ZoneSettings, read: KeysRead) -> list[str]:
-        """What an operator should know of a zone that can be."""
         warnings = checked(settings)
         nodes = settings.taken(read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology())
         if len(nodes) < settings.replicas:
@@ -235,7 +233,6 @@ class ZoneOrders:
             self._out.send(member, ZoneStatesAsked(zone.id))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
-        """A member says how its replicas are."""
         info = self._standing.member(sender)
         for showing in list(self._showing):
             if showing.zone != message.zone or sender not in showing.waits:
@@ -255,7 +252,7 @@ class ZoneOrders:
         showing.reply(msgspec.structs.replace(showing.answer, partitions=partitions))
 
     def sweep(self) -> None:
-        """Who has not answered by now is not waited for, and orders that were early are looked at again."""
+        """Stop waiting for overdue members, and retry orders that came too early."""
         for showing in list(self._showing):
             if self._out.now_ns - showing.since_ns >= STATES_NS:
                 self._shown(showing)
@@ -269,7 +266,7 @@ class ZoneOrders:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counters that are zero when nothing is in progress."""
         return {"orders about zones": len(self._given) + len(self._early) + len(self._showing)}
 
 
@@ -279,7 +276,7 @@ def _add(replicas: dict[int, list[ReplicaTold]], node: NodeId, message: ZoneStat
 
 
 def _lagging(one: ZonePartitionTold, replicas: list[ReplicaTold]) -> list[ReplicaTold]:
-    """How far each is behind the leader, if that has answered."""
+    """The replicas with their lag behind the leader, if that has reported."""
     led = next((replica.index for replica in replicas if replica.node == one.leader), 0)
     return [msgspec.structs.replace(replica, lag=max(0, led - replica.index)) for replica in replicas]
 
@@ -292,8 +289,8 @@ def _must_be_droppable(settings: ZoneSettings) -> None:
 
 
 def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tuple[If, ZoneAnswer]:
-    """Members that are not here are data nodes no more: else the next member that comes would make the zone move to
-    them, and wait for them for ever.
+    """Reset a zone. Absent members lose their place as data nodes; otherwise the next member to join would trigger a
+    move to them, which would wait for them for ever.
     """
     zone = found_zone(read, name)
     count = zone.settings.partitions
@@ -321,7 +318,7 @@ def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tup
 
 
 def _settings(name: str, given: list[tuple[str, SettingValue]]) -> dict[str, object]:
-    """Settings of a zone, from what people say. Raises ZoneRefused."""
+    """Parse the settings of an order. Raises ZoneRefused."""
     kinds: Mapping[str, object] = {one.name: one.type for one in msgspec.structs.fields(ZoneSettings)}
     found: dict[str, object] = {}
     for setting, value in given:

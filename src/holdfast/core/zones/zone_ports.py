@@ -1,4 +1,4 @@
-"""Interfaces to a member, as the control of zones uses it: the metastore, the Raft groups, and the rest."""
+"""Interfaces of the zone controller to its member: the metastore, the Raft groups, and the rest."""
 
 from __future__ import annotations
 
@@ -12,61 +12,58 @@ from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, Node
 
 Part = tuple[int, int]
-"""A partition of a zone: both numbers."""
+"""Zone and partition."""
 
 
 class ZoneStore(Protocol):
-    """The metastore, as zones use it."""
+    """The metastore."""
 
     def get(self, key: bytes) -> MetastoreEntry:
-        """As it is here, by now."""
+        """This member's copy of the entry."""
 
     def scan(self, prefix: bytes) -> Sequence[MetastoreEntry]:
-        """The keys that exist here, by now."""
+        """This member's copy of all existing keys with the prefix."""
 
     def read(self, keys: Sequence[bytes]) -> int:
-        """What the leader knows; answers a ticket for `on_read`."""
+        """Read from the leader; returns a ticket for `on_read`."""
 
     def invoke(self, branch: Branch) -> int:
-        """Answers a ticket for `on_invoked`."""
+        """Send an invoke; returns a ticket for `on_invoked`."""
 
     @property
-    def leads(self) -> bool:
-        """Whether this member leads the metastore's group."""
+    def leads(self) -> bool: ...
 
 
 class ZoneGroups(Protocol):
-    """The groups of this member, as zones use them. Those that need a leader raise ProposalRefused."""
+    """The Raft groups of this member. Methods for leaders raise ProposalRefused on others."""
 
-    def copy(self, part: Part) -> LocalCopy | None:
-        """What there is of a partition here."""
+    def copy(self, part: Part) -> LocalCopy | None: ...
 
     def copies(self) -> Sequence[Part]:
-        """All of which there is something here, sorted."""
+        """All partitions with a replica here, sorted."""
 
     def found(self, part: Part, configuration: Configuration) -> None:
-        """Begin a group, or this member's part of it."""
+        """Start a new group, or this member's part of it."""
 
     def join(self, part: Part) -> None:
-        """Run a replica, with what there is here; with nothing it waits for a leader."""
+        """Run a replica with the data it has; without data it waits for a leader."""
 
     def halt(self, part: Part) -> None:
-        """Run it no more, and keep what is there."""
+        """Stop the replica and keep its data."""
 
     def destroy(self, part: Part) -> None:
-        """Run it no more, and keep nothing."""
+        """Stop the replica and delete its data."""
 
     def in_doubt(self, part: Part) -> bool:
-        """Whether there is a replica here that cannot run: its files may lack what it has promised."""
+        """Whether the replica here cannot run because its files may lack entries that it has acknowledged."""
 
     def has_leader(self, part: Part) -> bool:
-        """Whether the replica here knows who leads."""
+        """Whether the replica here knows the leader."""
 
     def term(self, part: Part) -> int | None:
         """The term in which this member leads; None: it does not."""
 
-    def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
-        """See `Group.change_peers`; it asks before it joins anybody (zones/A-12)."""
+    def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer: ...
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         """See `Group.agree_change`."""
@@ -79,13 +76,13 @@ class ZoneGroups(Protocol):
 
 
 class ZoneWorld(Protocol):
-    """What else the controller needs of its member."""
+    """Other services of the member."""
 
     def jitter(self, most_ms: int) -> int:
-        """A part of this time, at random."""
+        """A random part of this time."""
 
     def ask_replicas(self, node: Node, zone: int) -> None:
-        """Ask a member for the states of its replicas; `on_replicas` is told, perhaps."""
+        """Ask a member for the states of its replicas; the answer, if any, goes to `on_replicas`."""
 
     def failing(self, part: Part, attempts: int, why: str) -> None:
-        """Somebody should look at it: the failure handler."""
+        """Call the failure handler."""

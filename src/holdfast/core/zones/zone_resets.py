@@ -1,6 +1,6 @@
-"""How is a zone reset whose partitions have lost their quorums? By what members report of their replicas.
+"""Resets of zones that have lost a quorum, decided by the states that members report of their replicas.
 
-- zones/A-21: A trigger does not overtake a reset that was asked for before it.
+- zones/A-21: A trigger does not overtake a reset that was requested before it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,24 @@ from holdfast.core.zones.zone_ports import ZoneStore, ZoneWorld
 
 
 class RecoveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Somebody wants what is lost of a zone to be given up."""
+    """A request to give up the lost replicas of a zone."""
 
     manual: bool
     partitions: tuple[int, ...] = ()
-    """Empty: all of them."""
+    """Empty: all."""
 
 
 class ZoneResets:
-    """The resets that this member carries out as leader of the metastore's group."""
-
     def __init__(self, store: ZoneStore, world: ZoneWorld, queue: WorkQueue) -> None:
         self._store = store
         self._world = world
         self._queue = queue
         self._states: dict[int, dict[Node, Mapping[int, LocalReplica]]] = {}
-        """Zone -> what members have said of their replicas."""
+        """Zone -> reported states of its replicas."""
         self._asked: dict[int, int] = {}
-        """Zone -> since when that is asked for."""
+        """Zone -> time of the last query."""
         self._short_since: dict[int, int] = {}
-        """Zone of high availability -> since when a partition has no quorum."""
+        """Zone with high availability -> since when one of its partitions has no quorum."""
 
     def reset(
         self,
@@ -49,7 +47,7 @@ class ZoneResets:
         wanted: RecoveryRequest,
         read: KeysRead,
     ) -> tuple[Result, PartitionKeys] | None:
-        """What a reset makes of the keys; None: not everybody has said yet what it has (zones/A-21)."""
+        """The keys after a reset; None: not all members have reported yet (zones/A-21)."""
         settings = zone.settings
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         asked = read.entry(zone_key(zone.id, "recovery")).revision
@@ -73,7 +71,7 @@ class ZoneResets:
             asked,
         )
         result, after = reset(before, request)
-        # Who is in doubt, and is not given up by this, says so again.
+        # A replica that is still in doubt after this will report itself again.
         return result, msgspec.structs.replace(after, switch_reduce=None, switch_append=None)
 
     def _gathered(
@@ -91,7 +89,7 @@ class ZoneResets:
         return states if whole or self._queue.now - since >= ANSWER_MS else None
 
     def watch_quorums(self, zone: ZoneDescriptor | None) -> None:
-        """Ask for a reset of a zone of high availability where a quorum has been away for too long."""
+        """Request a reset of a zone with high availability if a quorum has been absent for too long."""
         if zone is None or zone.settings.consistency is not Consistency.HIGH_AVAILABILITY:
             return
         settings, number = zone.settings, zone.id
@@ -120,12 +118,10 @@ class ZoneResets:
             self._store.invoke(read.guarded([wanted]))
 
     def on_replicas(self, node: Node, zone: int, states: Mapping[int, LocalReplica]) -> None:
-        """A member says how its replicas of a zone are."""
         if zone in self._asked:
             self._states.setdefault(zone, {})[node] = states
 
     def forget_zone(self, number: int) -> None:
-        """It was dropped."""
         self._asked.pop(number, None)
         self._states.pop(number, None)
         self._short_since.pop(number, None)

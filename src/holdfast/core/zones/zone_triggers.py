@@ -1,7 +1,7 @@
-"""How do the assignments of partitions follow members and settings? The leader of the metastore's group runs triggers.
+"""Triggers: the leader of the metastore's group adjusts assignments to the members and to the settings of zones.
 
-- zones/A-18: Triggers are run by the member that leads the metastore's group alone, and all of them again when it is
-  elected: what was lost with its predecessor is made up for.
+- zones/A-18: Only the leader of the metastore's group runs triggers. After its election it runs all of them, which
+  makes up for any that its predecessor lost.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ from holdfast.core.zones.zone_resets import RecoveryRequest, ZoneResets
 
 
 class ZoneTriggers:
-    """The triggers that this member runs while it leads the metastore's group."""
-
     def __init__(self, store: ZoneStore, queue: WorkQueue, resets: ZoneResets) -> None:
         self._store = store
         self._queue = queue
@@ -46,12 +44,11 @@ class ZoneTriggers:
         self._led = False
 
     def zones(self) -> list[int]:
-        """The numbers of all zones."""
         found = [zone_of(entry.key) for entry in self._store.scan(ZONE_PREFIX)]
         return sorted(one[0] for one in found if one is not None and one[1] == "descriptor")
 
     def on_tick(self) -> None:
-        """Run all of them again when this member was elected, and look for quorums that are away."""
+        """Run all triggers after an election, and check quorums."""
         leads = self._store.leads
         if leads and not self._led:
             for zone in self.zones():
@@ -62,7 +59,7 @@ class ZoneTriggers:
                 self._resets.watch_quorums(local_descriptor(self._store, zone))
 
     def wake_zone(self, zone: int, field: str) -> None:
-        """Something of a zone has changed that its triggers go by (zones/A-18)."""
+        """A key of the zone that its triggers depend on has changed (zones/A-18)."""
         if not self._store.leads:
             return
         if field in ("descriptor", "topology", "up", "down"):
@@ -72,7 +69,6 @@ class ZoneTriggers:
             self._queue.wake((WorkKind.TRIGGER, zone, partition))
 
     def data_nodes(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Bring the data nodes of a zone to the members that there are."""
         zone = read.value(zone_key(work[1], "descriptor"), ZoneDescriptor)
         if zone is None:
             self._queue.forget(work)
@@ -95,7 +91,6 @@ class ZoneTriggers:
             step.due_ms = after.next_ms
 
     def trigger(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Bring the keys of a partition to what a zone goes by."""
         _, number, partition = work
         zone = read.value(zone_key(number, "descriptor"), ZoneDescriptor)
         nodes = data_nodes_of(read, number).latest
@@ -126,11 +121,11 @@ class ZoneTriggers:
         nodes: frozenset[Node],
         read: KeysRead,
     ) -> PartitionKeys:
-        """What the trigger makes of the keys. Its time is the revision of the newest of what it goes by."""
+        """The keys after the trigger. Its timestamp is the newest revision of the keys that it depends on."""
         settings = zone.settings
         layout = read.value(zone_key(zone.id, "layout"), EvenLayout)
         if settings.placement is PlacementKind.EVEN and not (layout and layout.fits(nodes, settings)):
-            return before  # It is made first, and then looked at again.
+            return before  # The layout is updated first, which wakes this trigger again.
         calculated = placed_by(read, zone, partition, nodes)
         if before.switch_reduce is not None and before.stable is not None and not before.pending:
             return self._reduced(
@@ -146,7 +141,7 @@ class ZoneTriggers:
         event = max(read.entry(key).revision for key in causes)
         asked = read.entry(zone_key(zone.id, "recovery")).revision
         if settings.consistency is Consistency.HIGH_AVAILABILITY and before.trigger == asked:
-            # The reset was the last event: what it has overwritten, or overtaken, is made up for when it is done.
+            # The reset was the last event. Once it is done, rerun the trigger that it has overwritten or overtaken.
             event = event if before.pending else read.revision
         if before.trigger is None and event <= _oldest(read, zone, partition):
             return before
@@ -166,7 +161,7 @@ class ZoneTriggers:
         return after
 
     def _reduced(self, before: PartitionKeys, calculated: Assignments, revision: int) -> PartitionKeys:
-        """Take replicas in doubt out of the group; where nobody would be left an operator has to decide."""
+        """Remove replicas in doubt from the group. If no voter would be left, an operator has to decide."""
         assert before.switch_reduce is not None, "somebody is in doubt"
         try:
             _, after = reduce_changed(
@@ -182,12 +177,11 @@ class ZoneTriggers:
 
 
 def local_descriptor(store: ZoneStore, zone: int) -> ZoneDescriptor | None:
-    """The zone's descriptor, as it is here by now."""
     entries = [store.get(zone_key(zone, "descriptor"))]
     return KeysRead(entries).value(zone_key(zone, "descriptor"), ZoneDescriptor)
 
 
 def _oldest(read: KeysRead, zone: ZoneDescriptor, partition: int) -> int:
-    """The revision at which the first assignments of a partition were written, while it has these."""
+    """The revision that wrote the current `stable` assignments of a partition."""
     entry = read.entry(part_key(zone.id, partition, "stable"))
     return entry.revision

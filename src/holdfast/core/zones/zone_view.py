@@ -1,4 +1,4 @@
-"""How do the zones stand, as far as this member knows? For looking only."""
+"""Status of zones as far as this member knows; for display, not for decisions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ from holdfast.core.zones.zone_keys import (
 )
 
 REPLACED_AFTER_S = 60
-"""What an operator is advised to set `scale_down_s` to, so that others take the place of a member that is gone."""
+"""Suggested `scale_down_s`, so that other members replace one that is gone."""
 
 
 class ZoneView:
-    """Zones, their partitions and leaders."""
-
     def __init__(
         self, standing: MembershipStatus, metastore: Metastore, groups: GroupHost, routing: LeaderRouting
     ) -> None:
@@ -48,12 +46,11 @@ class ZoneView:
         self._groups = groups
         self._routing = routing
         self._seen: tuple[Keyspace, int] | None = None
-        """The state, and its revision, of which these are."""
+        """Keyspace and revision that the cached values belong to."""
         self._zones: list[ZoneDescriptor] = []
         self._partitions: dict[int, list[PartitionKeys]] = {}
 
     def zones(self) -> Sequence[ZoneDescriptor]:
-        """All zones, by number."""
         state = self._metastore.keyspace
         if self._seen is None or self._seen[0] is not state or self._seen[1] != state.revision:
             self._seen = (state, state.revision)
@@ -67,7 +64,6 @@ class ZoneView:
         return self._zones
 
     def partitions(self, zone: ZoneDescriptor) -> Sequence[PartitionKeys]:
-        """The assignments of its partitions."""
         self.zones()
         known = self._partitions.get(zone.id)
         if known is None:
@@ -83,7 +79,7 @@ class ZoneView:
         return known
 
     def leader(self, zone: int, partition: int) -> tuple[int, NodeId] | None:
-        """Who leads this partition, and in which term; None: nobody who is here, as far as is known."""
+        """The term and the leader of a partition; None: unknown, or not a present member."""
         number = group_of(zone, partition)
         known = self._routing.leader(number)
         info = self._standing.member(known[1]) if known is not None else None
@@ -91,11 +87,11 @@ class ZoneView:
             return None
         hosted = self._groups.hosted.get(number)
         if hosted is not None and not hosted.halted and self._groups.lead(number) is None:
-            return None  # Its replica here looks for another one.
+            return None  # Its replica here has no leader.
         return known[0], node_of(info)
 
     def leaders(self) -> list[LeaderTold]:
-        """Who leads which partition, where that is known."""
+        """The known leaders."""
         found: list[LeaderTold] = []
         for zone in self.zones():
             for partition in range(zone.settings.partitions):
@@ -126,7 +122,7 @@ class ZoneView:
         return read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
 
     def _lag(self, number: GroupNumber) -> int:
-        """How many entries the follower that is furthest behind lacks, where this member leads; else 0."""
+        """Entries that the slowest follower lacks, where this member leads; else 0."""
         hosted = self._groups.hosted.get(number)
         leading = hosted.group.leading if hosted is not None and not hosted.halted else None
         if hosted is None or leading is None:
@@ -134,7 +130,6 @@ class ZoneView:
         return hosted.group.log.last - min(progress.match for progress in leading.progress.values())
 
     def partitions_told(self, zone: ZoneDescriptor) -> list[ZonePartitionTold]:
-        """Each of its partitions."""
         found: list[ZonePartitionTold] = []
         for partition, keys in enumerate(self.partitions(zone)):
             leader = self.leader(zone.id, partition)
@@ -151,11 +146,11 @@ class ZoneView:
         return found
 
     def names(self) -> dict[str, str]:
-        """What the members that are here are called, by node."""
+        """Names of the present members, by node."""
         return {node_of(info): info.name for info in self._standing.members()}
 
     def unsafe_reason(self) -> str:
-        """Of which zone a crash could cost something now; empty: of none."""
+        """The first zone in which a crash could lose data or availability now; empty: none."""
         here = self.names().keys()
         for zone in self.zones():
             parts = self.partitions(zone)
@@ -173,7 +168,7 @@ class ZoneView:
         return ""
 
     def way_out(self) -> str:
-        """Which zone has lost a majority, and what an operator can do; empty: none, as far as is known here."""
+        """The first zone that has lost a majority, with advice; empty: none, as far as is known here."""
         for zone in self.zones():
             lost = self._lost(zone, self.partitions(zone), self.names().keys())
             if lost:
@@ -181,7 +176,7 @@ class ZoneView:
         return ""
 
     def _advice(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> str:
-        """What helps where replicas are on members that are not here; empty: nothing has to be done."""
+        """Advice for replicas on absent members; empty: nothing to do."""
         if self._lost(zone, parts, here):
             return _reset_advice(zone)
         named = [one for keys in parts for one in (keys.stable, *keys.pending) if one is not None]
@@ -196,7 +191,7 @@ class ZoneView:
         )
 
     def _lost(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> int:
-        """How many partitions have no leader because a majority is not here, or its files are damaged."""
+        """Number of leaderless partitions whose majority is absent or damaged."""
         return sum(
             self.leader(zone.id, partition) is None and _lacks_majority(keys, here)
             for partition, keys in enumerate(parts)
@@ -207,7 +202,7 @@ class ZoneView:
 
 
 def _lacks_majority(keys: PartitionKeys, here: AbstractSet[NodeId]) -> bool:
-    """Whether the group cannot decide: of its voters, or of those that it is joining, too few are here and whole."""
+    """Whether too few of the group's voters, or of those that it is joining, are present and undamaged to decide."""
     whole = here - keys.switch_reduce.nodes if keys.switch_reduce is not None else here
     decide = [keys.stable] if keys.stable is not None else []
     if keys.pending and (keys.lock is not None or keys.pending[0].force):
@@ -233,7 +228,7 @@ def _lacking(parts: Sequence[PartitionKeys], here: Collection[NodeId]) -> int:
 
 
 def settings_told(settings: ZoneSettings) -> dict[str, SettingValue]:
-    """The settings of a zone as people write them; without its name."""
+    """The settings of a zone in readable form, without its name."""
     found: dict[str, SettingValue] = {
         "partitions": settings.partitions,
         "replicas": settings.replicas,
