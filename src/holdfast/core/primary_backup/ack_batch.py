@@ -1,4 +1,4 @@
-"""What is waited for together: the records of some read buffers, and the members that have to hold them."""
+"""A batch of records, and the members whose acknowledgements it waits for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from holdfast.core.store.replica import AnyReplica
 
 Completion = Callable[[bool], None]
 Written = tuple[int, AnyReplica, Recorded]
-"""Partition, the map's share of it, and what was done to it."""
+"""Partition, replica of the map or service, and its update."""
 NOBODY: frozenset[str] = frozenset()
 NAMED = 5
-"""Of more partitions that miss an acknowledgement only the count is told."""
+"""Messages list up to this many partitions without an acknowledgement; of more they give the count."""
 
 
 class AckBatch:
-    """Records that wait for their backups: the callers for the sync ones, the records for all."""
+    """Records that are sent together, or answers without records (`resting`), until their backups have acknowledged.
+
+    Callers wait for `need`, `courtesy`, `after` and `on_disk`. The records stay until `late` is empty as well, because
+    a change of the assignment sends them again (primary_backup/P-2).
+    """
 
     __slots__ = (
         "after",
@@ -42,37 +46,35 @@ class AckBatch:
         self.number = number
         self.since_ns = now_ns
         self.asked_ns = now_ns
-        """Since when its youngest callers wait."""
+        """When the youngest of its callers began to wait."""
         self.size = 0
-        """Bytes of its records, at about."""
+        """Approximate bytes of its records."""
         self.charged: tuple[str, ...] = ()
-        """The async backups whose backlog it is counted in."""
+        """Async backups in whose backlog the batch is counted."""
         self.told: list[Completion] = []
         self.records: dict[int, list[tuple[AnyReplica, Recorded]]] = {}
-        """By partition; of one in which answers only rest on what is there, none."""
+        """By partition; the list is empty for a partition in `resting`."""
         self.resting: dict[int, set[str]] = {}
-        """Partition -> the maps in it that answers rest on without having changed them (primary_backup/P-7). A batch
-        that has any has no records.
+        """Partition -> maps that answers have read without changing them (primary_backup/P-7). A batch with any has no
+        records.
         """
         self.since = 0
-        """Of a batch that has any: all other batches up to this number are of earlier turns."""
+        """If the batch has `resting`: all other batches up to this number are of earlier turns."""
         self.links: set[int] = set()
-        """The batches that it has to come after, because its answers may have seen what is in them."""
+        """Batches that have to finish first, because the answers may have seen their records."""
         self.after = 0
-        """How many of these are still open."""
+        """How many of `links` are still open."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
         self.courtesy: dict[str, set[int]] = {}
-        """The same of async backups that are waited for only as they are slow, and not for ever
-        (primary_backup/K-3).
-        """
+        """The same for async backups that are slow; they are waited for until the timeout (primary_backup/K-3)."""
         self.late: dict[str, set[int]] = {}
-        """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
+        """The same for async backups that no caller waits for."""
         self.on_disk = True
-        """Whether all that must survive a power cut is durable on this member."""
+        """Whether everything that must survive a power failure is durable on this member."""
 
     def wait_for(self, partition: int, held: AnyReplica, slow: set[str]) -> None:
-        """Wait for this map's backups to hold the partition's records; for those async ones that are slow, too."""
+        """Wait for the backups of this replica. `slow`: async backups that callers wait for, too."""
         sync = held.sync
         for member in held.targets:
             waits = self.need if member in sync else self.courtesy if member in slow else self.late
@@ -83,12 +85,10 @@ class AckBatch:
                 parts.add(partition)
 
     def wait_for_disk(self) -> None:
-        """Wait until what must survive a power cut is durable on this member."""
         self.on_disk = False
 
     @property
     def open(self) -> bool:
-        """Whether its callers have to wait."""
         return bool(self.need or self.courtesy or self.after) or not self.on_disk
 
     def rest_on(self, partition: int, name: str, sync: frozenset[str]) -> None:
@@ -98,7 +98,7 @@ class AckBatch:
             self.need.setdefault(member, set()).add(partition)
 
     def forget(self, partition: int) -> None:
-        """Wait for nobody to hold the partition's records."""
+        """Stop waiting for acknowledgements of this partition."""
         for waits in (self.need, self.courtesy, self.late):
             for member in list(waits):
                 waits[member].discard(partition)
@@ -106,7 +106,6 @@ class AckBatch:
                     del waits[member]
 
     def told_of(self) -> OpenOperation:
-        """What is waited for together, for people."""
         places: dict[str, set[int]] = {}
         count = 0
         for partition, part in self.records.items():
@@ -129,7 +128,6 @@ class AckBatch:
         )
 
     def missing(self) -> str:
-        """Who has not acknowledged, in words."""
         words = [
             f"backup {member} ({f'partitions {sorted(parts)}' if len(parts) <= NAMED else f'{len(parts)} partitions'})"
             for member, parts in sorted(self.need.items())
@@ -142,7 +140,7 @@ class AckBatch:
 
 
 def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> None:
-    """Call `done` once: when all of these are done, or with False as soon as that is not known of one of them."""
+    """Call `done` once: with True when all batches are done, with False when the outcome of one is unknown."""
     left = len(batches)
     assert left, "somebody is waited for"
 
@@ -161,7 +159,6 @@ def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> Non
 
 
 def by_map(records: list[Written]) -> dict[tuple[int, AnyReplica], list[Recorded]]:
-    """The updates of each map and partition, in the order of the writes."""
     found: dict[tuple[int, AnyReplica], list[Recorded]] = {}
     for partition, held, update in records:
         part = found.get((partition, held))

@@ -1,9 +1,15 @@
-"""What does a change of the row, or of the destination, do to what a primary has not delivered yet?
+"""Retarget what a primary has not delivered yet, when its assignment or the destination of a migration changes.
 
-- primary_backup/P-2: When a row changes and this member stays primary, unfinished records are sent again at the new
-  version, and their batches wait for the members that this row wants (primary_backup/P-1).
-- primary_backup/P-3: When this member is no longer primary, what is unfinished is unknown, and said to be
-  (`PendingAcks.abandon`).
+- primary_backup/P-2: When the assignment changes and this member stays primary, unfinished records are sent again at
+  the new version, and their batches wait for the members of the new assignment (primary_backup/P-1).
+- primary_backup/P-3: When this member is no longer primary, the outcome of unfinished writes is unknown and reported as
+  unknown (`PendingAcks.abandon`).
+
+Example for primary_backup/P-2: a partition has primary 1 and the sync backups 2 and 3 at version 5. Batch 40 holds
+update 18; member 2 has acknowledged it and member 3 has died. Version 6 names 1, 2 and 4. The batch stops waiting for
+3, which would never answer, sends update 18 at version 6 to 2 and 4, and waits for both. Member 2 holds the update
+already: it applies nothing and acknowledges again (primary_backup/B-2). Member 4 must hold the update before the client
+gets its answer: it may be the next primary.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 def retarget(copy: PartitionCopy, targets: ReplicationTargets, batches: PendingAcks, out: Outbox) -> None:
-    """The row or the destination changed while this member is primary: primary_backup/P-1 and primary_backup/P-2."""
+    """Apply primary_backup/P-1 and primary_backup/P-2; this member is, and stays, the primary."""
     partition = copy.partition
     assert targets.terms[partition] <= copy.term, "terms rise"
     targets.terms[partition] = copy.term

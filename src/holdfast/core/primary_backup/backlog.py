@@ -1,12 +1,12 @@
-"""How much does a primary keep for backups that have not answered, and when is it too much? (H8)
+"""Limits on the bytes that a primary keeps for backups that have not acknowledged (H8).
 
 Records stay until every backup holds them, however long that takes. So that a slow or unreachable backup cannot fill
 the memory of its primary:
 
 - primary_backup/K-1: Above `limits.backlog_bytes` nothing more is read from client connections, until half of it is
   gone.
-- primary_backup/K-2: When that does not help (the backups do not answer in time, or twice as much is kept), writes are
-  refused, and connections are read again. A cut-off primary so keeps a bounded amount, and still answers.
+- primary_backup/K-2: When that does not help (backups exceed their timeout, or twice as much is kept), writes are
+  rejected and connections are read again. So a primary without its backups keeps a bounded amount and still answers.
 - primary_backup/K-3: An async backup for which more than `limits.async_backlog_bytes` are kept is waited for like a
   sync one, but what only it has not acknowledged in time counts as done.
 """
@@ -18,31 +18,28 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.notices import BacklogChanged
 
 RECORD_BYTES = 200
-"""What a record takes here besides its key and value, at about."""
+"""Approximate size of a record besides its key and value."""
 
 
 class Backlog:
-    """Bytes of records that wait for backups."""
-
     __slots__ = ("_async_bytes", "_late", "_out", "bytes", "crowded", "most", "refusing", "slow")
 
     def __init__(self, limits: LimitSettings, out: Outbox | None = None) -> None:
-        """`out`: where `BacklogChanged` tells of another `crowded` or `refusing`."""
+        """`out`: gets a `BacklogChanged` when `crowded` or `refusing` changes."""
         self._out = out or Outbox()
         self.most = limits.bounded(limits.backlog_bytes)
         self._async_bytes = limits.bounded(limits.async_backlog_bytes)
         self.bytes = 0
-        """The lane counts, and says so when it is more than `most`, or less than before while it is crowded."""
+        """Counted by `PendingAcks`, which calls `grown` and `eased`."""
         self.crowded = False
-        """Whether nothing more should be read from clients (primary_backup/K-1)."""
+        """Whether reading from clients should stop (primary_backup/K-1)."""
         self.refusing = False
-        """Whether writes are refused (primary_backup/K-2)."""
+        """Whether writes are rejected (primary_backup/K-2)."""
         self.slow: set[str] = set()
-        """The async backups that are waited for (primary_backup/K-3)."""
+        """Async backups that writers wait for (primary_backup/K-3)."""
         self._late: dict[str, int] = {}
 
     def grown(self) -> None:
-        """More than `most` bytes are kept."""
         assert self.bytes > self.most, "it is too much (primary_backup/K-1)"
         if not self.crowded:
             self.crowded = True
@@ -52,7 +49,6 @@ class Backlog:
             self.refuse()
 
     def eased(self) -> None:
-        """While it is crowded: fewer bytes are kept than before."""
         assert self.bytes >= 0, "no more is taken away than was kept"
         assert self.crowded, "what was not too much need not ease"
         if self.bytes <= self.most // 2:
@@ -60,13 +56,13 @@ class Backlog:
             self._out.tell(BacklogChanged())
 
     def refuse(self) -> None:
-        """Waiting does not help: refuse what would be kept too, if there is too much already."""
+        """Reject writes if the backlog is crowded: waiting does not help."""
         if self.crowded and not self.refusing:
             self.refusing = True
             self._out.tell(BacklogChanged())
 
     def late(self, member: str, size: int) -> None:
-        """So many bytes more (or less) are kept for this async backup."""
+        """Add to the bytes that are kept for this async backup; `size` may be negative."""
         kept = self._late.get(member, 0) + size
         assert kept >= 0, "no more is taken away than was kept"
         if kept:

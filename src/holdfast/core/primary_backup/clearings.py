@@ -1,12 +1,12 @@
-"""Clearing a map with a change stream: every entry's end is told, so this takes as long as removing one by one.
+"""Clearing of a map that has a change stream: the stream reports every removal, so it takes time for each entry.
 
-- primary_backup/L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is
-  written meanwhile to a key that is still to be removed is removed, too; what is written to others stays.
-- primary_backup/L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the
-  rest is left.
-- primary_backup/L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the
-  time is over, is said to be: who asked may have it done there.
-- primary_backup/L-4: The caller is answered when everybody who must hold the removals of every slice does.
+- primary_backup/L-1: A map is cleared in slices, one in a step of the member. A key that is still to be removed and is
+  written in between is removed, too; other keys that are written stay.
+- primary_backup/L-2: While the backlog is crowded (`backlog`) nothing is removed. After the call timeout the rest is
+  left.
+- primary_backup/L-3: Partitions that are left (served elsewhere now, writes are rejected, timeout) are reported as
+  missed, so that the caller can have them cleared where they are served.
+- primary_backup/L-4: The caller is answered when the removals of every slice are acknowledged.
 """
 
 from __future__ import annotations
@@ -29,38 +29,34 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
 SLICE_BYTES = 1 << 20
-"""The removals of a slice take about so many bytes, and milliseconds to make."""
+"""Approximate bytes of the removals in a slice: milliseconds of work."""
 PAUSE_NS = 1 * MILLISECOND
-"""Between two slices the member does something else."""
+"""Pause between two slices, for other work."""
 EASE_NS = 20 * MILLISECOND
-"""How often it is looked whether less is kept for backups now."""
+"""How often a crowded backlog is checked."""
 
 
 @dataclass(slots=True, eq=False)
 class _Clearing:
-    """One request, and how far it has come."""
-
     request: Request
     done: ShareDone
     deadline_ns: int
     left: deque[int]
-    """Partitions."""
+    """Partitions that are still to be cleared."""
     unserved: list[int]
-    """Those that were not served here when it began."""
+    """Partitions that were not served here at the beginning."""
     of: MapReplica | None = None
-    """What is being cleared in the first of them; None: it is not begun."""
+    """Replica that is being cleared in the first partition of `left`; None: not begun."""
     keys: list[bytes] = field(default_factory=list)
-    """To be removed there."""
+    """Keys that are still to be removed there."""
     count: int = 0
     missed: list[int] = field(default_factory=list)
     waits: int = 0
-    """Slices that not everybody holds yet."""
+    """Slices that are not acknowledged yet."""
     over: bool = False
 
 
 class Clearings:
-    """Everything that is being cleared in slices by this member."""
-
     def __init__(
         self,
         out: Outbox,
@@ -68,7 +64,6 @@ class Clearings:
         timeout_ns: int,
         refused: Callable[[Request], Outcome | None],
     ) -> None:
-        """`refused`: why a write is refused just now."""
         self._out = out
         self._lane = lane
         self._timeout_ns = timeout_ns
@@ -77,7 +72,7 @@ class Clearings:
         self._running: deque[_Clearing] = deque()
 
     def begin(self, request: Request, done: ShareDone) -> None:
-        """Clear the map in those of the partitions that are served here; the first slice at once."""
+        """Clear the map in the partitions that are served here, beginning with a slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
         unserved = [one for one in request.partitions if self._lane.leading[one] is None]
         self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
@@ -85,7 +80,6 @@ class Clearings:
             self._go_on()
 
     def on_timer(self) -> None:
-        """Make the next slice."""
         self._timer = False
         if self._running:
             self._go_on()
@@ -97,7 +91,7 @@ class Clearings:
         self._out.timer(TimerName.CLEAR, after_ns)
 
     def _go_on(self) -> None:
-        """Make one slice: of the clearing whose turn it is."""
+        """Make one slice for the clearing that is next in turn."""
         clearing = self._running[0]
         if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
             clearing.missed += clearing.left
@@ -137,13 +131,13 @@ class Clearings:
 
             if not clearing.keys:
                 if copy is not None:
-                    # That nothing is left there must be so, too.
+                    # The answer says that nothing is left there; it rests on that.
                     self._lane.rest_on(copy, clearing.request.map)
                 clearing.left.popleft()
                 clearing.of = None
 
     def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
-        """Remove entries until that is so many bytes; answers how many it is."""
+        """Remove entries of about `most` bytes; returns the bytes."""
         lane, keys, entries = self._lane, clearing.keys, held.state.entries
         size = 0
         while keys and size < most:
@@ -155,7 +149,6 @@ class Clearings:
         return size
 
     def _held(self, clearing: _Clearing, known: bool) -> None:
-        """A slice is held by all, or nobody will ever know."""
         clearing.waits -= 1
         assert clearing.waits >= 0, "each slice is held once (primary_backup/L-4)"
         if clearing.over or (known and (clearing.left or clearing.waits)):
@@ -170,5 +163,5 @@ class Clearings:
 
     @property
     def running(self) -> int:
-        """How many have not made their last slice."""
+        """Clearings that have not made their last slice."""
         return len(self._running)

@@ -1,8 +1,9 @@
-"""Clients that collect the acknowledgements of backups themselves: who are they, and which members can tell them? (H8)
+"""Clients that collect acknowledgements of backups themselves, and the members that they are connected to (H8).
 
-With `replication.backup_acks` = "client" the owner answers such a client at once and says how many backups will tell
-it; each tells it over its own connection to the client when it holds the records. An owner may say so only of backups
-that have such a connection, or the client waits in vain: so members tell each other which clients have registered.
+With `replication.backup_acks` = "client" the primary answers such a client at once, with the number of backups that
+will acknowledge. Each of these notifies the client over its own connection when it holds the records. A primary may
+count only backups that have such a connection, or the client waits in vain: so members report their registered clients
+to each other.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from holdfast.core.model.notices import ViewInstalled
 
 
 class ClientAcks:
-    """Clients that have registered here, and with the other members."""
-
     def __init__(self, out: Outbox, membership: MembershipStatus) -> None:
         self._out = out
         self._membership = membership
@@ -28,7 +27,7 @@ class ClientAcks:
         self._there: dict[MemberId, set[bytes]] = {}
 
     def add(self, token: Token, client: bytes) -> None:
-        """A client has registered on a connection: the token is notified of what backups here hold for it."""
+        """Register a client's connection; the token is notified when this member, as a backup, holds records for it."""
         assert token not in self._clients, "a token names one registration"
         self._clients[token] = client
         connections = self._here.setdefault(client, [])
@@ -37,7 +36,7 @@ class ClientAcks:
             self._tell_all(Collecting([client], []))
 
     def remove(self, token: Token) -> None:
-        """The connection has ended; nothing happens when there is none."""
+        """The connection has ended. An unknown token is ignored."""
         client = self._clients.pop(token, None)
         if client is None:
             return
@@ -53,13 +52,12 @@ class ClientAcks:
             self._out.send(info.uuid, message)
 
     def on_collecting(self, sender: MemberId, message: Collecting) -> None:
-        """These clients have registered with that member, and those not any more."""
         there = self._there.setdefault(sender, set())
         there.update(message.added)
         there.difference_update(message.removed)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Forget what those who left have said; tell those who came."""
+        """Forget the clients of members that left; report ours to members that joined."""
         for member in notice.gone:
             self._there.pop(member, None)
         if self._here:
@@ -67,12 +65,10 @@ class ClientAcks:
                 self._out.send(member, Collecting(list(self._here), []))
 
     def reached(self, client: bytes, members: Iterable[str]) -> bool:
-        """Whether each of these members can tell this client."""
         there = self._there
         return all(client in there.get(MemberId(member), ()) for member in members)
 
     def tell(self, acks: Iterable[Ack]) -> None:
-        """This member holds what these requests have written."""
         for ack in acks:
             connections = self._here.get(ack.client)
             if connections:

@@ -1,25 +1,29 @@
-"""Cuts: maps as they were at one moment of each partition, kept for reading while the partitions go on (S1, S2).
+"""Cuts: snapshots of maps, one moment per partition, that are read while writes go on (S1, S2).
 
 - primary_backup/C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every
-  backup that apply it in its turn keep a *pin*: what the map held after that update. All pins of one record are
-  equal.
-- primary_backup/C-2: No entry is copied. A pin remembers the former value of each key that has changed since. Where
-  no pin is kept, a write costs what it did before.
-- primary_backup/C-3: It is answered when all sync backups keep it and the row is still the one that named them: every
-  holder that the answer names has applied the record in its turn. Else it is taken again, at a later update. (A backup
-  that is filled past the record meanwhile says so.)
-- primary_backup/C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
-- primary_backup/C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its
-  cut ends.
-- primary_backup/C-6: All maps of a partition are cut at one moment. They are made known together, and what is void is
-  all of them: a cut that is asked for again shows the same moment, or another one, never some maps of each.
-- primary_backup/C-7: One question is little work (some ms): its partitions are gone through until it was enough, and
-  the rest named.
+  backup that apply the record in its turn keep a *pin*: the content of the map after that update. All pins of one
+  record are equal.
+- primary_backup/C-2: No entry is copied. A pin remembers the former value of each key that has changed since. A map
+  without pins costs nothing extra.
+- primary_backup/C-3: A cut is answered when all sync backups have acknowledged it and the assignment is still the one
+  that named them; so every holder in the answer has applied the record in its turn. Otherwise the cut is taken again,
+  at a later update. (A backup that was filled past the record reports that it has no pin.)
+- primary_backup/C-4: Expired entries are removed before the cut, so the content of a pin depends on no clock.
+- primary_backup/C-5: A pin stays right when the replica is dropped, replaced or cleared. It is kept until the lease of
+  its cut ends.
+- primary_backup/C-6: All maps of a partition are cut at one moment, and are confirmed or void together. A cut that is
+  requested again shows the same moment or a new one, never some maps of each.
+- primary_backup/C-7: One request does some milliseconds of work, and names the partitions that are left.
 
-Times to live at a cut are told as they were by each holder's own clock when it applied the record: between two holders
-they differ by as much as the record was on its way.
+Example: map m holds {a: 1, b: 2} at update 17. Update 18 is the PIN record of a cut: the pin is empty and reads the
+map. Update 19 sets a to 5: the pin stores a: 1 in its overlay. Update 20 adds c: the pin stores c: None ("not there").
+Reading the cut merges the overlay over the present map: {a: 1, b: 2}. A backup does the same when it applies update
+18, so its pin is equal, although its updates 19 and 20 may come later.
 
-Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut: they are not named as holders.
+Remaining times to live in a cut are those at the holder's own clock when it applied the record. Between two holders
+they differ by the time that the record was on its way.
+
+Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut; they are not named as holders.
 """
 
 from __future__ import annotations
@@ -45,17 +49,17 @@ if TYPE_CHECKING:
     from holdfast.core.primary_backup.lane import Lane
 
 CUTS_MAX = 64
-"""Cuts that a member begins to keep for clients; those that others have begun do not count."""
+"""Cuts that clients may have open through this member; cuts that other members have begun do not count."""
 LEASE_MS_MAX = 24 * 3600 * 1000
-"""A day: who is gone shuts out others for so long."""
+"""A day: a client that has gone keeps its place for so long."""
 LOOKED_AT_MAX = 20_000
-"""Expiries and hash words that are copied in answer to one question, but for one partition at least."""
+"""Expiries and hash words that one request copies; at least one partition is always done."""
 ENDED_MAX = 1000
-"""Entries whose time is over that are removed in answer to one question."""
+"""Expired entries that one request removes."""
 
 
 class Pin:
-    """What one map held in one partition at a cut. It reads the map's copy as it is now, and what has changed since."""
+    """Content of one map in one partition at a cut: the present replica, and the keys that have changed since."""
 
     __slots__ = (
         "_overlay",
@@ -74,31 +78,29 @@ class Pin:
     )
 
     def __init__(self, partition: int, held: MapReplica, now_ns: int) -> None:
-        """From now on; the last update of `held` is the one of the cut."""
         self.partition = partition
         self.map = held.name
         self.counter = held.counter
         self.term = held.term
         self.entries = len(held.state.entries)
         self.taken_ns = now_ns
-        """By this member's clock: what is left of times to live is told as it was then, here. Another holder applied
-        the cut, and each entry before it, at moments of its own, so it tells a little more or less."""
+        """By this member's clock; remaining times to live are relative to it."""
         self.expiries: dict[bytes, Expiry] = dict(held.state.expiries.items())
         self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
-        """On the primary that made it: who keeps it, once it is known."""
+        """On the primary: members that keep the pin, once that is confirmed."""
         self.known = False
-        """On that primary: whether all holders have said that they keep it."""
+        """On the primary: whether all holders have confirmed that they keep it."""
         self.refused = False
-        """On that primary: whether a holder has said that it does not keep it."""
+        """On the primary: whether a holder has reported that it does not keep it."""
         self._state: MapState | None = held.state
-        """None when everything is in the overlay."""
+        """None once everything is in the overlay."""
         self._overlay: dict[bytes, bytes | None] = {}
-        """Keys that have changed since, with what they had at the cut; None: nothing."""
+        """Values at the cut of keys that have changed since; None: the key was not there."""
         held.state.observe(self)
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
-        """These keys have changed, from what is given: that counts for those of which nothing is known yet."""
+        """Keys have changed from these values. Only the first change of a key since the cut counts."""
         overlay = self._overlay
         if not overlay:
             overlay.update(touched)
@@ -108,13 +110,13 @@ class Pin:
                 overlay[key] = value
 
     def hide(self, keys: Sequence[bytes]) -> None:
-        """These entries were over at the cut, and are still there."""
+        """Hide entries that had expired at the cut and were not removed."""
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
         assert self.entries >= 0, "no more is hidden than was there"
 
     def complete(self, entries: Entries) -> bool:
-        """All entries, which are these, are about to go: from now on it holds them itself, and observes no more."""
+        """The map is about to lose all its entries, which are given: copy the content and stop observing."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
         self._state = None
@@ -124,14 +126,14 @@ class Pin:
         return False
 
     def release(self) -> None:
-        """It is over: nothing is kept for it any more."""
+        """The cut has ended; keep nothing for it."""
         state, self._state = self._state, None
         self._overlay = {}
         if state is not None:
             state.unobserve(self)
 
     def content(self) -> Mapping[bytes, bytes]:
-        """All entries at the cut. Not to be changed, and of use until the member does something else."""
+        """All entries at the cut. Do not change them; valid until the end of the member's step."""
         state = self._state
         if state is None:
             return self._overlay  # type: ignore[return-value]  # without None once it is complete
@@ -143,7 +145,7 @@ class Pin:
         return {key: value for key, value in merged.items() if value is not None}
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key at the cut; None: it was not there."""
+        """The value at the cut; None: the key was not there."""
         state = self._state
         if state is None:
             return self._overlay.get(key)
@@ -152,27 +154,24 @@ class Pin:
 
     @property
     def changed(self) -> int:
-        """How many keys it remembers by itself."""
+        """How many former values it keeps."""
         return len(self._overlay)
 
 
 @dataclass(slots=True)
 class _Kept:
-    """One cut on this member."""
-
     lease_ms: int
     until_ns: int
     pins: dict[int, dict[str, Pin]] = field(default_factory=dict)
     """By partition and map."""
     maps: frozenset[str] | None = None
-    """What a client asked this member to cut; None: others have begun it."""
+    """Maps that a client requested from this member; None: another member has begun the cut."""
 
     def every(self) -> list[Pin]:
-        """All pins."""
         return [pin for pins in self.pins.values() for pin in pins.values()]
 
     def told(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
-        """What was made known of this cut through this partition; None: nothing, or not all of it is kept as it was."""
+        """Confirmed pins of these maps in this partition; None: not all pins of the partition are confirmed."""
         there = self.pins.get(partition)
         if not there or not all(pin.known for pin in there.values()):
             return None
@@ -181,32 +180,28 @@ class _Kept:
 
 @dataclass(slots=True)
 class Taken:
-    """What has become of a cut through some partitions."""
-
     pins: list[Pin] = field(default_factory=list)
     unwritten: list[tuple[int, str]] = field(default_factory=list)
-    """Partitions, and maps of which nothing was ever written there: nothing is kept."""
+    """Partitions and maps in which nothing was ever written; nothing is kept."""
     moved: list[int] = field(default_factory=list)
-    """Partitions that are not served here, or have changed hands meanwhile."""
+    """Partitions that are not served here, or whose assignment changed."""
     left: list[int] = field(default_factory=list)
-    """Partitions that were not gone through, because it was enough work: to be asked for again."""
+    """Partitions that were not reached within the work limit; request them again."""
     known: bool = True
     why: str = ""
-    """Why it is not known whether all sync backups keep it."""
+    """Why `known` is False: it is unknown whether all sync backups keep the cut."""
 
 
 class _Named(NamedTuple):
-    """The cut of one partition that is not known yet."""
+    """Pins of one partition that are not confirmed yet."""
 
     copy: PartitionCopy
     version: int
-    """Of the row that named the holders."""
+    """Of the assignment that named the holders."""
     pins: list[Pin]
 
 
 class Cuts:
-    """The cuts that this member keeps, as primary or backup."""
-
     def __init__(
         self,
         me: MemberId,
@@ -215,7 +210,7 @@ class Cuts:
         rows: Sequence[Assignment],
         lane: Lane | None = None,
     ) -> None:
-        """`lane`: of this member; without one it makes no cut known as primary."""
+        """`lane`: the lane of this member; None: it only keeps cuts as a backup."""
         self._me = me
         self._settings = settings
         self._out = out
@@ -229,15 +224,12 @@ class Cuts:
 
     @property
     def full(self) -> bool:
-        """Whether this member begins no other cut now."""
         return sum(kept.maps is not None for kept in self._kept.values()) >= CUTS_MAX
 
     def keeps(self, cut: bytes) -> bool:
-        """Whether anything is kept here for this cut."""
         return cut in self._kept
 
     def begun(self, cut: bytes) -> frozenset[str] | None:
-        """The maps of this cut, if a client has asked this member for it; None if it was not asked."""
         kept = self._kept.get(cut)
         return None if kept is None else kept.maps
 
@@ -253,9 +245,9 @@ class Cuts:
     ) -> None:
         """Keep these maps as they are now, here and on the backups, in those of these partitions that are served here.
 
-        `done` is called once, when all sync backups keep them or when that cannot be known. What this member has made
-        known for the same cut before stays as it was; a cut has the same maps whenever it is asked for. `passive`:
-        nothing may be changed, so nobody but this member keeps it.
+        `done` is called once: when all sync backups keep them, or when that cannot be known. Pins of the same cut that
+        are confirmed already stay; a cut has the same maps in every request. `passive`: nothing may be changed, so this
+        member alone keeps the pins.
         """
         lane, taken = self.lane, Taken()
         named: list[_Named] = []
@@ -301,7 +293,6 @@ class Cuts:
         self._when_kept(held_by_all)
 
     def _when_kept(self, told: Completion) -> None:
-        """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
         self.lane.close_batch(told)
 
     def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
@@ -312,8 +303,8 @@ class Cuts:
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
-        """Take out what has ended (primary_backup/C-4), looking at no more than `may_end` entries; answers how many
-        more may be looked at, 0 when it was too much for now.
+        """Remove expired entries (primary_backup/C-4), looking at no more than `may_end` entries. Returns how many more
+        may be looked at, or 0 when the limit was reached.
         """
         for held in written:
             may_end -= self.lane.expire(copy, held, may_end)
@@ -332,7 +323,7 @@ class Cuts:
         *,
         passive: bool,
     ) -> list[Pin]:
-        """All maps of the partition anew, at this moment (primary_backup/C-6)."""
+        """Pin all maps of the partition at this moment (primary_backup/C-6), and drop earlier pins of the same cut."""
         for before in kept.pins.pop(copy.partition, {}).values():
             before.release()
         now_ns = self._out.now_ns
@@ -355,9 +346,7 @@ class Cuts:
         return pins
 
     def _confirm(self, cut: bytes, named: Sequence[_Named], taken: Taken) -> None:
-        """All have acknowledged: who was named as a holder is one, if the row is still the same
-        (primary_backup/C-3).
-        """
+        """Confirm the pins of each partition whose assignment is unchanged (primary_backup/C-3)."""
         kept = self._kept.get(cut)
         void: set[int] = set()
         for copy, version, pins in named:
@@ -382,7 +371,7 @@ class Cuts:
             taken.moved += sorted(void)
 
     def not_kept(self, sender: MemberId, unkept: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """This backup holds the records of these cuts, but keeps no pins: they are void, if it was to be a holder."""
+        """A backup holds the records of these cuts but no pins: void the cuts that name it as a holder."""
         for partition, name, cut, counter in unkept:
             pin = self._pin(cut, partition, name)
             if pin is not None and pin.counter == counter and sender in pin.holders:
@@ -391,12 +380,11 @@ class Cuts:
     # -- primary and backup
 
     def has(self, partition: int, record: Record) -> bool:
-        """Whether the pin that this record asks for is kept here."""
         pin = self._pin(record.key, partition, record.map)
         return pin is not None and pin.counter == record.counter
 
     def keep(self, cut: bytes, partition: int, held: MapReplica, lease_ms: int) -> Pin:
-        """Keep what the map holds here now; instead of what was kept for the same cut before."""
+        """Keep what the map holds here now; replaces an earlier pin of the same cut."""
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)
         if before is not None:
@@ -406,7 +394,6 @@ class Cuts:
         return pin
 
     def _open(self, cut: bytes, lease_ms: int) -> _Kept:
-        """This cut, with its lease renewed."""
         kept = self._kept.get(cut)
         if kept is None:
             kept = self._kept[cut] = _Kept(lease_ms, 0)
@@ -419,7 +406,6 @@ class Cuts:
         return None if kept is None else kept.pins.get(partition, {}).get(name)
 
     def find(self, cut: bytes, partition: int, name: str) -> Pin | None:
-        """What is kept here of a map in a partition, None if nothing is; renews the lease."""
         kept = self._kept.get(cut)
         if kept is None:
             return None
@@ -427,7 +413,6 @@ class Cuts:
         return kept.pins.get(partition, {}).get(name)
 
     def kept(self, cut: bytes, partitions: Sequence[int], limit: int) -> list[Pin]:
-        """What is kept of the cut in these partitions: at most so many pins."""
         kept = self._kept.get(cut)
         if kept is None:
             return []
@@ -435,7 +420,7 @@ class Cuts:
         return list(islice(found, limit))
 
     def hold(self, cut: bytes, lease_ms: int) -> int:
-        """Keep the cut for so long from now on; 0: forget it. Answers of how many maps in partitions it is."""
+        """Set the lease of the cut; 0 ends it. Returns how many pins it has."""
         kept = self._kept.get(cut)
         if kept is None:
             return 0
@@ -456,7 +441,6 @@ class Cuts:
             pin.release()
 
     def sweep(self) -> None:
-        """Forget cuts whose lease is over."""
         now_ns = self._out.now_ns
         for cut in [cut for cut, kept in self._kept.items() if kept.until_ns <= now_ns]:
             self._end(cut)
@@ -466,10 +450,8 @@ class Cuts:
 
     @property
     def pins(self) -> int:
-        """How many maps in partitions are kept, of all cuts together."""
         return sum(len(kept.every()) for kept in self._kept.values())
 
     @property
     def changed(self) -> int:
-        """How many former values are kept for them."""
         return sum(pin.changed for kept in self._kept.values() for pin in kept.every())

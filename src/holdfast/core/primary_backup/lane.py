@@ -1,10 +1,10 @@
-"""The data lane: how sessions read and write entries of partitions that this member serves (DESIGN §3 and rule 2).
+"""The data lane: reads and writes of entries in partitions that this member serves (DESIGN §3 and rule 2).
 
-Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer
-with `seal`. What then waits for whom is the affair of `acknowledgement`, who gets the records that of `targets`, and
-what a change of the row does to both that of `assignment_changes`.
+Sessions call `read`, `set` and `remove` for each entry, without events or futures, and end a read buffer with
+`close_batch`. `pending_acks` waits for the backups, `replication_targets` knows who gets the records, and
+`assignment_changes` says what a new assignment does to both.
 
-- primary_backup/E-1: What has ended is looked for in so many maps and entries at a time, however many there are.
+- primary_backup/E-1: One sweep looks for expired entries in a bounded number of maps and entries.
 """
 
 from __future__ import annotations
@@ -40,46 +40,43 @@ from holdfast.core.store.request_ids import mark_of, naming
 
 NAMES_KEPT = 1000
 SWEPT_MAPS = 5000
-"""Maps in partitions that one sweep looks at, at about: a millisecond's work."""
+"""Approximate number of map replicas that one sweep looks at: a millisecond of work."""
 
 
 @unique
 class Swept(IntEnum):
-    """How far a sweep came."""
-
     ALL = 0
     SOME_ENTRIES = 1
-    """There are more entries that have ended."""
+    """More entries have expired."""
     SOME_MAPS = 2
-    """There are more maps to look at."""
+    """More maps are to be looked at."""
 
 
 class Ways(NamedTuple):
-    """What of a member may be compiled."""
+    """Parts of a member that exist as plain Python and compiled."""
 
     entries: NewEntries = dict
-    """Makes what maps keep entries in."""
+    """Makes the mapping that holds a map's entries."""
     puts: PackedPuts = packed_puts_cy
-    """The way of ordinary stores from there to the backups."""
+    """Replication of packed puts."""
 
 
 PLAIN = Ways()
 
 
 class EventSink(Protocol):
-    """Who hears of every change of an entry of which somebody wants to hear."""
+    """Gets the events of entries in maps that have listeners."""
 
     listening: dict[str, int]
-    """The maps of which somebody wants to hear."""
+    """Maps that have listeners."""
 
-    def hear(self, event: EntryEvent) -> None:
-        """This has happened to an entry, or to all of a map."""
+    def hear(self, event: EntryEvent) -> None: ...
 
 
 class Awaited:
-    """Where a copy stood when somebody began to wait for a change of it: of a map, a service, or any other state.
+    """The position of a copy when a request began to wait for a change of it.
 
-    Every change on a primary has a number. So writers do nothing for this, and nobody pays while nobody waits.
+    Every change on a primary has a number, so writers do nothing for waiting requests.
     """
 
     __slots__ = ("_stood", "copy")
@@ -93,18 +90,15 @@ class Awaited:
 
     @property
     def changed(self) -> bool:
-        """Whether it stands elsewhere now. A map that came into being is a change, too."""
+        """Whether the copy has changed since. A new map is a change, too."""
         return self._stands() != self._stood
 
 
 class Nobody:
-    """Nobody hears."""
-
     def __init__(self) -> None:
         self.listening: dict[str, int] = {}
 
-    def hear(self, event: EntryEvent) -> None:
-        """Nothing comes of it."""
+    def hear(self, event: EntryEvent) -> None: ...
 
 
 class Lane:
@@ -120,44 +114,43 @@ class Lane:
         collectors: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here. `puts`: the
-        way of what is packed.
+        """`collectors`: clients that collect acknowledgements of backups themselves; None: only the primary does.
+        `puts`: replication of packed puts, plain or compiled.
         """
         self._me = me
         self._settings = settings
         self._out = out
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
-        """Whether there are maps whose reads are confirmed."""
+        """Whether reads of any map are confirmed."""
         self.locks_entries = settings.transactional
-        """Whether there are maps whose entries transactions may lock."""
+        """Whether transactions may lock entries of any map."""
         self._swept = 0
-        """The partition with which the next sweep begins."""
+        """Partition at which the next sweep begins."""
         self._unswept = 0
-        """How many are left of a round of sweeps in which many maps are looked at; 0: the next one begins a round."""
+        """Partitions left in a round of sweeps; 0: the next sweep begins a round."""
         self._locks_begin: dict[str, bytes] = {}
-        """How the keys begin under which the locks of a map's entries are kept, by its name."""
+        """Map -> prefix of the keys under which locks of its entries are kept."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """For sessions: the copies that may be read and written here."""
+        """For sessions: copies that may be read and written here."""
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """The copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
-        these are read through the router, which refuses writes."""
+        """Copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
+        these are read through the router, which rejects writes.
+        """
         ears = ears or Nobody()
         self.listening = ears.listening
         self.heard = ears.hear
         self._defaults: dict[str, tuple[int, int]] = {}
         self.awaited: dict[int, Awaited] = {}
-        """Partitions that somebody waits to see changed (`PrimaryCopy.wake`)."""
+        """Partitions whose change a request waits for (`PrimaryCopy.wake`)."""
         self.open_records: list[Written] = []
         """Of the buffer that is being worked on."""
         self.open_puts: list[MapReplica] = []
-        """Those to whose unsent stores that buffer has added."""
+        """Replicas to whose unsent puts that buffer has added."""
         self._resting: dict[tuple[int, str], AnyReplica | None] = {}
-        """Partitions and maps that answers of that buffer rest on, without having changed anything."""
+        """Partitions and maps that answers of that buffer have read without changing them."""
         self.targets = ReplicationTargets(settings, journal=log.on)
-        """To whom the records go."""
         self.joining = self.targets.joining
         self.batches = PendingAcks(settings, out, log, self.targets, collectors, puts)
-        """What was sealed, and waits."""
         self.backlog = self.batches.backlog
         self.flush = self.batches.flush
         self.on_timer = self.batches.on_timer
@@ -168,13 +161,12 @@ class Lane:
         self.waits_since = self.batches.waits_since
 
     def attach(self, rows: list[Assignment]) -> None:
-        """Use these rows (the member's table) to know the backups of a partition."""
         self.targets.rows = rows
 
     # -- reads and writes of entries: the hot path
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """The entry's value, or None; counts as a use of it."""
+        """The entry's value, or None. Counts as a use for its idle time."""
         held = copy.maps.get(name)
         if held is None:
             return None
@@ -194,7 +186,6 @@ class Lane:
         max_idle_ms: int,
         key_hash: int,
     ) -> bytes | None:
-        """Store an entry and queue its record; answers the old value, None if absent or expired."""
         held = copy.maps.get(name)
         if held is None:
             held = self.open(copy, name)
@@ -231,14 +222,12 @@ class Lane:
 
     @property
     def now_ns(self) -> int:
-        """What the member takes for the time, by which entries end."""
         return self._out.now_ns
 
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None:
-        """Queue the record of a change that was made and counted."""
         unsent = held.unsent
         if unsent is not None and unsent.sizes:
-            # What was stored before comes before it (store/U-1).
+            # Puts that were stored before it have lower counters (store/U-1).
             partition, end = copy.partition, record.counter - 1
             closed = unsent.take_closed(held, end)
             if closed is not None:
@@ -248,7 +237,6 @@ class Lane:
         self.open_records.append((copy.partition, held, record))
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """Take an entry out and queue the record; answers the old value."""
         held = copy.maps.get(name)
         if held is None or key not in held.state.entries:
             self.rest_on(copy, name)
@@ -259,20 +247,19 @@ class Lane:
         return self.take_out(copy, held, key, EventKind.REMOVED)
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this buffer changes nothing in this map, and rests on what is there: it waits all the same."""
+        """An answer of this buffer changes nothing in this map but has read it: it waits too (primary_backup/P-7)."""
         self._resting[copy.partition, name] = copy.maps.get(name)
 
     def rest_on_service(self, copy: PartitionCopy, name: str) -> None:
-        """The same of a service."""
         self._resting[copy.partition, name] = copy.services.get(name)
 
     def confirmed(self, name: str) -> bool:
-        """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
+        """Whether reads of this map are confirmed. Ask only if `confirms_reads`."""
         return self._settings.object(name).reads == "confirmed"
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """Whether a transaction has locked the entry: then the general way waits until it is over. To be asked before
-        each write, if there are maps with locks at all (`locks_entries`).
+        """Whether a transaction has locked the entry; the router then makes the request wait. Ask before each write, if
+        `locks_entries`.
         """
         held = copy.maps.get(TRANSACTIONS_MAP)
         if held is None or not held.state.entries:
@@ -285,7 +272,6 @@ class Lane:
         return begins + key in held.state.entries
 
     def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
-        """Remove an entry for the reason `kind`."""
         state = held.state
         if key not in state.entries:
             return None
@@ -310,7 +296,7 @@ class Lane:
         max_idle_ms: int = 0,
         old: bytes | None = None,
     ) -> None:
-        """Count a change other than a store, and queue its record. `old`: what the entry was, if it is none now."""
+        """Count an update other than a set, and queue its record. `old`: the former value of a removed entry."""
         number = held.updates.next()
         if held.recorded:
             told = (b"", old, self._out.wall_ms()) if held.changes else ()
@@ -318,11 +304,11 @@ class Lane:
             self.record(copy, held, record)
 
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
-        """Number what was decided, apply it, and queue the record; answers what applying it answers."""
+        """Number, apply and record a decided update; returns the result of applying it."""
         state, key, change = held.state, update.key, update.change
         kind = None
         if self.listening:
-            # All that listeners hear of a service is what was done to it.
+            # Listeners of a service get every call.
             kind = EventKind.UPDATED if change is Change.CALL else update.kind
         old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
@@ -351,20 +337,19 @@ class Lane:
         return applied
 
     def tell_taken(self) -> None:
-        """This member has a partition from now on: near caches may have missed what the primary before it has done, and
-        may hold what nobody ever acknowledged.
+        """This member has become primary of a partition. Near caches may have missed events of the former primary, and
+        may hold values that were never acknowledged: invalidate them.
         """
         for name in list(self.listening):
             self.heard(EntryEvent(EventKind.INVALIDATED, name, self._me))
 
     @property
     def opened(self) -> int:
-        """How many records are in the open buffer."""
         return len(self.open_records)
 
     def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
-        """A request is applied and answers this: remember it, and let the last of its records, those after the first
-        `since` of the open buffer, tell the others.
+        """Remember the answer of a request. The last of its records, which follow the first `since` of the open buffer,
+        carries it to the backups.
         """
         mark = mark_of(request_id, value)
         copy.requests.note(mark)
@@ -388,7 +373,6 @@ class Lane:
         *,
         count: int = 1,
     ) -> None:
-        """Tell the listeners of the map, if there are any."""
         if held.name in self.listening:
             word = key_hash or (held.state.hashes.get(key, 0) if key is not None and held.state.hashes else 0)
             term = held.lineage[-1][0] if held.lineage else 0
@@ -397,8 +381,8 @@ class Lane:
             )
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
-        """The map's share of a partition, with its backups known. Where maps were forgotten it begins after them, by a
-        record of its own: backups may still hold a map of this name, or have nothing (store/R-1).
+        """The map's share of a partition, with its backups known. After maps were forgotten it begins above them with a
+        BEGIN record: backups may still hold an old map of this name, or nothing (store/R-1).
         """
         begins = copy.forgotten_to if name not in copy.maps else 0
         held = copy.open(name)
@@ -411,7 +395,6 @@ class Lane:
         return held
 
     def lifetimes(self, name: str) -> tuple[int, int]:
-        """The map's own time to live and maximum idle time, in ms."""
         return self._defaults.get(name) or self._default_expiry(name)
 
     def _default_expiry(self, name: str) -> tuple[int, int]:
@@ -422,10 +405,10 @@ class Lane:
         return pair
 
     def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> Swept:
-        """Look at up to `limit` entries that may have ended, and remove those whose time is over; seals its own batch.
-        The next sweep goes on where this one came to its limit, or had looked at enough maps (primary_backup/E-1).
+        """Look at up to `limit` entries that may have expired, remove the expired ones, and close the batch. The next
+        sweep continues where this one reached its limit of entries or maps (primary_backup/E-1).
 
-        `copies`: those that are looked at, instead of all that sessions may write to.
+        `copies`: look at these instead of all that sessions may write to.
         """
         if copies is None:
             copies = self.serving
@@ -453,22 +436,22 @@ class Lane:
         return swept
 
     def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
-        """Remove the entries of a map whose time is over, of up to `limit` that are looked at; answers how many are."""
+        """Remove expired entries of a map, looking at up to `limit`; returns how many were looked at."""
         ended, looked = held.state.endings.due(self._out.now_ns, limit)
         for key in ended:
             self._expire(copy, held, key)
         return looked
 
-    # -- batches: what leaves this lane, and what is known of it (`acknowledgement`)
+    # -- batches: what leaves this lane (`pending_acks`)
 
     @property
     def settled(self) -> bool:
-        """Whether the open buffer has nothing to be sent, written down or confirmed."""
+        """Whether the open buffer has nothing to send, journal or confirm."""
         return not self.open_records and not self.open_puts and not self._resting
 
     def close_batch(self, done: Completion) -> None:
-        """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
-        has confirmed what the other answers rest on.
+        """End a read buffer: `done` is called when every sync backup has acknowledged what was written since the last
+        call, and has confirmed what the other answers have read.
         """
         records, puts, resting = self.open_records, self.open_puts, self._resting
         if records or resting:
@@ -481,8 +464,8 @@ class Lane:
         self.batches.close_batch(records, puts, resting, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
-        """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
-        is called at once, while `acks` says how many will.
+        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is called at
+        once, while `acks` is their number.
         """
         records, puts, resting = self.open_records, self.open_puts, self._resting
         if not records and not puts and not resting:
@@ -501,35 +484,31 @@ class Lane:
 
     @property
     def acks(self) -> int:
-        """While callers are told: how many backups will tell the client."""
+        """During a `done` callback: how many backups will notify the client."""
         return self.batches.acks
 
     @property
     def unknown_because(self) -> str:
-        """While callers are told that an outcome is unknown: why."""
+        """During a `done(False)` callback: the reason for the unknown outcome."""
         return self.batches.unknown_because
 
     def retarget(self, copy: PartitionCopy) -> None:
-        """The row or the destination changed while this member is primary (`assignment_changes`)."""
         retarget(copy, self.targets, self.batches, self._out)
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (primary_backup/P-3)."""
         self.batches.abandon(partition)
 
     @property
     def unsent(self) -> Iterable[Written]:
-        """What has been written since the last flush."""
         return chain(self.batches.unsent, self.open_records)
 
     @property
     def waiting(self) -> int:
-        """Batches that wait for backups."""
         return self.batches.waiting
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {
             "records of an open buffer": len(self.open_records) + len(self.open_puts) + len(self._resting),
             **self.batches.leftovers,

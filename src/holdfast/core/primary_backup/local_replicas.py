@@ -1,14 +1,14 @@
 """The copies that this member holds, and how a backup's copy follows its primary (H8; DESIGN rules 3 and 8).
 
-- primary_backup/B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
-  newer version they wait until the row is known, of an older one they are not acknowledged.
-- primary_backup/B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
-- primary_backup/B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have
-  taken from a member that was removed though alive is kept for a while: to begin with, if the partition comes back to
-  it.
+- primary_backup/B-1: Records are accepted only from the primary that this member's assignment names, at the same
+  version. Records of a newer version wait until that assignment is known; records of an older one are not acknowledged.
+- primary_backup/B-2: Records are applied in the order of the update counter, each once; a record that leaves a gap
+  waits. Example: the copy holds 1..17. Record 19 waits for 18. Record 17, sent again, is acknowledged and not applied.
+- primary_backup/B-3: A copy is dropped only when a committed assignment does not name this member any more. A copy that
+  was taken from a member that was evicted while alive is kept for a while, as a base if the partition comes back to it.
 
-A copy that is being filled follows its primary too: its records come through here (`state_transfer.destination`),
-also while the present copy waits for one that it misses.
+A staging replica follows its primary too: its records come through here (`state_transfer.destination`), also while the
+present copy waits for a missing record.
 """
 
 from __future__ import annotations
@@ -43,12 +43,10 @@ if TYPE_CHECKING:
 NEVER = 1 << 62
 """An update counter that no map reaches."""
 TIDIED_MAPS = 5000
-"""Maps in partitions that one sweep looks at, at about: a millisecond's work."""
+"""Approximate number of map replicas that one sweep looks at: a millisecond of work."""
 
 
 class LocalReplicas:
-    """What this member holds of each partition, as backup or primary."""
-
     def __init__(
         self,
         me: MemberId,
@@ -63,17 +61,17 @@ class LocalReplicas:
         entries: NewEntries = dict,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup; `entries`:
-        makes what maps keep entries in; `puts`: the way of what is packed.
+        """`lane`: lets this member take cuts as primary. `collectors`: clients that this member notifies as a backup.
+        `entries`: makes the mapping that holds a map's entries. `puts`: replication of packed puts, plain or compiled.
         """
         self._puts = puts
         self.entries = entries
         self._me = me
         self._log = log
         self._awaits_disk = False
-        """Whether something of the message that is being taken has to be durable before it is acknowledged."""
+        """Whether part of the current message has to be durable before it is acknowledged."""
         self._unkept: list[tuple[int, str, bytes, int]] = []
-        """Cuts in that message which this member could not keep."""
+        """Cuts in that message that this member could not keep."""
         self._settings = settings
         self.request_ids = settings.replication.request_ids
         """How many requests a copy remembers."""
@@ -82,24 +80,25 @@ class LocalReplicas:
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
         self.staging: dict[int, StagingReplica] = {}
-        """The copies that are being filled; `state_transfer.destination` makes and ends them."""
+        """Copies that are being filled; `state_transfer.destination` makes and ends them."""
         self.stale: dict[int, PartitionCopy] = {}
-        """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
+        """Copies of partitions that this member holds no longer; only bases for a later fill (`base`)."""
         self._in_exile: set[int] = set()
-        """What was held when this member was removed, until it knows the newest rows; and where it is behind."""
+        """Partitions held when this member was evicted, until it knows the newest assignments; and where it is behind.
+        """
         self.watched: set[int] = set()
-        """The partitions of which it is told when records of them were taken (`RecordsTaken`)."""
+        """Partitions for which `RecordsTaken` is notified."""
         self.cuts = Cuts(me, settings, out, rows, lane)
         self._tail_bytes = settings.replication.tail_bytes
         self.services = HostedServices(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
         self._untidied: list[int] = []
-        """Partitions whose turn is still to come to forget deadlines."""
+        """Partitions in which this round of sweeps still has to forget deadlines."""
 
     # -- records
 
     def on_replicate(self, sender: MemberId, message: Replicate) -> None:
-        """Take the records that may be taken now; acknowledge these, keep the early ones."""
+        """Apply and acknowledge what can be applied now; keep what came too early."""
         self._awaits_disk = False
         self._unkept = []
         applied, others = self._puts.take(
@@ -132,18 +131,16 @@ class LocalReplicas:
                 self._look_at(section.partition)
 
     def _acknowledge(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
-        """Tell the primary what is held, and the clients that wait for this member themselves."""
         self._out.send(sender, answer)
         if acks and self._collectors is not None:
             self._collectors.tell(acks)
 
     def _when_on_disk(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
-        """Acknowledge what was taken when it is durable here (primary_backup/P-4)."""
         self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
-        """What clients can be told now. What waits for one partition whose records are kept waits with these; what
-        waits for several is not told at all: the client gives up waiting, and does not know.
+        """Acknowledgements that clients can get now. One that waits for a single partition whose records are early
+        waits with these. One that waits for several such partitions is not sent: the client's wait times out.
         """
         sections = {section.partition for section in message.sections}
         kept = sections.difference(taken)
@@ -183,7 +180,7 @@ class LocalReplicas:
         return not waits
 
     def _look_at(self, partition: int) -> None:
-        """After records: has a copy become whole, and does somebody watch?"""
+        """After records: a staging replica may be complete now, or the partition is watched."""
         staged = self.staging.get(partition)
         if staged is not None and not staged.complete and staged.look():
             self._out.tell(ReplicaWhole(partition))
@@ -191,7 +188,7 @@ class LocalReplicas:
             self._out.tell(RecordsTaken(partition))
 
     def _take_into(self, staged: StagingReplica, section: Section) -> bool:
-        """Give the records to a copy that is being filled; answers whether it has to wait for others first."""
+        """Give the records to a staging replica; returns whether it waits for earlier ones."""
         whole = staged.complete
         if whole and self._gap(staged.copy, section):
             return True
@@ -203,7 +200,7 @@ class LocalReplicas:
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
-        """Write the records of journalled maps down; those that were applied before may not be durable yet."""
+        """Journal the records. Those that were applied before may not be durable yet."""
         if not self._log.on:
             return
         names = [one.map for one in section.records] + [one.map for one in section.puts]
@@ -215,7 +212,6 @@ class LocalReplicas:
             self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
 
     def _write_down_puts(self, applied: list[Section]) -> None:
-        """The same of sections that have packed stores of one map, and nothing else, which were applied."""
         modes: dict[str, str] = {}
         stored: list[tuple[int, int, Puts]] = []
         for section in applied:
@@ -231,7 +227,7 @@ class LocalReplicas:
             self._log.stored(stored, urgent=durable)
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
-        """Whether a record of the section comes before one that this copy has not seen."""
+        """Whether an update is missing before a record of the section."""
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)
@@ -249,8 +245,8 @@ class LocalReplicas:
                 if record.change is Change.BEGIN and (held is None or held.is_before(section.term, record)):
                     before = counter - 1
                 elif held is None and not self.wanted(name, index):
-                    # The destination of a migration to a hotter index: this map is its staging replica's affair alone.
-                    # What is sent again to it leaves out what all others have acknowledged: there may be jumps.
+                    # The destination of a migration to a hotter index: only its staging replica takes this map. Records
+                    # that are sent again leave out what all others have acknowledged, so their counters may jump.
                     before = NEVER
             if counter > before + 1:
                 return True
@@ -279,7 +275,7 @@ class LocalReplicas:
                 return
             held = self.open(copy, puts.map)
         if not held.apply_puts(section.term, puts, self._out.now_ns, held.changes or self._tail_bytes):
-            # Some of them are held already.
+            # Some of the updates are held already.
             alone = Section(section.partition, section.version, puts.records(), section.term)
             self._write_records(copy, alone)
         elif self._log.on:
@@ -317,19 +313,17 @@ class LocalReplicas:
         self._write_down(copy, section, applied)
 
     def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
-        """The map holds the record already, and does not apply it again (primary_backup/B-2)."""
+        """The replica holds the record already (primary_backup/B-2)."""
         if record.change is Change.PIN and not self.cuts.has(section.partition, record):
-            # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
+            # It was filled past the PIN record: it holds the update, but the content at that moment is gone.
             self._unkept.append((section.partition, held.name, record.key, record.counter))
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
-        """The map's share of a copy, made empty on first touch."""
         held = copy.open(name)
         self._furnish(held)
         return held
 
     def _furnish(self, held: AnyReplica) -> None:
-        """What the settings say of the map or service."""
         chosen = self._settings.object(held.name)
         held.journal = chosen.journal if self._log.on else "off"
         held.changes = chosen.changes_bytes
@@ -338,17 +332,16 @@ class LocalReplicas:
         self._early.setdefault(partition, []).append((sender, message))
 
     def retry(self, partition: int) -> None:
-        """Look again at what came too early for this partition."""
         for sender, message in self._early.pop(partition, []):
             if isinstance(message, Replicate):
                 self.on_replicate(sender, message)
             else:
                 self.on_enlist(sender, message)
 
-    # -- a primary takes office
+    # -- a new primary activates
 
     def on_enlist(self, sender: MemberId, message: Enlist) -> None:
-        """Say whether this copy equals the new primary's, once the row that makes it primary is known here."""
+        """Report whether this copy equals the new primary's, as soon as its assignment is known here."""
         answers: list[tuple[int, int, bool]] = []
         for partition, version, counters in message.partitions:
             row = self._rows[partition]
@@ -359,7 +352,8 @@ class LocalReplicas:
                 mine = self.counters(copy, row.index_of(self._me)) if copy is not None else None
                 answers.append((partition, version, self._equal(mine, counters)))
         if answers:
-            # What it says to hold, it holds: the new primary may answer for what the old one never acknowledged.
+            # Report only what is durable here: the new primary may answer for writes that the old one never
+            # acknowledged.
             self._log.when_durable(lambda: self._out.send(sender, Enlisted(answers)))
 
     def _equal(self, mine: list[tuple[str, int, int]] | None, counters: list[tuple[str, int, int]]) -> bool:
@@ -374,14 +368,16 @@ class LocalReplicas:
         chosen = self._settings.object(name)
         return 0 <= index <= chosen.backups + chosen.async_backups
 
-    # -- rows
+    # -- assignments
 
     def assignment_changed(
         self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> PartitionCopy | None:
-        """A committed row: keep, take what has arrived, begin anew, or forget. Answers the copy held from now on."""
+        """A committed assignment: keep the copy, take `arrived`, begin empty, or drop it. Returns the copy held from
+        now on.
+        """
         if self._me in old.behind:
-            # It was missing while the table was frozen, and has kept what it held.
+            # It was missing while the table was frozen, and has kept its copy.
             self._in_exile.add(partition)
         self.services.assignment_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
@@ -403,20 +399,20 @@ class LocalReplicas:
         return copy
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Give a copy at this index the shares of services that it should hold and does not, as they are kept here."""
+        """Create the shares of services that a copy at this index should hold and does not."""
         self.services.furnish(copy, index)
         for held in copy.services.values():
             self._furnish(held)
 
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
-        """These were found in this member's files: to begin with."""
+        """Keep copies from this member's files as bases."""
         assert not self.held, "what is found in files comes before any row"
         for copy in copies.values():
             self.services.revive(copy)
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
-        """The row gives this member what it has brought back: the master knows what that is (migration/X-1,
+        """The assignment names this member, which brought a copy back: the master knows its state (migration/X-1,
         migration/X-2).
         """
         copy = self.stale.get(partition)
@@ -424,7 +420,7 @@ class LocalReplicas:
             return None
         assert partition not in self.held, "who holds a copy need not take one back"
         self.held[partition] = copy
-        # Its files may be of a time at which its index was a hotter one.
+        # Its files may be from a time when its index was lower and it held more maps.
         self._keep_maps_of(partition, row.index_of(self._me))
         for name in [name for name in copy.services if not self.wanted(name, row.index_of(self._me))]:
             del copy.services[name]
@@ -445,35 +441,35 @@ class LocalReplicas:
         assert partition not in self.held, "who is in no row holds nothing of it (primary_backup/B-3)"
 
     def replace(self, partition: int, copy: PartitionCopy) -> None:
-        """A replica of the row is brought up to date: this is its copy from now on."""
+        """The copy of a backup was brought up to date; use this one from now on."""
         assert copy.partition == partition, "a copy is of one partition"
         assert self._rows[partition].index_of(self._me) > 0, "a backup of the row is brought up to date"
         self.held[partition] = copy
 
     def base(self, partition: int) -> PartitionCopy | None:
-        """What is here of a partition to begin with, when it is filled: the copy that is held, or one of before."""
+        """The copy that a fill can begin with: the one that is held, or an earlier one."""
         return self.held.get(partition) or self.stale.get(partition)
 
     def drop_stale(self) -> None:
-        """All is where it belongs: what this member had before is of no use any more."""
+        """Every partition is where it belongs: drop the earlier copies."""
         for partition in self.stale:
             if partition not in self.held and partition not in self.staging:
                 self._log.note(Dropped(partition))
         self.stale.clear()
         self._in_exile.clear()
 
-    # -- the record store as a service: what it is told of migrations
+    # -- the record store as a service: its callbacks for migrations
 
     def before(self, event: MigrationEvent) -> None:
-        """Nothing is to be prepared."""
+        """Nothing to prepare."""
 
     def commit(self, event: MigrationEvent) -> None:
-        """A source keeps the maps that its new index holds."""
+        """A source keeps only the maps of its new index."""
         if event.endpoint is Endpoint.SOURCE and (event.new >= 0 or event.partition not in self._in_exile):
             self._keep_maps_of(event.partition, event.new)
 
     def rollback(self, event: MigrationEvent) -> None:
-        """A destination keeps the maps that its current index holds."""
+        """A destination keeps only the maps of its current index."""
         if event.endpoint is Endpoint.DESTINATION:
             self._keep_maps_of(event.partition, event.current)
 
@@ -485,14 +481,14 @@ class LocalReplicas:
                 self._log.note(Dropped(partition, name))
             for name in copy.services:
                 if not self.wanted(name, index):
-                    # Its service is told first, and lets it go (core/W-4).
+                    # The service releases it after its own callback (core/W-4).
                     self._log.note(Dropped(partition, name))
 
-    # -- from time to time
+    # -- periodic work
 
     def sweep(self) -> None:
-        """Forget cuts that are over, and deadlines that are over in copies of which this member is not the primary: in
-        so many maps at a time (primary_backup/E-1).
+        """End cuts whose lease is over, and forget passed deadlines in copies of which this member is not the primary,
+        in a bounded number of maps (primary_backup/E-1).
         """
         self.cuts.sweep()
         if not self._untidied:
@@ -507,7 +503,7 @@ class LocalReplicas:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {
             "staging replicas": len(self.staging),
             "early messages": len(self._early),
@@ -515,7 +511,7 @@ class LocalReplicas:
         }
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """If this member was removed from the cluster though alive, it keeps its copies, and hears of nothing more."""
+        """If this member was evicted while alive, it keeps its copies and gets no more records."""
         if notice.admitted:
             return
         self.services.removed()
@@ -523,5 +519,5 @@ class LocalReplicas:
         self._in_exile |= self.held.keys()
 
     def returned(self) -> None:
-        """It is back, and knows the newest rows: what is taken from it now is not needed to begin with."""
+        """This member is back and knows the newest assignments; copies taken from it now are not kept as bases."""
         self._in_exile.clear()

@@ -1,9 +1,18 @@
-"""The way of ordinary stores from the end of a read buffer to the backup, which most turns have nothing else of: what
-is done for each map and partition that a turn has touched (H8; DESIGN rules 2, 3 and 8).
+"""Packed puts: how plain stores travel from the end of a read buffer to the backups (H8; DESIGN rules 2, 3 and 8).
 
-One source, two ways, like `entries_cy`: plain Python, which is the reference, and the same compiled, which reads the
-attributes of the objects in their place (`build_lane.py`). Whatever is not exactly as expected is left to `Batches` and
-`Copies`, which know every case.
+Most turns consist of plain stores alone. Instead of a `Record` for each, the primary appends to two buffers per map and
+partition. Example: updates 18 and 19 store ab = x and c = yz. Then
+
+    sizes   (2, 1) (1, 2)      two 32-bit lengths for each store: of its key and of its value
+    data    ab x c yz          keys and values without separators
+    start   17                 the counter before the first store
+
+`close` makes the batches of ended read buffers wait for the stores, `lay_out` turns the buffers into one `Puts` per map
+and partition at the end of the turn and adds it to the sections for each backup, and `take` applies it there. A `Puts`
+covers the whole range (17, 19], so a backup that stands at 17 needs one comparison to know that nothing is missing.
+
+The source runs as plain Python, which is the reference, and compiled, which reads attributes of objects in their place
+(`build_lane.py`). Everything unusual is left to `PendingAcks` and `LocalReplicas`, which know every case.
 """
 
 from __future__ import annotations
@@ -25,16 +34,16 @@ from holdfast.core.store.tail import Tail
 from holdfast.core.store.uncompiled import cython
 
 PAIR = cython.declare(cython.Py_ssize_t, 8)
-"""Bytes that say of a store how long its key and its value are (`Puts.sizes`)."""
+"""Bytes in `Puts.sizes` for each store: the lengths of its key and its value."""
 COST = cython.declare(cython.Py_ssize_t, RECORD_BYTES)
 FOLDED = cython.declare(cython.Py_ssize_t, FOLD_AT)
 
 Sections = dict[int, Section]
-"""What goes to a member, by partition."""
+"""Sections of a message to one member, by partition."""
 
 
 class PackedPuts(Protocol):
-    """What this module is, plain or compiled."""
+    """Interface of this module, plain or compiled."""
 
     def close(
         self,
@@ -44,8 +53,7 @@ class PackedPuts(Protocol):
         unsent: list[MapReplica],
         slow: set[str],
         /,
-    ) -> int:
-        """See there."""
+    ) -> int: ...
 
     def lay_out(
         self,
@@ -56,8 +64,7 @@ class PackedPuts(Protocol):
         to: dict[str, Sections],
         stored: list[tuple[int, int, Puts]],
         /,
-    ) -> list[MapReplica]:
-        """See there."""
+    ) -> list[MapReplica]: ...
 
     def take(
         self,
@@ -70,8 +77,7 @@ class PackedPuts(Protocol):
         now_ns: int,
         tail_bytes: int,
         /,
-    ) -> tuple[list[Section], list[Section]]:
-        """See there."""
+    ) -> tuple[list[Section], list[Section]]: ...
 
 
 def close(
@@ -81,11 +87,11 @@ def close(
     unsent: list[MapReplica],
     slow: set[str],
 ) -> int:
-    """A read buffer has ended that has added to the unsent stores of these: the batch waits for whoever has to hold
-    them, and gets the stores themselves when they are taken. Answers their bytes.
+    """A read buffer has ended that has added to the unsent puts of these replicas. The batch waits for their backups,
+    and gets the puts themselves when they are taken. Returns their bytes.
 
-    `of_partitions`: what waits, by partition. `unsent` gets those that were not in it. `slow`: async backups that are
-    waited for (primary_backup/K-3).
+    `of_partitions`: open batches by partition. `unsent`: gets the replicas that were not in it. `slow`: async backups
+    that are waited for (primary_backup/K-3).
     """
     size: cython.Py_ssize_t = 0
     count: cython.Py_ssize_t
@@ -142,7 +148,7 @@ def close(
 @cython.cfunc
 @cython.inline
 def _keep(held: MapReplica, term: int, puts: Puts, limit: int) -> cython.void:
-    """What `Replica.keep_puts` does, behind other packed stores of the same term."""
+    """`Replica.keep_puts` for the usual case: the tail ends with packed puts of the same term."""
     tail: Tail | None = held.tail
     if tail is None or not tail.run_sizes or tail.end != puts.start:
         held.keep_puts(term, puts, limit)
@@ -178,9 +184,9 @@ def lay_out(
     to: dict[str, Sections],
     stored: list[tuple[int, int, Puts]],
 ) -> list[MapReplica]:
-    """The turn has ended: remember the unsent stores of these, and say in `to` where they go, and in `stored` what is
-    to be written down, with partition and term. Answers those that were left alone, because a buffer has not ended
-    with them.
+    """The turn has ended: add the unsent puts of these replicas to their tails, to the sections in `to`, and to
+    `stored` (with partition and term) if they are journalled. Returns the replicas that are part of an open read
+    buffer; they are left alone.
     """
     left: list[MapReplica] = []
     held: MapReplica
@@ -239,9 +245,9 @@ def take(
     now_ns: int,
     tail_bytes: int,
 ) -> tuple[list[Section], list[Section]]:
-    """Apply what is most usual of a message: sections with nothing but stores in one map, which are its next updates,
-    of the primary that the row names, at its version (primary_backup/B-1, primary_backup/B-2), of a partition that is
-    not being filled. Answers these, and the other sections, of which nothing was done.
+    """Apply the usual sections: puts in one map, which are its next updates, from the primary of the assignment at its
+    version (primary_backup/B-1, primary_backup/B-2), of a partition that is not being filled. Returns these, and the
+    other sections, untouched.
     """
     taken: list[Section] = []
     rest: list[Section] = []
@@ -272,7 +278,7 @@ def take(
 @cython.cfunc
 @cython.inline
 def _apply(copy: PartitionCopy, puts: Puts, term: int, now_ns: int, tail_bytes: int) -> cython.bint:
-    """What `Replica.apply_puts` does, in a map that is there."""
+    """`Replica.apply_puts` for a map that exists."""
     maps: dict[str, MapReplica] = copy.maps
     held: MapReplica | None = maps.get(puts.map)
     if held is None:
@@ -283,7 +289,7 @@ def _apply(copy: PartitionCopy, puts: Puts, term: int, now_ns: int, tail_bytes: 
         return False
     lineage: list[tuple[int, int]] = held.lineage
     if not lineage or lineage[len(lineage) - 1][0] < term:
-        # A term begins where its first update does, so before that is counted.
+        # A term begins at the counter before its first update.
         held.enter(term)
     state: MapState = held.state
     table = state.packed

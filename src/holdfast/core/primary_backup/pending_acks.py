@@ -1,20 +1,26 @@
-"""What waits for backups? Batches of records, and their acknowledgement (H8; DESIGN rule 2).
+"""Pending acknowledgements: batches of records that wait for backups (H8; DESIGN rule 2).
 
-`flush` sends the records of all buffers that were sealed since the last one, as one message per backup. Buffers that
-wait for the same members make one batch; its callers hear when every sync backup, and the destination of a running
-migration of those partitions, holds it.
+`flush` sends the records of all read buffers that have ended since the last one, as one message to each backup. Buffers
+that wait for the same members share a batch. Its callers are answered when every sync backup, and the destination of a
+running migration of those partitions, has acknowledged it.
 
-- primary_backup/P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has
-  said that it holds it (`assignment_changes`).
-- primary_backup/P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
-- primary_backup/P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be,
-  with the reason. The batch stays until all hold it, so that copies become equal.
-- primary_backup/P-6: What is kept for backups is bounded (`backlog`).
-- primary_backup/P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a
-  write: until what it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was
-  made, that it still follows this primary. The next primary is one of these backups, or was filled by one that had
-  learnt the new row, so the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads =
-  "confirmed"`.
+- primary_backup/P-1: A batch is done when, for each of its partitions, every member that the *present* assignment wants
+  has acknowledged it (`assignment_changes`). Example: primary 1 has update 18 and its sync backup 2 has not. If 1
+  answered the client now and crashed, 2 would become primary without update 18: an acknowledged write would be lost.
+- primary_backup/P-4: Writes to a map with journal = "sync" are durable here, too, before they are acknowledged.
+- primary_backup/P-5: A write that is not acknowledged after `replication.backup_timeout_ms` has an unknown outcome and
+  is reported as unknown, with the reason. The batch stays until all hold it, so that the copies become equal.
+- primary_backup/P-6: The bytes that are kept for backups are bounded (`backlog`).
+- primary_backup/P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits for a
+  *read barrier*: until all writes that it may have seen are acknowledged, and every sync backup has confirmed, after
+  the answer was made, that it still follows this primary. Reads of maps with `reads = "confirmed"` wait, too.
+
+Why a read needs the barrier: primary 1 is cut off from members 2 and 3, which evict it. Member 2 becomes primary and
+accepts update 18. Member 1 does not know that and would answer a read with the value of update 17, after update 18 was
+acknowledged. It asks its sync backup 2 first, with an empty section at its version. Member 2 is at a newer version and
+does not acknowledge (primary_backup/B-1), so the read times out. This needs no clock: the next primary is one of the
+sync backups, or was filled by one that had learnt the new assignment. If all of them confirm after the answer was made,
+no newer primary existed when it was made, so it was true.
 """
 
 from __future__ import annotations
@@ -50,35 +56,31 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
-"""How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half
-second.
-"""
+"""Checks for late backups within `replication.backup_timeout_ms`; at least one every half second."""
 LOOKED_AT = 300
-"""Batches that are looked at to find those that have waited for long: the oldest."""
+"""The oldest batches, among which slow operations are looked for."""
 FRESH = 4
-"""Of those that were not seen before only so many at one look, for it is gone through all that is in them."""
+"""Batches without a known description that one look describes: that takes time for every record."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 Resting = dict[tuple[int, str], AnyReplica | None]
-"""Partitions and maps that the answers of a buffer rest on, without having changed anything."""
+"""Partitions and maps that the answers of a buffer have read without changing them."""
 
 
 class _Leaving:
-    """What a flush does with the records of a turn."""
-
     __slots__ = ("stored", "to", "written")
 
     def __init__(self) -> None:
         self.to: dict[str, Sections] = {}
-        """What goes to each member, by partition."""
+        """Sections for each member, by partition."""
         self.written: dict[int, list[Record]] = {}
-        """What is to be written down here, by partition,"""
+        """Records to be journalled here, by partition."""
         self.stored: list[tuple[int, int, Puts]] = []
-        """and the packed stores of it, with partition and term."""
+        """Packed puts to be journalled here, with partition and term."""
 
 
 class PendingAcks:
-    """What this member has written as primary, and who does not hold it yet."""
+    """Updates of this member as primary that are not acknowledged by all backups."""
 
     def __init__(
         self,
@@ -89,25 +91,25 @@ class PendingAcks:
         collectors: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here. `puts`: the
-        way of what is packed.
+        """`collectors`: clients that collect acknowledgements of backups themselves; None: only the primary does.
+        `puts`: replication of packed puts, plain or compiled.
         """
         self._puts = puts
         self._out = out
         self._log = log
         self._targets = targets
         self._rests: AckBatch | None = None
-        """What all answers of this turn that rest on something wait for."""
+        """The read barrier of this turn: all its answers share one batch."""
         self._rested: dict[int, AckBatch] = {}
-        """Partition -> the youngest open batch of such answers."""
+        """Partition -> its youngest open read barrier."""
         self._turn_began = 0
-        """The number of the last batch of the turn before."""
+        """Number of the last batch of the previous turn."""
         self.unsent: list[Written] = []
-        """Of the buffers since the last flush, in the order of the writes of each map and partition."""
+        """Updates since the last flush; those of each map and partition in the order of the writes."""
         self._unsent_puts: list[MapReplica] = []
-        """What comes after these."""
+        """Replicas with packed puts that follow `unsent`."""
         self._joinable: dict[tuple[str, ...], AckBatch] = {}
-        """Batches that a buffer sealed before the next flush may still join, by the members they go to."""
+        """Batches that a buffer may still join before the next flush, by the members that they go to."""
         self.unsent_batches: list[int] = []
         """Numbers of the batches since the last flush."""
         self._number = 0
@@ -116,14 +118,14 @@ class PendingAcks:
         self._tail_bytes = settings.replication.tail_bytes
         self.backlog = Backlog(settings.limits, out)
         self._telling: deque[tuple[list[Completion], bool, str]] = deque()
-        """What callers are told just now, and what is to be told after that."""
+        """Callbacks that are being called, and those to be called next, with `known` and the reason."""
         self.unknown_because = ""
-        """While callers are told that an outcome is unknown: why."""
+        """During a `done(False)` callback: the reason for the unknown outcome."""
         self.collectors = collectors
         self._acks: dict[str, list[Ack]] = {}
-        """Of the buffers since the last flush: whom each backup is to tell."""
+        """For each backup: the clients that it is to notify about buffers since the last flush."""
         self.acks = 0
-        """While callers are told: how many backups will tell the client."""
+        """During a `done` callback: how many backups will notify the client."""
         self._timeout_ns = settings.replication.backup_timeout_ms * MILLISECOND
         self._look_ns = max(LOOK_MIN_NS, min(LOOK_MAX_NS, self._timeout_ns // LOOKS))
         self._timer = False
@@ -133,8 +135,8 @@ class PendingAcks:
     def close_batch(
         self, records: list[Written], puts: list[MapReplica], resting: Resting, done: Completion
     ) -> None:
-        """A read buffer has ended, with these records and stores, or answers that rest on something: `done` is called
-        when every sync backup holds all that was written, and has confirmed what the other answers rest on.
+        """A read buffer has ended. `done` is called when every sync backup holds these records and puts, and has
+        confirmed what the answers in `resting` have read.
         """
         if records:
             self.unsent += records
@@ -170,7 +172,6 @@ class PendingAcks:
             done(True)
 
     def _add_records(self, batch: AckBatch, records: list[Written]) -> int:
-        """Have the batch wait for these; answers their bytes."""
         slow, parts = self.backlog.slow, batch.records
         size = 0
         for partition, held, update in records:
@@ -188,7 +189,7 @@ class PendingAcks:
                 waited = bool(part) and part[-1][0] is held
                 part.append((held, update))
                 if waited:
-                    # Nothing of the batch has left: whoever holds the map is waited for already.
+                    # Nothing of the batch was sent yet, so it waits already for all members that hold this replica.
                     continue
             batch.wait_for(partition, held, slow)
             if held.journal == "sync" and batch.on_disk:
@@ -196,7 +197,6 @@ class PendingAcks:
         return size
 
     def _take_puts(self) -> None:
-        """What compiled code has stored in buffers that have ended is written down as what was written."""
         puts, self._unsent_puts = self._unsent_puts, []
         unsent = self.unsent
         for held in puts:
@@ -207,10 +207,11 @@ class PendingAcks:
                 unsent.append((each.partition, held, taken))
 
     def _rest(self, resting: Resting) -> AckBatch | None:
-        """Ask the sync backups of what this buffer's answers rest on. Returns what these wait for, if for anything.
+        """Ask the sync backups to confirm what this buffer's answers have read. Returns the read barrier, if one is
+        needed.
 
-        All answers of a turn share one batch. It comes after the youngest one that rests on the same partition, and
-        after what was written since: so what has to be linked does not grow with what waits.
+        All answers of a turn share one barrier. For each partition it follows the youngest earlier barrier and the
+        batches written since, so the number of links does not grow with the number of open batches.
         """
         rests = self._rests
         asked: list[tuple[int, str, frozenset[str]]] = []
@@ -229,7 +230,7 @@ class PendingAcks:
             sync = held.sync if held is not None else self._targets.followers(partition, name)[1]
             asked.append((partition, name, sync))
             waits = waits or bool(sync)
-            # What this member has applied as a backup is perhaps not on its disk yet.
+            # Updates that this member has applied as a backup may not be on its disk yet.
             durable = durable or (held is not None and held.journal == "sync")
         if not waits and not durable and not links:
             return None
@@ -257,7 +258,7 @@ class PendingAcks:
         return rests
 
     def _come_after(self, rests: AckBatch, batch: AckBatch) -> None:
-        """Let answers wait for a batch that they may have seen."""
+        """Make a read barrier wait for a batch that its answers may have seen."""
         if batch.number in rests.links:
             return
         assert batch.number != rests.number, "nothing comes after itself"
@@ -277,7 +278,7 @@ class PendingAcks:
         when_all_done([batch], told, self._out.now_ns)
 
     def _unconfirmed(self, rests: AckBatch, why: str) -> None:
-        """Tell these callers that nobody can say whether what was found still holds; there is nothing to deliver."""
+        """Report that the answers could not be confirmed; there is nothing to deliver."""
         self._tell(rests, known=False, why=why)
         if rests.number in self._waiting:
             rests.need.clear()
@@ -292,8 +293,8 @@ class PendingAcks:
         client: bytes,
         correlations: list[int],
     ) -> None:
-        """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
-        is called at once, while `acks` says how many will.
+        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is called at
+        once, while `acks` is their number.
         """
         backups: dict[str, set[int]] = {}
         places = [(partition, held) for partition, held, _ in records]
@@ -322,7 +323,6 @@ class PendingAcks:
         return batch
 
     def flush(self) -> None:
-        """Send the records of the sealed buffers, one message to each member that wants any."""
         self._rests, self._turn_began = None, self._number
         leaving = _Leaving()
         if self._unsent_puts:
@@ -351,7 +351,7 @@ class PendingAcks:
             for partition in batch.resting:
                 for target, waited in batch.need.items():
                     if partition in waited:
-                        # A section without records: whoever still follows this primary says so.
+                        # A section without records: a backup that still follows this primary acknowledges it.
                         leaving.to.setdefault(target, {}).setdefault(
                             partition, Section(partition, rows[partition].version, [], terms[partition])
                         )
@@ -374,7 +374,7 @@ class PendingAcks:
             self._out.timer(TimerName.BACKUPS, self._look_ns)
 
     def _lay_out(self, records: list[Written], leaving: _Leaving) -> None:
-        """Remember these records, and say where they go."""
+        """Add these records to the tails of their replicas and to the messages."""
         rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
         packs = self._out.does(PACKED)
         for (partition, held), part in by_map(records).items():
@@ -406,7 +406,7 @@ class PendingAcks:
                     )
 
     def on_timer(self) -> None:
-        """Tell the callers of whom a backup has not acknowledged in time (primary_backup/P-5)."""
+        """Report unknown outcomes for batches that a backup has not acknowledged in time (primary_backup/P-5)."""
         self._timer = False
         asked_before_ns = self._out.now_ns - self._timeout_ns
         overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
@@ -421,7 +421,7 @@ class PendingAcks:
 
     def _overdue(self, batch: AckBatch) -> None:
         for member, partitions in batch.courtesy.items():
-            # Nobody has promised the callers to wait for an async backup.
+            # Callers were never promised that an async backup holds their writes.
             batch.late.setdefault(member, set()).update(partitions)
         batch.courtesy.clear()
         self._charge(batch)
@@ -435,8 +435,8 @@ class PendingAcks:
             self.look(batch)
 
     def _tell(self, batch: AckBatch, *, known: bool, why: str = "") -> None:
-        """Answer the callers. Other batches may wait for this one, and further ones for these, in a row of any length:
-        what they tell is told after it, not from within.
+        """Answer the callers. A callback may finish another batch, and so on in a chain of any length: the callbacks of
+        that batch are queued, not called from within.
         """
         told, batch.told = batch.told, []
         if not told:
@@ -456,7 +456,7 @@ class PendingAcks:
             telling.clear()
 
     def _charge(self, batch: AckBatch) -> None:
-        """Count the batch in the backlog of those async backups that do not hold it yet, and of no others."""
+        """Count the batch in the backlog of exactly those async backups that do not hold it yet."""
         members = tuple(batch.late) if batch.number in self._waiting else ()
         if members != batch.charged:
             for member in batch.charged:
@@ -472,7 +472,6 @@ class PendingAcks:
                 self.look(batch)
 
     def on_replicated(self, sender: MemberId, message: Replicated) -> None:
-        """A backup holds these partitions' records of these batches."""
         for number in message.batches:
             batch = self._waiting.get(number)
             if batch is None:
@@ -486,7 +485,7 @@ class PendingAcks:
             self.look(batch)
 
     def look(self, batch: AckBatch) -> None:
-        """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
+        """Answer the callers if the batch has all acknowledgements they need; end it if it has all of them."""
         if batch.late or batch.charged:
             self._charge(batch)
         if batch.need or batch.courtesy or not batch.on_disk or batch.after:
@@ -498,7 +497,7 @@ class PendingAcks:
 
     def _finish(self, batch: AckBatch) -> None:
         if self._rests is batch:
-            # The same turn may still bring answers that rest on something: they need a batch that is open.
+            # Later answers of the same turn need a barrier that is open.
             self._rests = None
         assert not batch.told, "nobody waits for what has ended"
         assert not batch.need and not batch.courtesy, "whoever is waited for has it, or is not waited for"
@@ -526,7 +525,7 @@ class PendingAcks:
             self.drained(partition)
 
     def drained(self, partition: int) -> None:
-        """The last unfinished batch of a partition is done: a handover may wait for that."""
+        """The last open batch of a partition is done; a handover may wait for that."""
         assert partition not in self._of_partition, "nothing of it waits any more"
         if partition in self._targets.joining:
             self._out.tell(PartitionDrained(partition))
@@ -535,10 +534,12 @@ class PendingAcks:
         if self._rested.get(partition) is batch:
             del self._rested[partition]
 
-    # -- rows change
+    # -- assignments change
 
     def again(self, partition: int) -> list[AckBatch]:
-        """The batches of a partition whose row has changed: its records go out again, so nothing joins them now."""
+        """The open batches of a partition whose assignment has changed. They are sent again, so no buffer joins them
+        now.
+        """
         batches = list(self._of_partition.get(partition, {}).values())
         if batches:
             self._take_puts()
@@ -546,13 +547,13 @@ class PendingAcks:
         return batches
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (primary_backup/P-3): what is unfinished there is unknown.
-        What else is in its batches goes on waiting.
+        """This member is no longer the partition's primary (primary_backup/P-3): report unknown outcomes there. Other
+        partitions of the same batches keep waiting.
         """
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._tell(batch, known=False, why=LOST_OFFICE)
             if batch.number not in self._waiting:
-                continue  # Answers that rested on what was just given up.
+                continue  # Its callers have been told above: they had read what was given up.
             batch.forget(partition)
             if batch.resting.pop(partition, None) is not None:
                 self._rested_no_more(partition, batch)
@@ -563,7 +564,7 @@ class PendingAcks:
             self.drained(partition)
 
     def when_held(self, partition: int, request_id: bytes, done: Completion) -> None:
-        """Call `done` when everybody who must hold the records of a request that was applied before does."""
+        """Call `done` when the records of a request that was applied before are acknowledged."""
         for batch in self._of_partition.get(partition, {}).values():
             if (batch.need or batch.courtesy or not batch.on_disk) and any(
                 isinstance(update, Record) and id_of(update.request) == request_id
@@ -572,31 +573,27 @@ class PendingAcks:
                 batch.told.append(done)
                 batch.asked_ns = self._out.now_ns
                 return
-        # This member may have applied it as a backup, and not have it on its disk yet.
+        # This member may have applied the request as a backup, and its disk may not have it yet.
         self._log.when_durable(lambda: done(True))
 
-    # -- what waits
+    # -- status
 
     def waits_since(self, partition: int) -> int:
-        """Since when the oldest batch of the partition waits; now, when none does."""
         batches = self._of_partition.get(partition, {}).values()
         return min((batch.since_ns for batch in batches), default=self._out.now_ns)
 
     def unfinished(self, partition: int) -> bool:
-        """Whether some batch of the partition waits for a backup."""
         return partition in self._of_partition
 
     def batches_of(self, partition: int) -> Collection[AckBatch]:
-        """The batches of the partition that somebody has not acknowledged yet, oldest first."""
         return self._of_partition.get(partition, {}).values()
 
     @property
     def oldest_ns(self) -> int | None:
-        """Since when the oldest batch waits for its backups; None when none does."""
         return next((batch.since_ns for batch in self._waiting.values()), None)
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
-        """What callers wait for that was written, or rested on, before then; oldest first."""
+        """Open operations of batches that callers have waited for since before `before_ns`; oldest first."""
         fresh = 0
         for batch in islice(self._waiting.values(), LOOKED_AT):
             if batch.since_ns > before_ns:
@@ -612,12 +609,11 @@ class PendingAcks:
 
     @property
     def waiting(self) -> int:
-        """Batches that wait for backups."""
         return len(self._waiting)
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {
             "records not sent": len(self.unsent)
             + len(self._unsent_puts)
@@ -628,8 +624,8 @@ class PendingAcks:
 
 
 def _together(part: list[Recorded], *, packed: bool) -> tuple[Puts | None, list[Record]]:
-    """What was done to one map and partition, in the order of the counter: as packed stores, if it may and can be, or
-    one by one.
+    """Updates of one map and partition, in the order of the counter: packed if that is allowed and possible, or as
+    records.
     """
     if packed and len(part) == 1 and isinstance(part[0], Puts):
         return part[0], []

@@ -1,12 +1,17 @@
-"""How does a new primary take office? (DESIGN rule 5)
+"""Activation of a new primary (DESIGN rule 5).
 
-- primary_backup/O-1: It serves only after every other replica of its row has said that it knows the row, and holds what
-  the primary holds.
-- primary_backup/O-2: A replica that holds something else is filled anew from the primary first; its old copy stays
-  until the new one is complete, so that no crash in between costs an acknowledged write.
-- primary_backup/O-3: When a replica comes back as a new life, the primary stops and takes office again.
-- primary_backup/O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just
-  now, or those that are used all the time would end.
+- primary_backup/O-1: A new primary serves only after every other replica of its assignment has reported that it knows
+  the assignment and holds what the primary holds.
+- primary_backup/O-2: A replica that holds something else is filled from the primary first. Its old copy stays until the
+  new one is complete, so no crash in between costs an acknowledged write.
+- primary_backup/O-3: When a replica comes back in a new life, the primary stops serving and activates again.
+- primary_backup/O-4: Only the former primary knew when an entry was last used. A new primary treats all entries as used
+  just now; otherwise entries in constant use would expire.
+
+Example for primary_backup/O-1: primary 1 has sent update 18 to member 2, not yet to member 3, and crashes. Member 2
+becomes primary and serves update 18 to a reader. If it crashed before member 3 has it too, member 3 would become
+primary and the reader's value would be gone. So member 2 sends `Enlist` with its counters, and member 3 answers
+`Enlisted`: equal or not.
 """
 
 from __future__ import annotations
@@ -26,19 +31,15 @@ from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 @unique
 class LeadershipPhase(StrEnum):
-    """How a member stands to a partition."""
-
     NONE = "not the primary"
     ENLISTING = "taking office"
     """It waits until every replica, and its own disk, hold what it holds (primary_backup/O-1)."""
     SERVING = "in office"
-    """Requests are served; while a partition is handed over they pause."""
+    """It serves requests; they pause during the handover of a partition."""
 
 
 @unique
 class LeadershipStep(StrEnum):
-    """What changes how a member stands to a partition."""
-
     NAMED = "its row names this member as owner"
     EQUAL = "everybody holds what it holds"
     CANCELLED = "the row changes, or a replica is back"
@@ -57,8 +58,6 @@ LEADERSHIP: Final[Lifecycle[LeadershipPhase, LeadershipStep]] = Lifecycle(
 
 
 class PrimaryActivation:
-    """The partitions in which this member is becoming, or is, the primary."""
-
     def __init__(
         self,
         me: MemberId,
@@ -73,19 +72,18 @@ class PrimaryActivation:
         self._copies = copies
         self._log = log
         self.active: set[int] = set()
-        """Partitions in which this member has taken office (it may be pausing)."""
+        """Partitions of which this member is the serving primary; it may be paused."""
         self._waiting: dict[int, set[MemberId]] = {}
-        """Of partitions in which it is taking office: who does not hold yet what it holds, as far as it knows."""
+        """While activating: replicas that are not known yet to hold what the primary holds."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
 
     def phase(self, partition: int) -> LeadershipPhase:
-        """How this member stands to the partition."""
         if partition in self._waiting:
             return _P.ENLISTING
         return _P.SERVING if partition in self.active else _P.NONE
 
     def _step(self, partition: int, step: LeadershipStep) -> None:
-        """Go on to the next phase. Raises InvariantBroken when there is none by this step."""
+        """Go to the next phase. Raises InvariantBroken if this step leads nowhere."""
         phase = LEADERSHIP.after(self.phase(partition), step)
         if phase is _P.ENLISTING:
             self._waiting[partition] = set()
@@ -99,14 +97,14 @@ class PrimaryActivation:
         assert partition not in self.active or partition not in self._waiting, "never both"
 
     def begin(self, partition: int) -> None:
-        """Take office in this partition; `LeadershipTaken` tells when that has succeeded."""
+        """Activate as primary of this partition; success is notified as `LeadershipTaken`."""
         row = self._rows[partition]
         assert row.owner == self._me, "the row names the primary"
         assert self._copies.held[partition].epoch == row.epoch, "what it holds is of the row's epoch"
         self.cancel(partition)
         self._step(partition, _S.NAMED)
         others = {member for member in row.holding[1:] if member is not None}
-        # Its own copy counts when it is durable, if it is to be: it may answer for what nobody has acknowledged yet.
+        # Its own copy counts when it is durable: it may answer for writes that nobody has acknowledged yet.
         self._waiting[partition] = others | {self._me}
         copy = self._copies.held[partition]
         for index, member in enumerate(row.holding):
@@ -117,12 +115,10 @@ class PrimaryActivation:
         self._log.tell_when_durable(CopyDurable(partition, row.version))
 
     def on_durable(self, notice: CopyDurable) -> None:
-        """What this member held when it began is durable."""
         if self._rows[notice.partition].version == notice.version:
             self.holds(notice.partition, self._me)
 
     def flush(self) -> None:
-        """Send what `begin` has gathered: one message a member."""
         if self._calls:
             calls, self._calls = self._calls, {}
             for member, partitions in calls.items():
@@ -139,7 +135,7 @@ class PrimaryActivation:
                 self._out.tell(ReplicaDiffers(partition, sender))
 
     def holds(self, partition: int, member: MemberId) -> None:
-        """This replica knows the row and holds what the primary holds."""
+        """This replica knows the assignment and holds what the primary holds."""
         waiting = self._waiting.get(partition)
         if waiting is None:
             return
@@ -156,7 +152,6 @@ class PrimaryActivation:
         self._out.tell(LeadershipTaken(partition))
 
     def cancel(self, partition: int) -> None:
-        """The row changed, or a replica came back."""
         self._step(partition, _S.CANCELLED)
         assert self.phase(partition) is LeadershipPhase.NONE, "it is no primary until it is named again"
         for calls in self._calls.values():
@@ -164,10 +159,9 @@ class PrimaryActivation:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {"primaries taking office": len(self._waiting), "enlistments not sent": len(self._calls)}
 
     @property
     def pending(self) -> int:
-        """Partitions whose primary has not taken office yet."""
         return len(self._waiting)

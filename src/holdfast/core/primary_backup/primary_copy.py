@@ -1,15 +1,14 @@
-"""The first replication protocol: a primary decides at once, numbers what it has decided, applies it, and sends it to
-its backups; it answers when they hold it (DESIGN rule 2).
+"""Engine 1 for requests: a primary decides, numbers its updates, applies them and sends them to its backups.
 
-A request that has an id is applied once: what it has answered is remembered, here and on the backups, and answered
-again when everybody who must hold its records does. An answer that changed nothing waits like a write
-(primary_backup/P-7), unless it is a read of a map whose reads are not confirmed.
+It answers when the backups hold the updates (DESIGN rule 2). A request with an id is applied once: its answer is
+remembered, here and on the backups, and returned again as soon as its records are acknowledged. An answer that changed
+nothing waits for a read barrier (primary_backup/P-7), unless it is a read of a map whose reads are not confirmed.
 
-- primary_backup/A-1: A read that meets an error in this member is refused. Only an error that leaves its own state in
-  doubt stops it.
+- primary_backup/A-1: A read that raises an error is answered with that error. Only an error that leaves the member's
+  state in doubt stops it.
 
-What sessions do through the data lane (`Lane.read`, `set`, `remove`) is the same as deciding and applying, in one step
-and without the objects in between. That both come to the same is tested.
+The data lane (`Lane.read`, `set`, `remove`) decides and applies in one step, without the objects in between. Tests show
+that both have the same effect.
 """
 
 from __future__ import annotations
@@ -55,16 +54,17 @@ from holdfast.core.store.replica import AnyReplica
 T = TypeVar("T")
 SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
-"""An operation on whole partitions goes on to the next one until it has looked at so many entries, or answers so many
-bytes of them: some 20 ms of work. The others follow in slices of their own."""
+"""An operation on whole partitions ends its slice after so many entries, or so many bytes of answer: some 20 ms of
+work. The rest follows in further slices.
+"""
 COUNT_ENTRIES = 20
-"""Counting the entries of a partition takes as long as looking at so many, at about."""
+"""Cost of counting the entries of a partition, in entries looked at."""
 CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
-"""So does taking one out, here and later on the backups; and telling observers of one that has changed."""
+"""Cost of removing an entry, here and on the backups, and of notifying observers of a changed one."""
 
 
 class PrimaryCopy:
-    """Requests on the partitions of which this member is the primary. Implements `protocol.Replication`."""
+    """Requests on partitions of which this member is the primary. Implements `protocol.Replication`."""
 
     def __init__(self, settings: Settings, out: Outbox, lane: Lane) -> None:
         self._settings = settings
@@ -72,15 +72,14 @@ class PrimaryCopy:
         self._lane = lane
         self._answer_bytes = settings.limits.answer_bytes
         self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
-        """Whether anybody wants to know where a map stands (routing/R-5)."""
+        """Whether any map has backup reads, whose answers carry a position (routing/R-5)."""
         self._delegate: ReplicationEngineDelegate | None = None
         self._lock_wait_ms = settings.limits.call_timeout_ms
-        """The router cuts this short."""
+        """The router's own timeout is shorter."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, timeout_ns, self._rejection)
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
-        """Requests come from here."""
         assert self._delegate is None, "one router gives requests"
         self._delegate = delegate
 
@@ -89,41 +88,35 @@ class PrimaryCopy:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits for backups that nothing more should be taken from other members."""
+        """Whether the backlog is so large that no more requests should be taken from other members."""
         return self._lane.backlog.crowded
 
     @property
     def refusing(self) -> bool:
-        """Whether so much waits for backups that no change is taken."""
         return self._lane.backlog.refusing
 
     @property
     def running(self) -> int:
-        """How many maps are being cleared in slices."""
         return self._clearings.running
 
     def leads(self, partition: int) -> bool:
-        """Whether this member is the serving primary."""
         return self._lane.leading[partition] is not None
 
     def joining(self, partition: int) -> MemberId | None:
-        """The destination of the partition's running migration."""
         joining = self._lane.joining.get(partition)
         return joining[0] if joining is not None else None
 
     def tell(self, event: EntryEvent) -> None:
-        """Let the listeners of a map hear of something that happened to all of it."""
         if event.map in self._lane.listening:
             self._lane.heard(event)
 
     def on_timer(self) -> None:
-        """Go on with clearing."""
         self._clearings.on_timer()
 
     # -- one partition
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """Decide the request now, and carry it out; `done` is called when it may be answered."""
+        """Decide the request and carry it out; `done` is called when it may be answered."""
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
         assert copy is not None, "only the primary is given requests"
@@ -164,11 +157,10 @@ class PrimaryCopy:
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
     def wake(self) -> None:
-        """At the end of a step: whose partition has changed, by whatever way, is told
-        (`ReplicationEngineDelegate.changed`).
+        """End of a step: call `ReplicationEngineDelegate.changed` for awaited partitions that have changed in any way.
 
-        Whoever has to wait again begins to await the next change while this goes on; so what one who is told changes
-        is told to the others.
+        A request that has to wait again awaits the next change during this call. The loop continues until nothing
+        awaited has changed, so a change that one woken request makes wakes the others.
         """
         awaited = self._lane.awaited
         while True:
@@ -207,7 +199,6 @@ class PrimaryCopy:
             lane.close_batch(_nobody)
 
     def _decide(self, copy: PartitionCopy, request: Request) -> Decision | Wait:
-        """What comes of a request, by the state as it is."""
         name, op = request.map, request.op
         if op is Op.CALL or op is Op.ASK:
             service = copy.services.get(part_name(name))
@@ -228,7 +219,6 @@ class PrimaryCopy:
         return decide(state, request, self._out.now_ns, self._lane.lifetimes(name))
 
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
-        """Apply what was decided; answers what the caller is to hear."""
         if decision.used:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
@@ -246,12 +236,12 @@ class PrimaryCopy:
         return applied if decision.applied_answers else decision.answer
 
     def _rest_on(self, copy: PartitionCopy, request: Request) -> None:
-        """The answer changes nothing, and rests on what is there."""
+        """The answer changes nothing, and rests on what was read (primary_backup/P-7)."""
         rest = self._lane.rest_on_service if request.op in (Op.CALL, Op.ASK) else self._lane.rest_on
         rest(copy, target(request))
 
     def _unconfirmed(self) -> Outcome:
-        """Of a request that changed nothing, when nobody can say whether what it saw is still so."""
+        """Answer of a request that changed nothing, when what it read could not be confirmed."""
         return Outcome(
             Status.NOT_READY,
             None,
@@ -259,7 +249,7 @@ class PrimaryCopy:
         )
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
-        """Of a request that changed something: whether everybody who must hold it does, is known or not."""
+        """Answer of a request that changed something; `known`: the backups have acknowledged it."""
         if known:
             return Outcome(Status.OK, value, position=position)
         return Outcome(Status.UNKNOWN, None, self._lane.unknown_because)
@@ -270,7 +260,7 @@ class PrimaryCopy:
     # -- whole partitions
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """A slice of an operation on whole partitions, or all of it in slices if it is told entry by entry."""
+        """A slice of an operation on whole partitions; a map with a change stream is cleared entry by entry instead."""
         lane = self._lane
         if request.op is Op.DESTROY:
             done = self._forgetting_after(request, done)
@@ -297,7 +287,7 @@ class PrimaryCopy:
         return effort
 
     def _forgetting_after(self, request: Request, done: ShareDone) -> ShareDone:
-        """When a map is destroyed in a partition, and every backup knows that, it is forgotten there."""
+        """Forget a destroyed map in each partition where every backup has acknowledged that."""
 
         def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
             if outcome.status is Status.OK:
@@ -308,15 +298,15 @@ class PrimaryCopy:
         return destroyed
 
     def _slice(self, request: Request) -> tuple[Value, list[int], int]:
-        """Do it in so many of the partitions as take some ms; answers what that gave, the partitions that are left, for
-        which who asked will ask again, and how many entries it took.
+        """Work on as many partitions as take some ms. Returns the value, the partitions that are left (the caller
+        requests them again), and the effort in entries.
         """
         lane = self._lane
         reads = request.op in READS
         rests = not reads or (lane.confirms_reads and lane.confirmed(request.map))
         value: Value = None
         locked: list[int] = []
-        """Where a transaction has locked an entry of the map: nothing is cleared there meanwhile."""
+        """Partitions in which a transaction has locked an entry of the map: they are not cleared now."""
         entries = size = 0
         for at, partition in enumerate(request.partitions):
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
@@ -348,23 +338,22 @@ class PrimaryCopy:
 
 
 def _effort(request: Request, state: MapState) -> int:
-    """As how many entries, looked at, this counts in one partition, before it is done."""
     if request.op in READS:
         counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries
         return COUNT_ENTRIES if counts else len(state.entries)
-    # Whoever observes the map has to hear what has changed before the entries go.
+    # Observers of the map get its changes before the entries go.
     return COUNT_ENTRIES + CLEAR_ENTRIES * len(state.entries) + TOLD_ENTRIES * len(state.touched or ())
 
 
 def _nobody(known: bool) -> None:
-    """Who waits for a batch of a read: what it found has ended is taken out, and the answer does not rest on that."""
+    """Do nothing: the batch of a read only removes expired entries, and the answer does not rest on that."""
 
 
 def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:
-    """What a read finds; an error in it is an answer, too.
+    """The result of a read, or its error as an answer.
 
-    Nothing is changed while it is decided, so its state is not in doubt and the member goes on (primary_backup/A-1).
-    Of an error in what is applied after that, as of any error in a write, the member stops.
+    Deciding changes nothing, so after an error the state is not in doubt and the member continues (primary_backup/A-1).
+    An error while an update is applied, as any error in a write, stops the member.
     """
     try:
         return read()
@@ -373,14 +362,13 @@ def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome
 
 
 def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
-    """The answer to a read that has met this error."""
     why = f"{type(error).__name__}: {error}"
     out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
     return Outcome(Status.FAILED, None, why)
 
 
 def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int, int]:
-    """Where the map stands in this copy, if that is of interest to anybody (routing/R-5)."""
+    """Position of the map in this copy, if backups of it may be read (routing/R-5)."""
     held = copy.maps.get(name)
     if held is None or not settings.map(name).read_backups:
         return (0, 0)
@@ -388,8 +376,8 @@ def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int
 
 
 def _is_outdated(copy: PartitionCopy, step: TransactionStep) -> bool:
-    """Whether a transaction without locks was mapped on a topology in which somebody else was primary
-    (transactions/P-1). Backups that have changed meanwhile are the primary's affair alone.
+    """Whether a transaction without locks was mapped under another primary (transactions/P-1). A change of the backups
+    alone does not matter.
     """
     mapped = step.mapped if isinstance(step, LockKeys | PrepareBranch) else None
     return mapped is not None and not mapped.holds and mapped.row < copy.term

@@ -1,18 +1,22 @@
-"""A copy that is being filled: what comes of it, in whatever order, and when it is whole.
+"""A staging replica: a copy that is being filled from chunks and live records, in any order, until it is complete.
 
-- primary_backup/F-1: What the receiver had before is the *base*. A map whose base is a prefix of what the source holds
-  starts as a copy of it, and takes what followed in the order of the update counter: the updates that it missed, and
-  live ones, each once. What comes before its turn waits. So nothing that is sent late undoes what is newer, and what
-  was removed stays removed.
-- primary_backup/F-2: Of a map that is sent in full, and of key ranges that are, each entry is the newest that was
-  told of it. The source says at which counter the content begins: what was recorded up to it is in the content, or
-  over.
-- primary_backup/F-3: It is whole when the last chunk is there, every map has reached the counter that this chunk
-  says, and nothing is missing in between.
-- primary_backup/F-5: Of a state that is told in pieces (`State.keyed`) all tell of one moment. Of all of it: what came
-  before is in them. Of key ranges: updates up to that moment are taken in order, then the pieces. What came after the
-  moment waits for the last of them.
-- primary_backup/F-4: Until the source has said what it sends of a map, live records of it wait.
+- primary_backup/F-1: The copy that the receiver had before is the *base*. A map whose base is a prefix of what the
+  source holds starts as a copy of it and takes the missed updates and the live ones in the order of the counter, each
+  once; a record that leaves a gap waits. So a late message undoes nothing, and removed entries stay removed.
+- primary_backup/F-2: In a map or in key ranges that are sent in full, each entry is the newest that was sent of it. The
+  source states the counter at which the content begins: updates up to it are in the content, or obsolete.
+- primary_backup/F-3: The copy is complete when the last chunk has arrived, every map has reached the counter that this
+  chunk states, and no update is missing below.
+- primary_backup/F-5: A state that is sent in opaque pieces (not `State.keyed`) is of one moment. If it is sent in full,
+  the pieces contain all earlier updates. For key ranges, updates up to that moment are applied in order, then the
+  pieces. Later updates wait for the last piece.
+- primary_backup/F-4: Until the source has stated what it sends of a map, live records of it wait.
+
+Example: the base holds updates 1..17 of map m; the source holds 1..20 and sends the records 18..20. Live records 21 and
+22 arrive first and wait. When 20 is applied, 21 and 22 follow. The last chunk states "m ends at 20": the map has
+reached it without gaps, so the phase goes FILLING -> WRITING (journal) -> HELD, which acknowledges the last chunk.
+After the master has committed the assignment the staging replica becomes this member's copy (OVER). Until then it took
+every live record, and writers waited for it (primary_backup/P-1), so it has no gap then either.
 """
 
 from __future__ import annotations
@@ -34,8 +38,8 @@ from holdfast.errors import InvariantBroken
 
 
 class FilledReplica:
-    """A map's or a service's replica that is being filled (primary_backup/F-1): in which turn its updates and its
-    content are taken. What these do is the affair of its state.
+    """A replica of a map or service that is being filled (primary_backup/F-1): it orders content and updates; their
+    effect is left to the state.
     """
 
     __slots__ = (
@@ -59,23 +63,23 @@ class FilledReplica:
         self._receiver: Receiver = held.state.receiver()
         self._tail_bytes = tail_bytes
         self._early: dict[int, tuple[int, Record]] = {}
-        """Records that wait for their turn, with their terms."""
+        """Records that wait for earlier ones, with their terms."""
         self._earlier: list[tuple[int, Record]] = []
-        """Updates that what it begins with tells the outcome of: for change streams, and nothing else."""
+        """Updates that the content already contains; kept for change streams only."""
         self._in_order = False
-        """Whether updates are taken in the order of the counter, and not as they come."""
+        """Whether updates are applied in the order of the counter, not as they come."""
         self._begins = 0
-        """The update counter when the content was taken, or up to which updates are sent."""
+        """The counter when the content was taken, or up to which updates are sent."""
         self._frozen = False
-        """Whether it holds already what it begins with, as that was when it was compared."""
+        """Whether it already holds the base as it was when it was compared."""
         self._awaits = False
-        """Whether content of one moment is to come (primary_backup/F-5)."""
+        """Whether content of one moment is still to come (primary_backup/F-5)."""
         self._moment: tuple[int, list[tuple[int, int]]] | None = None
-        """The update counter of that moment, and the terms until then; None: not all has come."""
+        """The counter of that moment and the lineage until then; None: the last piece has not come."""
 
     def freeze(self, base: Replica[Any]) -> None:
-        """Begin with what is held now. The base goes on with its primary, and may pass the moment of the content. Asked
-        for again, it stays as it is.
+        """Start from the base now: the base goes on following its primary, and may pass the moment of the content.
+        Repeated calls do nothing.
         """
         if self.how is None and not self._frozen:
             assert not self.held.counter, "nothing is filled before it is known with what"
@@ -84,7 +88,7 @@ class FilledReplica:
             self._frozen = True
 
     def _thaw(self) -> None:
-        """It is not wanted: all of the state will come."""
+        """The base is of no use: the whole state will come."""
         held = self.held
         assert self._frozen, "only what was begun with is given up"
         held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
@@ -93,7 +97,7 @@ class FilledReplica:
         assert not held.counter, "it begins with nothing"
 
     def begin(self, plan: FillPlan, base: Replica[Any] | None, now_ns: int) -> None:
-        """This is what will be sent."""
+        """The source has stated what it sends."""
         self.how, self._begins = plan.how, plan.counter
         keyed, whole = self.held.state.keyed, plan.how is How.FULL
         self._in_order = not whole or not keyed
@@ -117,14 +121,12 @@ class FilledReplica:
     # -- content
 
     def pour(self, part: FillEntries | FillShare, now_ns: int) -> None:
-        """Take some of the content."""
         self._receiver.pour(part, now_ns)
         if self._awaits and isinstance(part, FillShare) and part.whole:
             self._moment = (part.counter, list(part.lineage))
             self._go_on(now_ns)
 
     def _land(self, counter: int, lineage: list[tuple[int, int]]) -> None:
-        """The content of one moment is here, and so is what came before it."""
         self._awaits = False
         if self.how is How.FULL:
             self.held.updates = UpdateCounter(counter)
@@ -135,7 +137,6 @@ class FilledReplica:
     # -- records
 
     def take(self, record: Record, term: int, now_ns: int) -> None:
-        """Take a record of this term: one that was missed, or a live one."""
         held, counter = self.held, record.counter
         if record.change is Change.BEGIN and self.how is not None and held.is_before(term, record):
             self._begin_again(record)
@@ -149,14 +150,13 @@ class FilledReplica:
             self._go_on(now_ns)
 
     def _begin_again(self, record: Record) -> None:
-        """The map was forgotten by its primary, and begins here: nothing that was sent of it before is missing."""
+        """The primary forgot the map and begins it again here: earlier updates are not missing."""
         self.held.begin_again(record)
         self.how, self._begins = How.FULL, record.counter - 1
         self._in_order = False
         self._early = {counter: one for counter, one in self._early.items() if counter >= record.counter}
 
     def _go_on(self, now_ns: int) -> None:
-        """Take all whose turn has come."""
         held = self.held
         while True:
             if self._awaits:
@@ -180,22 +180,19 @@ class FilledReplica:
         held.keep(term, [record], held.changes or self._tail_bytes)
 
     def take_earlier(self, record: Record, term: int) -> None:
-        """Take an update of before, for change streams."""
+        """Take an earlier update, for change streams."""
         if self.held.changes:
             self._earlier.append((term, record))
 
     # -- the end
 
     def stands_at(self, part: FillEntries) -> None:
-        """The last chunk has come, and tells of these terms."""
         self.held.lineage = list(part.lineage)
         earlier, self._earlier = self._earlier, []
         self.held.keep_earlier(earlier)
 
     def reached(self, counter: int) -> bool:
-        """Whether every update up to this number is held, and none is missing before one that is
-        (primary_backup/F-3).
-        """
+        """Whether every update up to this number is held, without gaps (primary_backup/F-3)."""
         held = self.held
         whole = held.updates.sequential and not self._early and not self._awaits
         return whole and held.counter >= (max(counter, self._begins) if self._in_order else counter)
@@ -203,24 +200,20 @@ class FilledReplica:
 
 @unique
 class StagingPhase(StrEnum):
-    """How far a copy is that is being filled."""
-
     FILLING = "filling"
-    """Something of it is still to come (primary_backup/F-3)."""
+    """Something is still to come (primary_backup/F-3)."""
     WRITING = "writing"
-    """It is whole; what must survive a power cut is on its way to the disk."""
+    """Complete; what must survive a power failure is being written to disk."""
     NO_ROOM = "no room"
-    """It is whole, and the disk had no room for it."""
+    """Complete, but the disk had no room for it."""
     HELD = "held"
-    """It counts: it is whole, and durable where it must be."""
+    """Complete, and durable where it must be."""
     OVER = "over"
-    """It is this member's copy now, or has been dropped."""
+    """It has become this member's copy, or was dropped."""
 
 
 @unique
 class StagingStep(StrEnum):
-    """What brings a copy further that is being filled."""
-
     WHOLE = "nothing is missing any more"
     WRITTEN = "the disk has it"
     FULL = "the disk has no room"
@@ -245,8 +238,6 @@ STAGING: Final[Lifecycle[StagingPhase, StagingStep]] = Lifecycle(
 
 
 class StagingReplica:
-    """A copy that is being filled: chunks of content and live records, in whatever order they come."""
-
     __slots__ = (
         "_base",
         "_ends",
@@ -274,7 +265,7 @@ class StagingReplica:
         base: PartitionCopy | None = None,
         tail_bytes: int = 0,
     ) -> None:
-        """`base`: what is held of the partition already; it may go on changing, as a copy that follows its primary."""
+        """`base`: the copy that this member holds already. It may go on changing, as it follows its primary."""
         self._open = open_map
         self._tail_bytes = tail_bytes
         self.source = source
@@ -290,26 +281,24 @@ class StagingReplica:
         self._planned = False
         self._last = False
         self._ends: dict[str, int] = {}
-        """The maps of the last chunk, and the counters that they are to reach."""
+        """The maps of the last chunk, and the counters that they have to reach."""
         self._filled = {held.name: FilledReplica(held, tail_bytes) for held in copy}
-        """Services from the beginning; maps as they are spoken of."""
+        """Services from the beginning; maps when they are first mentioned."""
 
     def step(self, step: StagingStep) -> None:
-        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        """Go to the next phase. Raises InvariantBroken if this step leads nowhere."""
         self.phase = STAGING.after(self.phase, step)
 
     @property
     def complete(self) -> bool:
-        """Whether it is whole (primary_backup/F-3)."""
         return self.phase in (StagingPhase.WRITING, StagingPhase.NO_ROOM, StagingPhase.HELD)
 
     @property
     def durable(self) -> bool:
-        """Whether it is, and what must survive a power cut is on the disk."""
         return self.phase is StagingPhase.HELD
 
     def demand(self, *, compare: bool) -> Demand:
-        """What there is to begin with; to compare also the digests of its key ranges, counted anew."""
+        """What the receiver has to begin with; `compare`: with fresh digests of the key ranges."""
         maps = []
         for name, held in self._base.items():
             highest = held.updates.highest_applied
@@ -327,12 +316,11 @@ class StagingReplica:
             held = self._open(self.copy, name)
             found = self._filled[name] = FilledReplica(held, self._tail_bytes)
             if self._planned:
-                # Nothing was said of it: it has come into being since.
+                # The plan does not mention it: it was created since.
                 found.how = How.FULL
         return found
 
     def pour(self, fill: Fill, now_ns: int) -> None:
-        """Take a chunk."""
         if fill.sequence == 1:
             self._plan(fill.plans, now_ns)
         for part in fill.maps:
@@ -363,7 +351,6 @@ class StagingReplica:
         self._base = {}
 
     def _end(self, fill: Fill) -> None:
-        """The last chunk: what the maps that are left stand at."""
         self._last = True
         self.copy.requests.merge(fill.requests)
         for part in fill.maps:
@@ -371,13 +358,11 @@ class StagingReplica:
             self._ends[part.map] = part.counter
 
     def take(self, record: Record, term: int, now_ns: int) -> None:
-        """Take a live record of this term."""
         self.copy.requests.note(record.request)
         if record.change is not Change.CALL or record.map in self._filled:
             self._of(record.map).take(record, term, now_ns)
 
     def look(self) -> bool:
-        """Look whether it has become whole, after a chunk or records."""
         whole = self._last and all(
             filled.reached(self._ends.get(name, 0)) for name, filled in self._filled.items()
         )
@@ -387,7 +372,6 @@ class StagingReplica:
 
 
 def _with_terms(part: FillRecords) -> Iterator[tuple[int, Record]]:
-    """The updates of a chunk, with their terms."""
     at = 0
     for term, count in part.runs:
         for record in part.records[at : at + count]:
