@@ -76,7 +76,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Bring in the member only for those who ask for it: Spark's workers and the simulator need no sockets."""
+    """Import the member on demand: Spark's workers and the simulator need none of its modules."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

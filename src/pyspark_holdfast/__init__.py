@@ -1,7 +1,6 @@
-"""Makes Spark find the data source `holdfast`.
+"""Registers the data source `holdfast` with Spark.
 
-PySpark imports every installed top-level package named `pyspark_*` once and registers its `DefaultSource`; nothing
-has to be registered by hand.
+PySpark imports every installed top-level package named `pyspark_*` once and registers its `DefaultSource`.
 """
 
 from holdfast.spark.source.holdfast_source import HoldfastSource as DefaultSource

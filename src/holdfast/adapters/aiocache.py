@@ -1,9 +1,9 @@
-"""aiocache's cache in a map, by the asyncio client.
+"""Cache of aiocache in a map, over the asyncio client.
 
 cache = HoldfastCache(addresses=["127.0.0.1:5701"], namespace="pages")
 
-Values are what `holdfast.serialization` knows, unless the cache is given a serializer of aiocache's. Each event loop
-has a client of its own.
+Values are of the types that `holdfast.serialization` supports, unless the cache has a serializer of aiocache.
+Each event loop has its own client.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ MAP = "aiocache"
 
 
 class HoldfastCache(BaseCache):
-    """One cache, in one map."""
-
     NAME = "holdfast"
 
     def __init__(
@@ -42,7 +40,7 @@ class HoldfastCache(BaseCache):
         serializer: Any = None,
         **kwargs: Any,
     ) -> None:
-        """`client`: options of `holdfast.aio.Client`. Connects to nobody yet."""
+        """`client`: options of `holdfast.aio.Client`. Connects at the first use."""
         super().__init__(serializer=serializer or NullSerializer(), **kwargs)
         self._addresses = list(addresses)
         self._name = map_name
@@ -52,7 +50,7 @@ class HoldfastCache(BaseCache):
         )
 
     async def _entries(self) -> Map[Any, Any]:
-        """The map, by the client of this event loop. Raises ConfigError, Denied, NotReady."""
+        """The map, over the client of this event loop. Raises ConfigError, Denied, NotReady."""
         loop = asyncio.get_running_loop()
         connecting = self._clients.get(loop)
         if connecting is None or (connecting.done() and connecting.exception() is not None):
@@ -141,7 +139,6 @@ class HoldfastCache(BaseCache):
     async def _raw(
         self, command: str, *args: Any, encoding: str | None = "utf-8", _conn: Any = None, **kwargs: Any
     ) -> Any:
-        """Any method of the map."""
         return await getattr(await self._entries(), command)(*args, **kwargs)
 
     async def _redlock_release(self, key: str, value: Any) -> int:

@@ -1,4 +1,4 @@
-"""What every cache does with a map: values with a time to live, None among them, and numbers that are counted up."""
+"""Common part of all caches: values with a time to live, None as a value, and counters."""
 
 from __future__ import annotations
 
@@ -11,50 +11,46 @@ from holdfast.aio.blocking_client import BlockingMap
 
 FOR_EVER = 0.0
 ABSENT = object()
-"""What is answered for a key without a value: None may be one."""
+"""Returned for a key without a value, because None is a value."""
 
 
 class CacheMap:
-    """A map as a cache. Times to live are seconds; 0 is for ever, less than 0 means that nothing is kept.
+    """A map as a cache. Times to live are seconds; 0: for ever; negative: keep nothing.
 
-    Every method raises Refused or Unknown when the cluster does not do it, and TypeError for what cannot be stored.
+    Every method raises Refused or Unknown if the cluster does not carry it out, TypeError for a value that
+    cannot be stored.
     """
 
     def __init__(self, addresses: str | Iterable[str], name: str, options: Mapping[str, Any]) -> None:
-        """Connects to nobody yet. `options`: see `process_client`. Raises ConfigError."""
+        """Connects at the first use. `options`: see `process_client`. Raises ConfigError."""
         self.name = name
         self.client: ProcessClient = process_client(addresses, {"serializers": CACHE_SERIALIZERS, **options})
 
     @property
     def entries(self) -> BlockingMap[Any, Any]:
-        """The map itself. Raises ConfigError, Denied, NotReady when no member can be reached."""
         return self.client.map(self.name)
 
     def get(self, key: str, absent: Any = None) -> Any:
-        """The value, or `absent`."""
         return unwrapped(self.entries.get(key), absent)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The entries of those keys that have values."""
         found = {key: unwrapped(stored, ABSENT) for key, stored in self.entries.get_all(keys).items()}
         return {key: value for key, value in found.items() if value is not ABSENT}
 
     def set(self, key: str, value: object, ttl_s: float = FOR_EVER) -> None:
-        """Store a value."""
         if ttl_s < 0:
             self.entries.delete(key)
         else:
             self.entries.set(key, wrapped(value, ttl_s), ttl_s=ttl_s)
 
     def set_many(self, values: Mapping[str, Any], ttl_s: float = FOR_EVER) -> None:
-        """Store values, each by itself."""
         if ttl_s < 0:
             self.entries.delete_all(values)
         else:
             self.entries.put_all({key: wrapped(value, ttl_s) for key, value in values.items()}, ttl_s=ttl_s)
 
     def add(self, key: str, value: object, ttl_s: float = FOR_EVER) -> bool:
-        """Store a value if the key has none; answers whether it was stored."""
+        """Store a value if the key has none; returns whether it was stored."""
         if ttl_s < 0:
             return not self.has(key)
         entries, new = self.entries, wrapped(value, ttl_s)
@@ -65,12 +61,12 @@ class CacheMap:
         return True
 
     def touch(self, key: str, ttl_s: float = FOR_EVER) -> bool:
-        """Let a value live for so long from now; answers whether there is one."""
+        """Set the remaining life of a value; returns whether there is one."""
         if ttl_s < 0:
             return self.delete(key)
         entries = self.entries
         while isinstance(there := entries.get(key), Counted) or type(there) is int:
-            # A number says itself when it ends.
+            # A number has its own expiry inside (`cached_values`).
             number = unwrapped(there, ABSENT)
             if number is ABSENT:
                 return False
@@ -79,10 +75,10 @@ class CacheMap:
         return there is not None and entries.set_ttl(key, ttl_s)
 
     def count(self, key: str, delta: int, *, first: int | None = None, ttl_s: float = FOR_EVER) -> int | None:
-        """Add to a number, which keeps its time to live; answers the sum. Where there is none, `first` is stored for
-        `ttl_s` and answered; without `first` None is.
+        """Add to a number, which keeps its time to live; returns the sum. If there is none, `first` is stored
+        for `ttl_s` and returned; without `first`, None is returned.
 
-        No sum is lost or counted twice, unless it raises Unknown. Raises TypeError if the value is no number.
+        No sum is lost or counted twice, unless Unknown is raised. Raises TypeError if the value is not a number.
         """
         entries = self.entries
         while True:
@@ -97,24 +93,21 @@ class CacheMap:
                 raise TypeError(f"{key!r} is {number!r}, which is no whole number")
             elif isinstance(there, Counted):
                 if entries.replace_if_same(key, there, Counted(number + delta, there.until_ms)):
-                    # The entry that was replaced ends when the map says; the number in it, when it did.
+                    # The replaced entry lives as the map is configured; the expiry inside the number is unchanged.
                     entries.set_ttl(key, max(there.left_s(), 0.001))
                     return number + delta
             elif entries.replace_if_same(key, there, number + delta):
                 return number + delta
 
     def delete(self, key: str) -> bool:
-        """Remove a key; answers whether it had a value."""
+        """Remove a key; returns whether it had a value."""
         return unwrapped(self.entries.remove(key), ABSENT) is not ABSENT
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove keys, each by itself."""
         self.entries.delete_all(keys)
 
     def has(self, key: str) -> bool:
-        """Whether the key has a value."""
         return unwrapped(self.entries.get(key), ABSENT) is not ABSENT
 
     def clear(self) -> None:
-        """Remove all that the map holds."""
         self.entries.clear()

@@ -1,7 +1,7 @@
-"""What caches store beside the values that all clients know: None, numbers that end, and frozen sets.
+"""Stored forms of values that only caches have: None, numbers with an expiry, and frozen sets.
 
-A cache may hold None, which a map cannot. And a number that is counted up keeps its time to live, while a map gives a
-replaced entry a new one; so such a number says itself when it ends, and ends then whatever its entry does.
+A map cannot hold None. And a counter must keep its time to live, while a map gives a replaced entry a new one: so the
+expiry is stored inside the number and is checked when it is read.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 from holdfast.serialization.serializers import Codec, Identified, Serializers
 
 NOTHING, COUNTED, FROZEN_SET = 1_214_211_588, 1_214_211_589, 1_214_211_592
-"""Type ids of the three, by which other clients can register them."""
+"""Type ids of the three, for registration in other clients."""
 _COUNTED = struct.Struct(">qq")
 _UNTIL = struct.Struct(">q")
 _PLAIN = Serializers()
 
 
 class Nothing:
-    """None, as the value of a key."""
+    """None as a stored value."""
 
 
 class Counted:
-    """A whole number that ends at a moment, in ms since 1970."""
+    """An integer that expires at a moment, in ms since 1970."""
 
     __slots__ = ("number", "until_ms")
 
@@ -34,12 +34,12 @@ class Counted:
         self.until_ms = until_ms
 
     def left_s(self) -> float:
-        """Seconds until it ends; 0 or less: it has."""
+        """Seconds until it expires; 0 or less: it has expired."""
         return (self.until_ms - time.time_ns() // 1_000_000) / 1000
 
 
 def _dump_counted(counted: Counted) -> bytes:
-    """Number and end; of a number beyond 64 bits the end comes first, and the number takes all the rest."""
+    """Number and expiry. For a number beyond 64 bits the expiry comes first, and the rest is the number."""
     number = counted.number
     if -(1 << 63) <= number < 1 << 63:
         return _COUNTED.pack(number, counted.until_ms)
@@ -56,7 +56,7 @@ def _load_counted(stored: bytes) -> Counted:
 _CODECS: tuple[Codec, ...] = (
     Codec(Nothing, NOTHING, lambda _: b"", lambda _: Nothing()),
     Codec(Counted, COUNTED, _dump_counted, _load_counted),
-    # Serializers write a frozenset as a set; a cache gives back what it was given.
+    # Serializers write a frozenset as a set; a cache must return the type that it was given.
     Codec(
         frozenset,
         FROZEN_SET,
@@ -67,16 +67,16 @@ _CODECS: tuple[Codec, ...] = (
 
 
 def cache_serializers(codecs: Iterable[Codec | Identified] = ()) -> Serializers:
-    """The usual ones, these codecs, and what caches store beside them."""
+    """The default serializers, these codecs, and those of caches."""
     return Serializers([*_CODECS, *codecs])
 
 
 CACHE_SERIALIZERS = cache_serializers()
-"""Those that caches use that name none."""
+"""Serializers of caches without codecs of their own."""
 
 
 def wrapped(value: object, ttl_s: float) -> object:
-    """What is stored for a value that lives so long (0: for ever)."""
+    """The stored form of a value with this time to live (0: for ever)."""
     if value is None:
         return Nothing()
     if ttl_s and type(value) is int:
@@ -85,7 +85,7 @@ def wrapped(value: object, ttl_s: float) -> object:
 
 
 def unwrapped(stored: Any, absent: Any) -> Any:
-    """The value of what was stored; `absent` if there is none, or it has ended."""
+    """The value of a stored form; `absent` if there is none, or it has expired."""
     if stored is None:
         return absent
     kind = type(stored)

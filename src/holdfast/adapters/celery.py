@@ -1,9 +1,9 @@
-"""Results of Celery's tasks in a map.
+"""Result backend of Celery in a map.
 
 app = Celery(backend="holdfast://127.0.0.1:5701,127.0.0.1:5702/results")
 
-Celery serializes results itself (`result_serializer`, JSON unless you say so) and stores that. Whoever waits for one
-asks again and again: nothing is told by itself.
+Celery serializes results itself (`result_serializer`, JSON by default) before they are stored. Waiting for a
+result polls the map.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class HoldfastBackend(KeyValueStoreBackend):
     implements_incr = True
 
     def __init__(self, app: Any, url: str | None = None, **kwargs: Any) -> None:
-        """Connects to nobody yet. Raises ConfigError."""
         super().__init__(app=app, url=url, **kwargs)
         addresses, _, name = (url or SCHEME).removeprefix(SCHEME).partition("/")
         options = dict(self.app.conf.get("result_backend_transport_options") or {})
@@ -63,5 +62,5 @@ class HoldfastBackend(KeyValueStoreBackend):
 
 
 def _text(key: Any) -> str:
-    """Celery's keys are bytes at one place, and text at another."""
+    """Celery passes keys as bytes or as text."""
     return key.decode() if isinstance(key, bytes) else str(key)

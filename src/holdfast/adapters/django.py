@@ -2,9 +2,9 @@
 
 CACHES = {"default": {"BACKEND": "holdfast.adapters.django.HoldfastCache", "LOCATION": "127.0.0.1:5701"}}
 
-Django's own backends pickle values. Nothing is pickled here: stored is what `holdfast.serialization` knows, and a whole
-response, as the cache middleware keeps it. All else is refused with TypeError, unless `OPTIONS["serializer"]` names a
-class that can do more.
+Nothing is pickled, unlike in Django's own backends. Values of types that `holdfast.serialization` supports are
+stored, and whole responses, as the cache middleware keeps them. Others raise TypeError, unless
+`OPTIONS["serializer"]` names a class that handles them.
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ MAP = "django"
 RESPONSE = 1_214_211_590
 """Type id of a response."""
 OUR_OPTIONS = ("map", "serializer", "MAX_ENTRIES", "CULL_FREQUENCY")
-"""Those that are no options of the client. The last two are Django's, and of no meaning: members evict, or refuse."""
+"""Options that are not passed to the client. The last two are Django's and have no effect: members evict or reject.
+"""
 
 
 class ValueSerializer(Protocol):
-    """What `OPTIONS["serializer"]` names: a class without parameters, or what is made of it."""
+    """Interface of `OPTIONS["serializer"]`: a class without parameters, or an instance."""
 
     def dumps(self, value: Any) -> object:
-        """What is stored for a value. Whole numbers stay what they are, so that they can be counted."""
+        """The object to store. Integers must stay integers, so that they can be counted."""
 
-    def loads(self, stored: Any) -> Any:
-        """The value again."""
+    def loads(self, stored: Any) -> Any: ...
 
 
 class _Response:
-    """A response, taken apart."""
-
     __slots__ = ("parts",)
 
     def __init__(self, parts: dict[str, Any]) -> None:
@@ -67,10 +65,10 @@ _SERIALIZERS = cache_serializers(
 
 
 class PlainSerializer:
-    """Values as they are, and responses as status, headers, cookies and content."""
+    """Values unchanged, and responses as status, headers, cookies and content."""
 
     def dumps(self, value: Any) -> object:
-        """Raises TypeError for a response that streams, or is not rendered."""
+        """Raises TypeError for a response that streams or is not rendered."""
         if not isinstance(value, HttpResponse):
             return value
         if not getattr(value, "is_rendered", True):
@@ -89,7 +87,7 @@ class PlainSerializer:
         )
 
     def loads(self, stored: Any) -> Any:
-        """A response of whatever class comes back as HttpResponse."""
+        """Responses of any class come back as HttpResponse."""
         if not isinstance(stored, _Response):
             return stored
         parts = stored.parts
@@ -106,10 +104,10 @@ class PlainSerializer:
 
 
 class HoldfastCache(BaseCache):
-    """One cache, in one map. `LOCATION` names members; `OPTIONS` are `map`, `serializer` and those of the client."""
+    """One cache in one map. `LOCATION` names members; `OPTIONS` are `map`, `serializer` and those of the client."""
 
     def __init__(self, server: str | Iterable[str], params: dict[str, Any]) -> None:
-        """Connects to nobody yet. Raises ImproperlyConfigured."""
+        """Connects at the first use. Raises ImproperlyConfigured."""
         super().__init__(params)
         options = dict(params.get("OPTIONS") or {})
         serializer = options.get("serializer") or PlainSerializer
@@ -126,7 +124,7 @@ class HoldfastCache(BaseCache):
             raise ImproperlyConfigured(f"CACHES: {wrong}") from wrong
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> float:
-        """Seconds to live, as a `CacheMap` wants them."""
+        """Seconds to live in the form of `CacheMap`."""
         seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if seconds is None:
             return FOR_EVER
@@ -135,7 +133,7 @@ class HoldfastCache(BaseCache):
     def _key(self, key: Any, version: int | None) -> str:
         return str(self.make_and_validate_key(key, version=version))
 
-    # -- what Django asks of a backend
+    # -- methods of a Django backend
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         ttl_s = self.get_backend_timeout(timeout)
@@ -174,7 +172,7 @@ class HoldfastCache(BaseCache):
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
-        """Answers the keys that were not stored: none, or it raises."""
+        """Returns the keys that were not stored: always none, because errors are raised."""
         dumps = self._serializer.dumps
         values = {self._key(key, version): dumps(value) for key, value in data.items()}
         self._cache.set_many(values, self.get_backend_timeout(timeout))
@@ -184,5 +182,5 @@ class HoldfastCache(BaseCache):
         self._cache.delete_many([self._key(key, version) for key in keys])
 
     def clear(self) -> None:
-        """Removes all that the map holds, of every version and prefix."""
+        """Remove everything in the map, of every version and prefix."""
         self._cache.clear()

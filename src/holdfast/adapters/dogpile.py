@@ -1,9 +1,9 @@
-"""A backend for regions of dogpile.cache, in a map.
+"""Backend of dogpile.cache in a map.
 
 region = make_region().configure("holdfast", expiration_time=60, arguments={"addresses": "127.0.0.1:5701"})
 
-dogpile.cache would pickle values. Here they are what `holdfast.serialization` knows; all else is refused with
-TypeError. A region with a `serializer` of its own stores what that makes.
+Values are not pickled: they are of the types that `holdfast.serialization` supports; others raise TypeError. A
+region with its own `serializer` stores what that returns.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ except ImportError as absent:
 
 MAP = "dogpile"
 LOCK_S = 60.0
-"""Who holds a lock for so long has lost it."""
 LOCK_PAUSE_S = 0.02
-"""How long who waits for a lock waits before he looks again."""
+"""Interval at which a waiting process tries to lock again."""
 
 
 class HoldfastBackend(BytesBackend):
@@ -38,9 +37,9 @@ class HoldfastBackend(BytesBackend):
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         """`arguments`: `addresses`, `map`; `time_to_live_s`, after which members forget a value (0: never);
-        `distributed_lock`: whether one process alone makes a value; `lock_s`, for how long it may take; and the options
-        of the client. What else there is, is ignored: dogpile.cache wants that. Connects to nobody yet. Raises
-        ConfigError.
+        `distributed_lock`: only one process at a time creates a value; `lock_s`: how long that may take; and
+        the options of the client. Others are ignored, as dogpile.cache requires. Connects at the first use.
+        Raises ConfigError.
         """
         given = dict(arguments)
         addresses = given.pop("addresses", "127.0.0.1:5701")
@@ -53,7 +52,7 @@ class HoldfastBackend(BytesBackend):
         self._locks = CacheMap(addresses, name + ".locks", options)
 
     def get_mutex(self, key: str) -> CacheMutex | None:
-        """A lock for all processes, or None: then dogpile.cache has one for the threads of this."""
+        """A lock for all processes, or None: then dogpile.cache uses a lock of this process."""
         return MapMutex(self._locks, key, self._lock_s) if self._distributed else None
 
     def get_serialized(self, key: str) -> Any:
@@ -78,10 +77,10 @@ class HoldfastBackend(BytesBackend):
 
 
 class MapMutex(CacheMutex):
-    """A lock: a key that one has stored, and nobody else removes. It ends by itself when its holder has died.
+    """A lock: a key that only its holder removes, and that expires if its holder has died.
 
-    It is no fence: who was stopped for longer than the lock lasts goes on beside the next holder. Two that make the
-    same value at the same time are what it is meant to spare, not to rule out.
+    It is no fence: a process that was paused for longer than the lock lasts runs on beside the next holder. The
+    lock saves duplicate work; it does not prevent it in all cases.
     """
 
     def __init__(self, locks: CacheMap, key: str, lock_s: float) -> None:
@@ -91,7 +90,7 @@ class MapMutex(CacheMutex):
         self._token = ""
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take it; answers whether it was taken. Waits for it as long as it takes, if so wanted."""
+        """Lock; returns whether it was locked. Waits without limit if `wait` is set."""
         token = uuid.uuid4().hex
         while not self._locks.add(self._key, token, self._lock_s):
             if not wait:
@@ -101,11 +100,10 @@ class MapMutex(CacheMutex):
         return True
 
     def release(self) -> None:
-        """Give it back, if it is still held."""
+        """Unlock, if this object still holds the lock."""
         token, self._token = self._token, ""
         if token:
             self._locks.entries.remove_if_same(self._key, token)
 
     def locked(self) -> bool:
-        """Whether anybody holds it."""
         return self._locks.has(self._key)

@@ -1,9 +1,9 @@
-"""Flask-Caching's cache in a map.
+"""Cache of Flask-Caching in a map.
 
 config = {"CACHE_TYPE": "holdfast.adapters.flask_caching.HoldfastCache", "CACHE_HOLDFAST_ADDRESSES": "127.0.0.1:5701"}
 
-Values are what `holdfast.serialization` knows, not pickles; all else is refused with TypeError. A whole response is
-none of them: views have to answer text, bytes or what JSON knows.
+Values are not pickled: they are of the types that `holdfast.serialization` supports; others raise TypeError. Whole
+responses are not supported: views must return text, bytes or JSON values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAP = "flask"
 
 
 class HoldfastCache(BaseCache):
-    """One cache, in one map, whose keys begin with `CACHE_KEY_PREFIX`."""
+    """One cache in one map; its keys begin with `CACHE_KEY_PREFIX`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class HoldfastCache(BaseCache):
         default_timeout: int = 300,
         **options: Any,
     ) -> None:
-        """`options`: those of the client. Connects to nobody yet. Raises ConfigError."""
+        """`options`: those of the client. Connects at the first use. Raises ConfigError."""
         super().__init__(default_timeout)
         self.key_prefix = key_prefix
         self._cache = CacheMap(addresses, map_name, options)
@@ -47,7 +47,7 @@ class HoldfastCache(BaseCache):
         args: list[Any],  # noqa: ARG003
         kwargs: dict[str, Any],  # noqa: ARG003
     ) -> HoldfastCache:
-        """What Flask-Caching calls. `CACHE_OPTIONS` are those of the client."""
+        """Called by Flask-Caching. `CACHE_OPTIONS` are those of the client."""
         options = dict(config.get("CACHE_OPTIONS") or {})
         options.pop("default_timeout", None)
         return cls(
@@ -59,7 +59,7 @@ class HoldfastCache(BaseCache):
         )
 
     def _ttl_s(self, timeout: float | timedelta | None) -> float:
-        """As Flask-Caching counts: None is its default, 0 for ever."""
+        """Seconds in the form of Flask-Caching: None is its default, 0 for ever."""
         seconds = self.default_timeout if timeout is None else timeout
         if isinstance(seconds, timedelta):
             seconds = seconds.total_seconds()
@@ -92,23 +92,23 @@ class HoldfastCache(BaseCache):
         return dict(zip(keys, self.get_many(*keys), strict=True))
 
     def set_many(self, mapping: dict[str, Any], timeout: float | timedelta | None = None) -> list[Any]:
-        """Answers the keys, as they were given: all were stored, or it raises."""
+        """Returns the given keys: all were stored, or an error was raised."""
         values = {self._key(key): value for key, value in mapping.items()}
         self._cache.set_many(values, self._ttl_s(timeout))
         return list(mapping)
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Answers the keys that had values."""
+        """Returns the keys that had values."""
         return [key for key in keys if self.delete(key)]
 
     def inc(self, key: str, delta: int = 1) -> int | None:
-        """Add to a number; where there is none it is `delta` from now on."""
+        """Add to a number; if there is none, store `delta`."""
         return self._cache.count(self._key(key), delta, first=delta, ttl_s=self._ttl_s(None))
 
     def dec(self, key: str, delta: int = 1) -> int | None:
         return self.inc(key, -delta)
 
     def clear(self) -> bool:
-        """Removes all that the map holds, of every prefix."""
+        """Remove everything in the map, of every prefix."""
         self._cache.clear()
         return True

@@ -1,7 +1,8 @@
-"""One client for each process and cluster, whoever uses it.
+"""Shared clients: one for each process, cluster and set of options.
 
-Frameworks make a cache object for each thread, and servers that prefork make them before they fork. Connections are of
-one process: so they are made by the first use, shared by all objects with the same options, and made anew in a child.
+Frameworks create a cache object for each thread, and preforking servers create them before they fork.
+Connections cannot be shared between processes, so they are made at the first use, shared by all objects with
+the same options, and made again in a forked child.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.aio.blocking_client import BlockingClient, BlockingMap
 from holdfast.errors import ConfigError
 
 PATIENCE_S = 10.0
-"""For how long a request that was not applied is sent again. A page waits for it, so it is less than a client's own."""
+"""Default patience of adapters: a page waits for the cache, so it is less than a client's own."""
 OPTIONS = frozenset(
     {
         "cluster_name",
@@ -31,14 +32,11 @@ OPTIONS = frozenset(
         "username",
     }
 )
-"""Those of `BlockingClient` that an adapter passes on."""
+"""Options of `BlockingClient` that an adapter passes on."""
 
 
 class ProcessClient:
-    """The client of this process for one set of options."""
-
     def __init__(self, addresses: tuple[str, ...], options: Mapping[str, Any]) -> None:
-        """Connects to nobody yet."""
         self._addresses = addresses
         self._options = {"patience_s": PATIENCE_S, **options}
         self._made: BlockingClient | None = None
@@ -46,7 +44,7 @@ class ProcessClient:
         self._making = threading.Lock()
 
     def map(self, name: str) -> BlockingMap[Any, Any]:
-        """The map of this name. Connects when nobody did yet. Raises ConfigError, Denied, NotReady."""
+        """The map of this name. Connects if this is the first use. Raises ConfigError, Denied, NotReady."""
         found = self._maps.get(name)
         if found is not None:
             return found
@@ -64,7 +62,7 @@ class ProcessClient:
             made.close()
 
     def forked(self) -> None:
-        """This process is the child of the one that made the client, and has one thread."""
+        """Forget the parent's connections, in a child process, which has one thread."""
         self._making = threading.Lock()
         self._maps = {}
         made, self._made = self._made, None
@@ -77,8 +75,8 @@ _FINDING = threading.Lock()
 
 
 def process_client(addresses: str | Iterable[str], options: Mapping[str, Any]) -> ProcessClient:
-    """The client of this process for these members and options (`OPTIONS`). `addresses`: `host:port`, several of them
-    apart by commas, semicolons or blanks, or as a list. Raises ConfigError.
+    """The client of this process for these members and options (`OPTIONS`). `addresses`: `host:port`, several
+    separated by commas, semicolons or spaces, or a list. Raises ConfigError.
     """
     parts = [addresses] if isinstance(addresses, str) else list(addresses)
     members = tuple(one for part in parts for one in re.split(r"[;,\s]+", part) if one)
@@ -92,7 +90,7 @@ def process_client(addresses: str | Iterable[str], options: Mapping[str, Any]) -
 
 
 def close_all() -> None:
-    """End all connections of this process that adapters have made."""
+    """End all connections of adapters in this process."""
     for client in list(_CLIENTS.values()):
         client.close()
 

@@ -1,6 +1,6 @@
-"""What comes back on one connection: bytes in, a buffer at a time; answers to who waits for them, and events, out.
+"""Parser for the answers of one connection: bytes in, a buffer at a time; answers to their waiters and events out.
 
-It knows no socket. What breaks the protocol raises ProtocolError; then the connection is of no use any more.
+It does no I/O. Bytes that break the protocol raise ProtocolError; the connection must then be closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVENTS = IS_EVENT | IS_BACKUP_EVENT
 _ALONE = UNFRAGMENTED | IS_FINAL
 _NULL = IS_FINAL | IS_NULL
 _BOTH = Struct("<iHiqBiH")
-"""The first frame of an answer without parameters of fixed size, and the header of the second one."""
+"""First frame of an answer without fixed-size parameters, and the header of the second frame."""
 _BOTH_BYTES = _BOTH.size
 _HEAD_BYTES = RESPONSE.size
 _VALUE_AT = _BOTH_BYTES + len(NO_HASH)
@@ -36,20 +36,19 @@ _SHORTEST_VALUE = FRAME.size + len(NO_HASH) + 4
 
 
 class Waiting(Protocol):
-    """Who waits for an answer: a future, or what a thread waits on."""
+    """The waiter for an answer: a future, or the slot of a thread."""
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether it waits no more."""
 
-    def set_result(self, result: object, /) -> None:
-        """This is the answer."""
+    def set_result(self, result: object, /) -> None: ...
 
     def set_exception(self, error: BaseException, /) -> None:
-        """There is none of the kind that was asked for."""
+        """An answer of another type has arrived."""
 
 
 class OtherAnswer(HoldfastError):
-    """An answer of another type than was asked for; most often an error."""
+    """An answer of another type than expected; most often an error."""
 
     def __init__(self, whole: bytes) -> None:
         super().__init__("an answer of another type")
@@ -57,25 +56,24 @@ class OtherAnswer(HoldfastError):
 
 
 class AnswerStream:
-    """The answers of one connection. `heard` is given the kind, correlation id and bytes of each event."""
+    """Answers of one connection. `heard` is called with kind, correlation id and bytes of each event."""
 
     __slots__ = ("_heard", "_held", "_limit", "_scanned", "count", "pending")
 
     def __init__(self, limit: int, heard: Callable[[int, int, bytes], None]) -> None:
-        """`limit`: bytes of the longest message that is taken."""
+        """`limit`: bytes of the longest message."""
         self.count = 0
-        """The correlation id that was given out last, without its form."""
+        """The latest correlation id, without the code of its form."""
         self.pending: dict[int, Waiting] = {}
-        """By correlation id."""
         self._limit = limit
         self._heard = heard
         self._held = bytearray()
-        """The beginning of a message that has not come whole."""
+        """Beginning of an incomplete message."""
         self._scanned = 0
-        """How much of that was looked at: where a frame begins."""
+        """How much of `_held` was scanned: the offset of a frame."""
 
     def feed(self, data: bytes) -> None:
-        """Take what has come. Raises ProtocolError."""
+        """Parse received bytes. Raises ProtocolError."""
         if self._held:
             self._held += data
             if not self._is_whole():
@@ -89,7 +87,7 @@ class AnswerStream:
             self._is_whole()
 
     def _take(self, data: bytes) -> int:
-        """Hand out all complete messages; answers where the first incomplete one begins."""
+        """Deliver all complete messages; returns where the first incomplete one begins."""
         at, size = 0, len(data)
         both, pending, expected = _BOTH.unpack_from, self.pending, EXPECTED
         found: object
@@ -131,11 +129,11 @@ class AnswerStream:
             at = end
 
     def _is_whole(self) -> bool:
-        """Whether what is held has a complete message in it. Raises ProtocolError."""
+        """Whether `_held` contains a complete message. Raises ProtocolError."""
         return self._end_of(self._held, 0, self._scanned) >= 0
 
     def _end_of(self, data: bytes | bytearray, start: int, at: int) -> int:
-        """Where the message ends, -1 if that has not come: then `_scanned` is how much of it was looked at."""
+        """End of the message, or -1 if it is incomplete; then `_scanned` says how much was scanned."""
         size = len(data)
         while size - at >= HEADER_BYTES:
             length, flags = FRAME.unpack_from(data, at)
@@ -168,12 +166,12 @@ class AnswerStream:
             if not code:
                 waiting.set_result(whole)
             elif kind == EXPECTED[code] and code > LAST_VALUE:
-                # One at the end of a buffer.
+                # A short answer at the end of a buffer, which `_take` could not read at once.
                 waiting.set_result(length > _HEAD_BYTES and whole[_HEAD_BYTES] != 0)
             else:
                 waiting.set_exception(OtherAnswer(whole))
 
     def _check_asked(self, correlation: int) -> None:
-        """Nobody waits for it, which may be because who asked has gone. Raises ProtocolError if nobody ever asked."""
+        """The waiter may have given up; but raise ProtocolError if no request had this id."""
         if not 0 < correlation >> 8 <= self.count >> 8:
             raise ProtocolError(f"an answer to request {correlation}, which was never sent")

@@ -1,4 +1,4 @@
-"""Many entries at a time, as Arrow arrays: encoded and decoded in bulk, and asked for by partition, all at once."""
+"""Many entries at a time as Arrow arrays: encoded and decoded in bulk, and requested by partition, all at once."""
 
 from __future__ import annotations
 
@@ -23,25 +23,21 @@ _NARROW = 1 << 31
 
 
 class StoredEntries(Protocol):
-    """A map, in stored form."""
-
     serializers: Serializers
 
-    async def get_stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """See `Map.get_stored`."""
+    async def get_stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]: ...
 
-    async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """See `Map.put_stored`."""
+    async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None: ...
 
 
 async def get_many(
     of: StoredEntries, keys: pa.Array[Any], value_type: pa.DataType | None = None
 ) -> pa.Array[Any]:
-    """The values of these keys in their order, null for those that have none. Not a snapshot.
+    """The values of these keys in their order, null for keys without a value. Not a snapshot.
 
-    `value_type`: of the answer; without it values are all of one kind: texts, whole numbers (int64), numbers (float64),
-    truths or bytes; of lists and dictionaries the JSON is answered as text. Raises Refused, and TypeError, ValueError
-    for keys or values that do not fit.
+    `value_type`: type of the result. Without it all values must be of one kind: text, integers (int64), floats
+    (float64), booleans or bytes; lists and dictionaries are returned as JSON text. Raises Refused; TypeError or
+    ValueError for keys or values that do not fit.
     """
     stored = to_stored_many(keys, of.serializers)
     found = await of.get_stored(stored)
@@ -49,8 +45,10 @@ async def get_many(
 
 
 async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
-    """Store these entries, each by itself. Raises Refused if certainly none was stored, and Unknown if some may be and
-    others not: to put them all again makes it whole. Raises TypeError, ValueError before anything is sent.
+    """Store these entries, each by itself.
+
+    Raises Refused if certainly none was stored, Unknown if some may be: then put them all again. Raises TypeError or
+    ValueError before anything is sent.
     """
     stored, content = to_stored_many(keys, of.serializers), to_stored_many(values, of.serializers)
     if len(stored) != len(content):
@@ -59,7 +57,7 @@ async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]
 
 
 def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
-    """The stored form of each element. Raises ValueError for a null, TypeError for what cannot be stored."""
+    """The stored form of each element. Raises ValueError for a null, TypeError for a type that cannot be stored."""
     if not hasattr(array, "null_count"):
         kind = type(array).__name__
         raise TypeError(
@@ -77,7 +75,7 @@ def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
     if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_fixed_size_binary(kind):
         return [_BLOCK(BYTES, len(each)) + each for each in array.to_pylist()]
     if kinds.is_integer(kind) and not kinds.is_uint64(kind):
-        # In 32 bits where these are enough, as one at a time.
+        # 32 bits if the number fits, as when one value is stored.
         return [
             _INT(INTEGER, each) if -_NARROW <= each < _NARROW else _LONG(LONG, each)
             for each in array.cast(pa.int64()).to_pylist()
@@ -90,7 +88,7 @@ def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
 def from_stored_many(
     stored: list[bytes | None], value_type: pa.DataType | None, serializers: Serializers
 ) -> pa.Array[Any]:
-    """An array of what is stored. Raises TypeError when it is not all of one type, or does not fit `value_type`."""
+    """An array of stored values. Raises TypeError if their types differ or do not fit `value_type`."""
     prefixes = {each[:4] for each in stored if each is not None}
     found = {int.from_bytes(prefix, "big", signed=True) for prefix in prefixes}
     try:
@@ -107,7 +105,7 @@ def from_stored_many(
 
 
 def _decoded(stored: list[bytes | None], found: set[int]) -> pa.Array[Any] | None:
-    """In bulk, if the values are all of a type for which there is a way."""
+    """Decode in bulk if all values have one of the types that allow it; None otherwise."""
     if found and found <= {STRING, JSON}:
         return pa.array([each and each[8:] for each in stored], pa.binary()).cast(pa.string())
     if found == {BYTES}:
@@ -128,7 +126,7 @@ def _widened(stored: bytes) -> bytes:
 
 
 def _numbers(raw: list[bytes | None], form: str, kind: pa.DataType) -> pa.Array[Any]:
-    """Numbers of 8 bytes, of this kind of `struct`. Raises struct.error when one is shorter or longer."""
+    """Numbers of 8 bytes in this `struct` format. Raises struct.error if one is shorter or longer."""
     numbers = struct.unpack(f">{len(raw)}{form}", b"".join([each or bytes(8) for each in raw]))
     return pa.array(
         [None if each is None else number for each, number in zip(raw, numbers, strict=True)], kind

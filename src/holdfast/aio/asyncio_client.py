@@ -1,8 +1,13 @@
-"""An asyncio client of a cluster: members, owners, and requests on their way to them.
+"""Asyncio client of a cluster: its connections, the owners of partitions, and requests on their way.
 
-It keeps one connection to each member and sends what concerns one key to the member that owns its partition. What
-members certainly did not apply is sent again until `patience_s` is over; what may have been applied raises Unknown,
-unless it only reads.
+The client keeps one connection to each member and sends a request about one key to the owner of its partition.
+A request that was certainly not applied is retried for `patience_s`; a write that may have been applied raises
+Unknown (`verdicts`).
+
+A partition moves like this: members send every change of ownership on one of the connections (`_viewer`), and
+`route` is rebuilt from it. A request that leaves before that arrives reaches the old owner, which forwards it
+or rejects it as not applied; the client waits for the next change of route, at most for a short pause, and
+sends it to the new owner.
 """
 
 from __future__ import annotations
@@ -38,14 +43,14 @@ from holdfast.wire.doors import HAZELCAST_CLIENT
 
 DEFAULT_PORT = 5701
 CONNECT_S = 10.0
-"""For how long a client tries to connect, unless it is told otherwise."""
+"""Default for `connect_timeout_s`."""
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
 BEAT_S = 1.0
 PING_AFTER_S = 5.0
 SILENCE_S = 60.0
-"""A member that says nothing for so long is given up, as official clients do."""
+"""A connection without any answer for so long is closed, as official clients do."""
 REPAIR_S = 60.0
-"""How often near caches ask whether they have missed anything."""
+"""Interval of the check of near caches for lost invalidations."""
 _VIEW, _PING = form(CLUSTER_VIEW, b"\0", alone=True), form(PING, b"", alone=True)
 
 
@@ -66,12 +71,16 @@ class Client:
         serializers: Serializers | None = None,
         tls: ClientTls | ssl.SSLContext | None = None,
     ) -> None:
-        """`addresses`: client ports as `host:port` or `[ipv6]:port`; one that answers is enough. `connect_timeout_s`:
-        for how long `connect` tries; by default 10 s, or `patience_s` if that is less. `patience_s`: for how long a
-        request that was not applied is sent again. `message_bytes`: the longest answer that is accepted. `near_caches`:
-        maps of which the client remembers entries, by name. `serializers`: how values are written, if not as by
-        default. `tls`: how TLS is spoken, with members that do; the files of a `ClientTls` are read again for each
-        connection. Raises ConfigError.
+        """Create a client; `connect`, or entering the context, connects it.
+
+        `addresses`: client ports as `host:port` or `[ipv6]:port`; one that answers is enough.
+        `connect_timeout_s`: how long `connect` tries; by default 10 s, or `patience_s` if that is less.
+        `patience_s`: how long a request that was not applied is retried. `message_bytes`: the longest answer
+        that is accepted. `near_caches`: options of near caches, by map name. `serializers`: how values are
+        written, if not by default. `tls`: for members that use TLS; the files of a `ClientTls` are read again
+        for each connection.
+
+        Raises: ConfigError.
         """
         self._seeds = parse_addresses(addresses, "addresses", DEFAULT_PORT)
         self.introduction = ClientHandshake.new(cluster_name, username, password)
@@ -82,36 +91,35 @@ class Client:
             for name, options in (near_caches or {}).items()
         }
         self._tls = tls
-        self.tls_context()  # Wrong files are found now.
+        self.tls_context()  # Report wrong files now.
         self.connect_timeout_s = (
             min(CONNECT_S, patience_s) if connect_timeout_s is None else connect_timeout_s
         )
         self._patience_s = patience_s
         self.message_bytes = message_bytes
         self.partition_count = 0
-        """How many partitions the cluster has; 0 before `connect`."""
         self._cluster = b""
         self._members: dict[bytes, tuple[str, int]] = {}
         self._owners: list[bytes] = []
         self._lines: dict[bytes, MemberLine] = {}
         self.route: list[MemberLine | None] = []
-        """The connection to the owner of each partition."""
+        """Connection to the owner of each partition, if there is one."""
         self._turns: cycle[MemberLine | None] = cycle([None])
         self._viewer: MemberLine | None = None
-        """The connection on which members and owners are told."""
+        """The connection on which members and owners are sent."""
         self._opening: set[MemberLine] = set()
         self._changed = asyncio.Event()
-        """Set when a connection or a member comes or goes."""
+        """Set when a connection, a member or an owner changes."""
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
         self.on_lost: Callable[[MemberLine], None] = _nobody_cares
-        """Is told of each connection that ends."""
+        """Called with each connection that ends."""
 
     # -- beginning and end
 
     async def connect(self) -> Self:
-        """Connect to the cluster. Raises Denied when name or credentials are refused, ConfigError when an
-        address is not a client port, NotReady when no member answers.
+        """Connect to the cluster. Raises Denied if the cluster name or the credentials are rejected, ConfigError if an
+        address is not a client port, NotReady if no member answers.
         """
         if self._closed or self._keeper is not None:
             raise ConfigError("a client is connected once; make another one")
@@ -144,7 +152,7 @@ class Client:
         return self
 
     async def close(self) -> None:
-        """End all connections; what is in flight fails, writes as Unknown. Nothing is left behind."""
+        """End all connections, tasks included. Requests in flight fail, writes with Unknown."""
         self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -165,25 +173,24 @@ class Client:
 
     @property
     def connected(self) -> list[str]:
-        """The members that there is a connection to, as `host:port`."""
+        """Members with a connection, as `host:port`."""
         return sorted(format_address(*line.address) for line in self.lines())
 
     def map(self, name: str) -> Map[Any, Any]:
-        """The map of this name; it comes into being when it is first written to. For type checkers say what is in it:
+        """The map of this name; its first write creates it. Annotate it for type checkers:
         `flights: Map[str, int] = client.map("flights")`.
         """
         feed = self._feeds.get(name)
         return Map(self, name, feed.cache if feed is not None else None)
 
     def lines(self) -> list[MemberLine]:
-        """All connections."""
         return list(self._lines.values())
 
     # -- requests
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
-        """Send a request to the owner of the partition (-1: to any member); answers what its form says: a stored value
-        or None, a truth, or the whole message.
+        """Send a request to the owner of the partition (-1: to any member). Returns what its form says: a
+        stored value or None, a boolean, or the whole message.
 
         `rest`: the frames that follow those of the form, the last one flagged final. Raises Refused, Unknown.
         """
@@ -226,7 +233,7 @@ class Client:
             tries += 1
 
     def line_for(self, partition: int) -> MemberLine | None:
-        """The connection to the owner of the partition, or to any member; None while there is none."""
+        """The connection to the owner of the partition, or else to any member; None if there is none."""
         if partition >= 0 and partition < len(self.route):
             line = self.route[partition]
             if line is not None:
@@ -236,11 +243,11 @@ class Client:
     # -- connections
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Of a new connection; None without TLS. Raises ConfigError."""
+        """Context for a new connection; None without TLS. Raises ConfigError."""
         return self._tls.context() if isinstance(self._tls, ClientTls) else self._tls
 
     async def _open(self, address: tuple[str, int]) -> None:
-        """Connect and be let in. Raises HoldfastError, OSError."""
+        """Connect, authenticate and register. Raises HoldfastError, OSError."""
         loop = asyncio.get_running_loop()
         line = MemberLine(self.message_bytes, self._heard, self._lost)
         line.address = address
@@ -268,7 +275,6 @@ class Client:
             self._opening.discard(line)
 
     async def _control(self, line: MemberLine, asked: RequestForm) -> None:
-        """A request of the client's own, without parameters. Raises HoldfastError."""
         _, future = line.begin(asked, -1, b"")
         answer_in(asked, await future)
 
@@ -278,13 +284,12 @@ class Client:
         return self.introduction.read(await future, line.address)
 
     async def _repair(self, lines: list[MemberLine]) -> None:
-        """Near caches ask these members what they have missed. Raises HoldfastError."""
         for feed in self._feeds.values():
             if feed.cache.options.invalidate_on_change:
                 await asyncio.gather(*map(feed.repair, lines))
 
     def _admit(self, line: MemberLine, welcome: Welcome) -> None:
-        """Take the connection into use. Raises HoldfastError when it is of no use."""
+        """Add the connection. Raises HoldfastError if it belongs to another cluster or is a duplicate."""
         if self._closed:
             raise NotReady("the client is closed")
         if welcome.partitions < 1 or (self.partition_count and welcome.partitions != self.partition_count):
@@ -318,7 +323,6 @@ class Client:
         self._wake()
 
     def _wake(self) -> None:
-        """Who waits for a change looks again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -341,11 +345,11 @@ class Client:
             self._owners = read_owners(whole, self.partition_count)
             self._reroute()
 
-    # -- keeping them
+    # -- upkeep
 
     async def _open_missing(self) -> list[Exception]:
-        """Connect to each member that lacks a connection, and answers why that failed. While nobody is connected, the
-        addresses that were given are tried too.
+        """Connect to each member without a connection; returns the errors. Without any connection, the seeds are tried
+        too.
         """
         missing = [address for uuid, address in self._members.items() if uuid not in self._lines]
         if not self._lines:
@@ -365,7 +369,7 @@ class Client:
         return told
 
     async def _keep(self) -> None:
-        """Connect anew, move the listener, say that we are alive and hang up on who is silent."""
+        """Reconnect, choose another viewer, send pings, close silent connections and check near caches."""
         repaired_s = asyncio.get_running_loop().time()
         while True:
             await self._open_missing()
@@ -397,11 +401,10 @@ class Client:
                 line.end(f"near caches are not told what they have missed: {failed}")
 
 
-def _nobody_cares(_: MemberLine) -> None:
-    """Nobody has to know."""
+def _nobody_cares(_: MemberLine) -> None: ...
 
 
 def _heed(pinged: asyncio.Future[object]) -> None:
-    """Nobody waits for the answer to a ping; that it never came is told by the end of the connection."""
+    """Mark the exception as seen: a ping that fails ends its connection anyway."""
     if not pinged.cancelled():
         pinged.exception()

@@ -1,7 +1,7 @@
-"""A map, as an asyncio program uses it. Values are those that `holdfast.serialization.serializers` writes and reads.
+"""A map for asyncio programs. Values are written and read by `holdfast.serialization.serializers`.
 
-Every operation raises Refused (certainly not applied) or Unknown (it may have been), and those that only read never
-Unknown. One that is cancelled may have been applied.
+Every operation raises Refused (certainly not applied) or Unknown (possibly applied); reads never raise Unknown. A
+cancelled operation may have been applied.
 """
 
 from __future__ import annotations
@@ -36,36 +36,34 @@ T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 LOAD = b"\x01"
-"""Of put_all: entries are loaded from a map store, where there is one."""
+"""Flag of put_all: load entries from a map store, if there is one."""
 TEXT = STRING.to_bytes(4, "big", signed=True)
 AT_ONCE = 5000
 PIECE_BYTES = 1 << 20
-"""Keys, and bytes, of one request about several."""
+"""Most keys, and bytes, of one request about several entries."""
 
 
 class Asking(Protocol):
-    """What a map needs of its client."""
+    """The part of the client that a map uses."""
 
     route: list[MemberLine | None]
     serializers: Serializers
     subscriptions: Subscriptions
 
     @property
-    def partition_count(self) -> int:
-        """How many partitions the cluster has."""
+    def partition_count(self) -> int: ...
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """See `Client.ask`."""
 
-    def lines(self) -> list[MemberLine]:
-        """All connections."""
+    def lines(self) -> list[MemberLine]: ...
 
 
 class Map(Generic[K, V]):
     """One map of one client. `K` and `V` are for type checkers: `flights: Map[str, int] = client.map("flights")`."""
 
     def __init__(self, client: Asking, name: str, near: NearCache | None = None) -> None:
-        """See `Client.map`. Raises ConfigError for what cannot be a name."""
+        """See `Client.map`. Raises ConfigError for an invalid name."""
         given: object = name  # callers without a type checker pass anything
         if not isinstance(given, str) or not 1 <= len(given) <= MAP_NAME_MAX:
             raise ConfigError(
@@ -73,7 +71,7 @@ class Map(Generic[K, V]):
             )
         self.name = name
         self.near_cache = near
-        """What is remembered of it here, if anything."""
+        """The near cache of this map, if there is one."""
         self._client = client
         self.serializers = client.serializers
         self._dump, self._dump_value = client.serializers.dump_key, client.serializers.dump_value
@@ -108,7 +106,7 @@ class Map(Generic[K, V]):
         line = client.route[partition] if 0 <= partition < len(client.route) else None
         if line is None or not line.ready:
             return self._value(await client.ask(self._get, partition, last(stored)))
-        # What `ask` does, without a coroutine of its own: this is the operation of which there are most.
+        # Does the work of `ask` without another coroutine, because this is the most frequent operation.
         stream, out, form = line.stream, line.out, self._get
         stream.count = correlation = stream.count + STEP
         correlation |= form.code
@@ -153,7 +151,7 @@ class Map(Generic[K, V]):
         return bool(await self._client.ask(self._contains, self._partition(stored), last(stored)))
 
     async def set(self, key: K, value: V, *, ttl_s: float | None = None) -> None:
-        """Store a value, for `ttl_s` seconds (None: as the map is configured, 0: for ever)."""
+        """Store a value for `ttl_s` seconds (None: as the map is configured, 0: for ever)."""
         stored = self._dump(key)
         form = self._set if ttl_s is None else forms.form(forms.SET, lasting(ttl_s), self._named)
         rest = data(stored) + last(self._dump_value(value))
@@ -163,37 +161,39 @@ class Map(Generic[K, V]):
             await self._write(form, stored, rest)
 
     async def put(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
-        """Store a value; answers the one before, or None. `ttl_s` as for `set`."""
+        """Store a value; returns the previous one, or None. `ttl_s` as for `set`."""
         stored = self._dump(key)
         form = self._put if ttl_s is None else forms.form(forms.PUT, lasting(ttl_s), self._named)
         return self._value(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
 
     async def put_if_absent(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
-        """Store a value if the key has none; answers the one that it has, else None. `ttl_s` as for `set`."""
+        """Store a value if the key has none; returns the existing one, or None if it was stored. `ttl_s` as for
+        `set`.
+        """
         stored = self._dump(key)
         fixed = FOREVER if ttl_s is None else lasting(ttl_s)
         form = self._put_if_absent if ttl_s is None else forms.form(forms.PUT_IF_ABSENT, fixed, self._named)
         return self._value(await self._write(form, stored, data(stored) + last(self._dump_value(value))))
 
     async def replace(self, key: K, value: V) -> V | None:
-        """Store a value if the key has one; answers the one before, or None when nothing was stored."""
+        """Store a value if the key has one; returns the previous one, or None if nothing was stored."""
         stored = self._dump(key)
         rest = data(stored) + last(self._dump_value(value))
         return self._value(await self._write(self._replace, stored, rest))
 
     async def replace_if_same(self, key: K, old: V, new: V) -> bool:
-        """Store `new` if the value is `old`; answers whether it was."""
+        """Store `new` if the value is `old`; returns whether it was stored."""
         stored = self._dump(key)
         rest = data(stored) + data(self._dump_value(old)) + last(self._dump_value(new))
         return bool(await self._write(self._replace_if_same, stored, rest))
 
     async def remove(self, key: K) -> V | None:
-        """Remove a key; answers the value it had, or None."""
+        """Remove a key; returns its value, or None."""
         stored = self._dump(key)
         return self._value(await self._write(self._remove, stored, last(stored)))
 
     async def remove_if_same(self, key: K, value: V) -> bool:
-        """Remove a key if its value is this one; answers whether it was."""
+        """Remove a key if its value is this one; returns whether it was removed."""
         stored = self._dump(key)
         rest = data(stored) + last(self._dump_value(value))
         return bool(await self._write(self._remove_if_same, stored, rest))
@@ -204,7 +204,7 @@ class Map(Generic[K, V]):
         await self._write(self._delete, stored, last(stored))
 
     async def set_ttl(self, key: K, ttl_s: float) -> bool:
-        """Let an entry live for `ttl_s` seconds from now (0: for ever); answers whether there is one."""
+        """Set the remaining life of an entry to `ttl_s` seconds (0: for ever); returns whether it exists."""
         stored = self._dump(key)
         form = forms.form(forms.SET_TTL, milliseconds(ttl_s), self._named)
         return bool(await self._write(form, stored, last(stored)))
@@ -222,13 +222,12 @@ class Map(Generic[K, V]):
     # -- several
 
     async def get_all(self, keys: Iterable[K]) -> dict[K, V]:
-        """The entries of those keys that have values. Not a snapshot: each partition answers for itself."""
+        """The entries of those keys that have values. Not a snapshot: each partition is read by itself."""
         load = self._load
         found = await self.get_stored(map(self._dump, keys))
         return {load(key): load(value) for key, value in found.items()}
 
     async def get_stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The same in stored form."""
         parts: dict[int, list[bytes]] = {}
         known = list(dict.fromkeys(keys))
         for partition, stored in zip(self._partitions(known), known, strict=True):
@@ -251,15 +250,15 @@ class Map(Generic[K, V]):
     async def put_all(
         self, entries: Mapping[K, V] | Iterable[tuple[K, V]], *, ttl_s: float | None = None
     ) -> None:
-        """Store entries, each by itself; `ttl_s` as for `set`. Raises Refused if none was stored, Unknown if some may
-        have been.
+        """Store entries, each by itself; `ttl_s` as for `set`. Raises Refused if none was stored, Unknown if
+        some may be.
         """
         pairs = entries.items() if isinstance(entries, Mapping) else entries
         stored = [(self._dump(key), self._dump_value(value)) for key, value in pairs]
         if ttl_s is None:
             await self.put_stored(stored)
             return
-        # The protocol knows no time to live for many: a request for each, all of which leave together.
+        # The protocol's put_all has no time to live: send a request for each entry, all at once.
         form = forms.form(forms.SET, lasting(ttl_s), self._named)
         await self._each(self._write(form, key, data(key) + last(value)) for key, value in stored)
 
@@ -269,14 +268,13 @@ class Map(Generic[K, V]):
         await self._each(self._write(self._delete, key, last(key)) for key in stored)
 
     async def _each(self, requests: Iterable[Coroutine[Any, Any, Any]]) -> None:
-        """Send requests about one entry each, many at the same time."""
+        """Send requests about one entry each, up to AT_ONCE at the same time."""
         told: list[Any] = []
         for some in batched_by(requests, AT_ONCE):
             told += await asyncio.gather(*some, return_exceptions=True)
         raise_worst(told)
 
     async def put_stored(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """The same in stored form."""
         parts: dict[int, list[bytes]] = {}
         known = list(entries)
         keys = [key for key, _ in known]
@@ -309,11 +307,9 @@ class Map(Generic[K, V]):
         await put_many(self, keys, values)
 
     async def size(self) -> int:
-        """How many entries there are."""
         return views.count_in(await self._whole(forms.SIZE))
 
     async def is_empty(self) -> bool:
-        """Whether there is none."""
         return views.truth(await self._whole(forms.IS_EMPTY))
 
     async def keys(self) -> list[K]:
@@ -352,7 +348,11 @@ class Map(Generic[K, V]):
         include_value: bool = True,
         keep: int = 10_000,
     ) -> EntryListening:
-        """Hear of changes from now on: `heard` is called with each, or they are iterated over. See `EntryListening`."""
+        """Listen to changes from now on: `heard` is called with each change, or they are iterated over.
+
+        `key`: only changes of this key. `include_value`: whether changes have values. `keep`: most changes that
+        wait for iteration. See `EntryListening`.
+        """
         stored = None if key is None else self._dump(key)
         listening = EntryListening(
             self.name,
@@ -376,7 +376,7 @@ class Map(Generic[K, V]):
 
 
 def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
-    """Keys and values by turns, in pieces of which each is one request."""
+    """Split alternating keys and values into pieces, one for each request."""
     begin = size = 0
     for at in range(0, len(flat), 2):
         size += len(flat[at]) + len(flat[at + 1])
@@ -388,14 +388,14 @@ def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def batched_by(of: Iterable[T], size: int) -> Iterator[list[T]]:
-    """So many of them at a time."""
+    """Lists of `size` elements; the last one may be shorter."""
     rest = iter(of)
     while some := list(islice(rest, size)):
         yield some
 
 
 def lasting(ttl_s: float) -> bytes:
-    """Thread and time to live as parameters. Raises ValueError."""
+    """Thread id and time to live as parameters. Raises TypeError, ValueError."""
     return THREAD + milliseconds(ttl_s)
 
 

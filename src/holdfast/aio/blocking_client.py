@@ -1,8 +1,8 @@
-"""The same client for programs without an event loop.
+"""Blocking client with the same operations, for programs without an event loop.
 
-What concerns one entry is sent and received by the thread that asks, on a connection of its own (`direct_line`). All
-else runs on an event loop in a thread of the client: members and owners, what is about many entries, listeners, and
-what feeds near caches.
+Requests about one entry are sent and received by the calling thread, on a connection of its own (`direct_line`). All
+others run on an event loop in a thread of the client: members and owners, requests about many entries, listeners and
+near caches.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PRUNE_S = 60.0
-"""How often connections that nobody uses are closed. Members hang up on who was silent for 300 s."""
+"""Interval at which idle connections are closed. Members close connections that were idle for 300 s."""
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine answers that never waits: all its waiting is done by the thread."""
+    """Run a coroutine that never suspends, because the calling thread does all the waiting; returns its result."""
     try:
         coroutine.send(None)
     except StopIteration as ended:
@@ -52,7 +52,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _Direct:
-    """What maps ask when a thread waits for the answer itself. Stands for the client (`Asking`)."""
+    """Stands for the client (`Asking`) in maps whose requests are answered in the calling thread."""
 
     def __init__(self, client: Client, connections: int, patience_s: float, timeout_s: float) -> None:
         self._client = client
@@ -63,7 +63,7 @@ class _Direct:
         self._making = threading.Lock()
         self.closed = False
         self.route: list[MemberLine | None] = []
-        """Empty, so that nothing is sent on the connections of the event loop."""
+        """Empty, so that no request takes the connections of the event loop."""
         self.serializers = client.serializers
         self.subscriptions: Subscriptions = client.subscriptions
         client.on_lost = self._lost
@@ -73,11 +73,10 @@ class _Direct:
         return self._client.partition_count
 
     def lines(self) -> list[MemberLine]:
-        """None of the event loop's."""
         return []
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
-        """See `Client.ask`. Never waits for an event loop."""
+        """See `Client.ask`. Blocks the thread and never suspends."""
         tries = 0
         deadline = 0.0
         while True:
@@ -122,29 +121,29 @@ class _Direct:
             lines.end(line.ended)
 
     def prune(self) -> None:
-        """Close what nobody uses."""
         for lines in list(self._lines.values()):
             lines.prune()
 
     def socket_numbers(self) -> list[int]:
-        """Of all connections, as the system counts them."""
         return [number for lines in self._lines.values() for number in lines.socket_numbers()]
 
     def close(self) -> None:
-        """End all connections."""
         self.closed = True
         for lines in list(self._lines.values()):
             lines.end("the client is closed")
 
 
 _ABANDONED: list[BlockingClient] = []
-"""Kept, for the event loop of another process must not be closed here: it shares what the system tells that one."""
+"""Keeps forked clients alive: closing their event loop would change the epoll set that the parent shares."""
 
 
 class BlockingClient:
     """One client of one cluster, for any number of threads. A context manager.
 
-    Not to be mixed up with `holdfast.client.blocking`, which speaks Holdfast's own protocol and is for operators.
+        with BlockingClient(["127.0.0.1:5701"]) as client:
+            client.map("flights").put("UA1545", "EWR")
+
+    For Holdfast's own protocol, which operators use, see `holdfast.client.blocking`.
     """
 
     def __init__(
@@ -162,8 +161,8 @@ class BlockingClient:
         connections: int = 16,
         tls: ClientTls | ssl.SSLContext | None = None,
     ) -> None:
-        """Connects. The options are those of `Client`; `connections`: how many threads may wait for the same member at
-        a time. Raises ConfigError, Denied, NotReady.
+        """Connect. The options are those of `Client`; `connections`: how many threads may wait for the same
+        member at the same time. Raises ConfigError, Denied, NotReady.
         """
         if connections < 1:
             raise ConfigError("connections: at least 1")
@@ -204,9 +203,8 @@ class BlockingClient:
         self._prune_later()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Have the event loop do it, and wait."""
         with self._gate:
-            # What is begun before the end is begun is ended by it.
+            # Start it before `close` begins, or not at all: then `close` also waits for it.
             if self._closed:
                 coroutine.close()
                 raise NotReady("the client is closed")
@@ -225,7 +223,7 @@ class BlockingClient:
             self._loop.close()
 
     def close(self) -> None:
-        """End all connections; writes in flight raise Unknown. Nothing is left behind."""
+        """End all connections. Writes in flight raise Unknown. The thread and all sockets are gone afterwards."""
         with self._gate:
             if self._closed:
                 return
@@ -235,20 +233,20 @@ class BlockingClient:
         self._stop()
 
     def abandon(self) -> None:
-        """In a process that was forked: let go of what is its parent's. The client is of no use here any more, and the
-        parent's goes on: nothing is said on its connections.
+        """Release the parent's connections in a forked process. This client cannot be used here any more; that of the
+        parent goes on, since nothing is sent on its connections.
         """
         nowhere = os.open(os.devnull, os.O_RDWR)
         sockets = [line.socket_number() for line in self._client.lines()]
         for number in filter(lambda number: number >= 0, [*sockets, *self._direct.socket_numbers()]):
-            # The number stays taken, so that whatever closes it later closes nothing else.
+            # Keep the number in use, so that a later close of it closes nothing else.
             os.dup2(nowhere, number, inheritable=False)
         os.close(nowhere)
         self._closed = True
         _ABANDONED.append(self)
 
     async def _end(self) -> None:
-        """Close the client, and see to it that nobody waits for the event loop any more."""
+        """Close the client, and cancel all tasks that remain on the event loop."""
         await self._client.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
@@ -267,19 +265,17 @@ class BlockingClient:
 
     @property
     def connected(self) -> list[str]:
-        """The members that there is a connection to, as `host:port`."""
+        """Members with a connection, as `host:port`."""
         return self._client.connected
 
     def map(self, name: str) -> BlockingMap[Any, Any]:
-        """The map of this name; it comes into being when it is first written to."""
+        """The map of this name; its first write creates it."""
         of_loop = self._client.map(name)
         return BlockingMap(of_loop, Map(self._direct, name, of_loop.near_cache), self._run)
 
 
 class BlockingListening:
-    """Changes of a map, as an iterator, which ends when the client is closed. A context manager. See
-    `EntryListening`.
-    """
+    """Changes of a map, as an iterator that ends when the client is closed. A context manager. See `EntryListening`."""
 
     def __init__(self, listening: EntryListening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._listening = listening
@@ -299,7 +295,6 @@ class BlockingListening:
             raise _Ended from None
 
     def close(self) -> None:
-        """Hear no more."""
         self._run(self._listening.close())
 
     def __enter__(self) -> Self:
@@ -309,17 +304,16 @@ class BlockingListening:
         self.close()
 
 
-class _Ended(HoldfastError):
-    """There are no more changes."""
+class _Ended(HoldfastError): ...
 
 
 class BlockingMap(Generic[K, V]):
-    """A map, as a program with threads uses it. What the methods do, and raise, is said at `Map`."""
+    """A map for threads. Methods and errors are those of `Map`."""
 
     def __init__(
         self, of_loop: Map[K, V], direct: Map[K, V], run: Callable[[Coroutine[Any, Any, Any]], Any]
     ) -> None:
-        """`direct`: for what concerns one entry; `of_loop` for all else, by `run`."""
+        """`direct`: for requests about one entry; `of_loop`: for all others, run by `run`."""
         self.name = of_loop.name
         self._map = of_loop
         self._direct = direct
@@ -327,7 +321,7 @@ class BlockingMap(Generic[K, V]):
 
     @property
     def near_cache(self) -> NearCache | None:
-        """What is remembered of it here, if anything."""
+        """The near cache of this map, if there is one."""
         return self._map.near_cache
 
     # -- one entry
@@ -410,6 +404,6 @@ class BlockingMap(Generic[K, V]):
         include_value: bool = True,
         keep: int = 10_000,
     ) -> BlockingListening:
-        """`heard` is called in the thread of the client, and must not ask the client anything."""
+        """See `Map.listen`. `heard` is called in the client's own thread and must not call the client."""
         listening = self._run(self._map.listen(heard, key=key, include_value=include_value, keep=keep))
         return BlockingListening(listening, self._run)

@@ -1,4 +1,4 @@
-"""How a client is let in by a member: what it says of itself, and what the answer means."""
+"""Authentication of a client by a member: the request, and the meaning of the answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SERIALIZATION_VERSION = b"\x01"
 
 
 def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
-    """What is raised when TLS cannot be agreed on: Denied for what will be so the next time too."""
+    """The error for a failed TLS handshake: NotReady if a retry may succeed, else Denied."""
     why = f"no TLS with {format_address(*address)}: {handshake_problem(failed)}"
     if isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLWantReadError):
         return NotReady(why)
@@ -27,32 +27,28 @@ def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
 
 @dataclass(frozen=True, slots=True)
 class ClientHandshake:
-    """Who a client is, the same on all its connections."""
+    """Identity of a client, the same on all its connections."""
 
     uuid: bytes
-    """As the protocol writes it."""
     cluster_name: str
     username: str | None
     password: str | None
 
     @classmethod
     def new(cls, cluster_name: str, username: str | None, password: str | None) -> ClientHandshake:
-        """Of a client that nobody knows yet."""
         return cls(uuid(str(uuid4())), cluster_name, username, password)
 
     @property
     def form(self) -> RequestForm:
-        """The request that says it."""
         return form(AUTHENTICATE, self.uuid + _SERIALIZATION_VERSION)
 
     @property
     def frames(self) -> bytes:
-        """The frames of that request after the first."""
         names = [text(self.cluster_name), text(self.username), text(self.password)]
         return message([*names, text("PYH"), text(__version__), text("holdfast.aio"), BEGIN, END])
 
     def read(self, answer: bytes, address: tuple[str, int]) -> Welcome:
-        """What the member says to it. Raises Denied, NotReady, ProtocolError."""
+        """Read the member's answer. Raises Denied, NotReady, ProtocolError."""
         if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
             code, reason = read_error(answer)
             raise NotReady(f"{format_address(*address)} lets nobody in now: {reason} (error {code})")

@@ -1,7 +1,7 @@
-"""Connections on which the caller's own thread sends and receives: nobody has to be woken for an answer.
+"""Connections on which the caller's own thread sends and receives, so that no other thread has to be woken.
 
-Each of them serves one request at a time. A member has as many as there are threads that ask it at the same time, up to
-a limit; then threads wait for each other.
+Each serves one request at a time. A member gets as many as there are threads that use it at the same time, up to a
+limit; beyond the limit threads wait for each other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from holdfast.wire.doors import HAZELCAST_CLIENT
 
 RECEIVE_BYTES = 1 << 16
 JUST_USED_S = 0.02
-"""For so long after an answer it is not asked whether a connection still stands: that costs a system call."""
+"""Skip the check for a dead connection for so long after an answer: it costs a system call."""
 _TIME = struct.Struct("@ll")
 
 
 class _Slot:
-    """Where the answer of the one request that is under way is put."""
+    """Receives the answer of the one request in flight."""
 
     __slots__ = ("error", "open", "result")
 
@@ -52,8 +52,6 @@ class _Slot:
 
 
 class DirectLine:
-    """One such connection, which has been let in."""
-
     def __init__(
         self,
         address: tuple[str, int],
@@ -64,8 +62,8 @@ class DirectLine:
         silence_s: float,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`limit`: bytes of the longest answer. `silence_s`: how long an answer may take. Raises LineClosed, Denied,
-        NotReady, ProtocolError.
+        """`limit`: bytes of the longest answer. `silence_s`: longest wait for an answer. Raises LineClosed,
+        Denied, NotReady, ProtocolError.
         """
         self.address = address
         self._slot = _Slot()
@@ -79,7 +77,7 @@ class DirectLine:
             raise LineClosed(f"{format_address(*address)}: {failed}") from failed
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # The kernel ends a wait. What Python does for a timeout would cost a system call each time.
+            # The kernel ends a wait (SO_RCVTIMEO): Python's own timeouts cost an extra system call each time.
             self._socket.setblocking(True)
             patience = _TIME.pack(int(silence_s), int(silence_s % 1 * 1_000_000))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
@@ -96,8 +94,8 @@ class DirectLine:
             raise
 
     def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
-        """What `Client.ask` says, once. Raises LineBroken, OtherAnswer, ProtocolError; whatever is raised besides
-        OtherAnswer, the connection is of no use any more.
+        """Send a request once; see `Client.ask`. Raises LineBroken, OtherAnswer, ProtocolError. After any error but
+        OtherAnswer the connection must be closed.
         """
         stream, slot = self._stream, self._slot
         stream.count = count = stream.count + STEP
@@ -125,11 +123,11 @@ class DirectLine:
 
     @property
     def alive(self) -> bool:
-        """Whether the member has neither hung up nor said anything unasked. What was just used counts as alive."""
+        """Whether the member neither closed the connection nor sent anything unasked. True if it was just used."""
         if monotonic() < self._used_s + JUST_USED_S:
             return True
         try:
-            # As a plain socket, also with TLS: nothing may have come that one has not asked for.
+            # Read the plain socket, also with TLS: no byte of any kind may be pending.
             socket.socket.recv(self._socket, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
@@ -138,23 +136,23 @@ class DirectLine:
         return False
 
     def hang_up(self) -> None:
-        """End it from any thread: who waits for an answer gets LineBroken."""
+        """End it from any thread: a thread that waits for an answer gets LineBroken."""
         try:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass
 
     def socket_number(self) -> int:
-        """As the system counts them; -1 when it is closed."""
+        """File descriptor; -1 when closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Give it back to the system; by the thread that uses it."""
+        """Close the socket. Only the thread that uses the connection may call this."""
         self._socket.close()
 
 
 def _secured(plain: socket.socket, tls: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSocket:
-    """The same connection with TLS. Raises Denied, NotReady, OSError; then it is closed."""
+    """The connection with TLS. Raises Denied, NotReady, OSError, and closes it then."""
     try:
         return tls.wrap_socket(plain, server_hostname=address[0])
     except ssl.SSLError as failed:
@@ -166,12 +164,10 @@ def _secured(plain: socket.socket, tls: ssl.SSLContext, address: tuple[str, int]
 
 
 def _unheard(kind: int, correlation: int, whole: bytes) -> None:
-    """No event was asked for here."""
+    """Ignore events: no listener is registered on these connections."""
 
 
 class _Waiter:
-    """A thread that waits for a connection, or for leave to make one."""
-
     __slots__ = ("line", "told")
 
     def __init__(self) -> None:
@@ -181,13 +177,13 @@ class _Waiter:
 
 
 class DirectLines:
-    """The connections to one member. Threads that wait for one get it in the order in which they came."""
+    """Pool of connections to one member. Waiting threads are served in order of arrival."""
 
     def __init__(self, make: Callable[[], DirectLine], most: int) -> None:
         self._make = make
         self._most = most
         self._idle: deque[DirectLine] = deque()
-        """Empty while somebody waits."""
+        """Empty while a thread waits."""
         self._used: set[DirectLine] = set()
         self._count = 0
         self._waiting: deque[_Waiter] = deque()
@@ -195,7 +191,7 @@ class DirectLines:
         self._ended = ""
 
     def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
-        """Send a request on one of them; answers what it says. Raises HoldfastError."""
+        """Send a request on a free connection and return its answer. Raises HoldfastError."""
         line = self._take()
         try:
             answer = line.ask(form, partition, rest)
@@ -203,7 +199,7 @@ class DirectLines:
             self._give(line)
             return answer_in(form, other.whole)
         except BaseException:
-            # Also when the thread was interrupted: the answer to this request is still to come.
+            # Also when the thread was interrupted: the answer to this request would be taken for that of the next one.
             self._drop(line)
             raise
         self._give(line)
@@ -218,7 +214,7 @@ class DirectLines:
             self._drop(line)
 
     def _next(self) -> DirectLine:
-        """One that is idle, a new one, or one that somebody gives back."""
+        """A connection that is idle, new, or just returned by another thread."""
         with self._lock:
             self._check()
             if self._idle:
@@ -248,7 +244,7 @@ class DirectLines:
         try:
             waiter.told.acquire()
         except BaseException:
-            # The thread was interrupted; what it was given meanwhile is for the next one.
+            # The thread was interrupted: pass what it was given on to the next one.
             with self._lock:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
@@ -260,7 +256,7 @@ class DirectLines:
             raise
 
     def _left(self) -> None:
-        """A connection is no more: who waits first may make one."""
+        """A connection is gone: the first waiting thread may open another one."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().told.release()
@@ -286,7 +282,6 @@ class DirectLines:
         self._left()
 
     def prune(self) -> None:
-        """Close those that nobody uses."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -295,11 +290,10 @@ class DirectLines:
             self._drop(line)
 
     def socket_numbers(self) -> list[int]:
-        """Of all connections, as the system counts them."""
         return [line.socket_number() for line in [*self._idle, *self._used]]
 
     def end(self, why: str) -> None:
-        """Close all; who waits for an answer gets LineBroken."""
+        """Close all connections; threads that wait for an answer get LineBroken."""
         self._ended = why
         self.prune()
         for line in list(self._used):

@@ -1,4 +1,4 @@
-"""Entry listeners: what has changed in a map, told by the members on which it did."""
+"""Entry listeners: changes of a map, sent by the members that made them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,23 @@ ALL = sum(ChangeKind)
 
 @lru_cache(maxsize=64)
 def _uuid(raw: bytes) -> str:
-    """A UUID as the protocol has it: whether it is null, and two halves from their last bytes on."""
+    """The UUID as text. The protocol writes a null flag and two halves, each with its last byte first."""
     return "" if raw[0] else str(UUID(bytes=raw[8:0:-1] + raw[:8:-1]))
 
 
 class ListenerLags(HoldfastError):
-    """More changes have come than are kept for whoever iterates over them: some were dropped, and no more come."""
+    """More changes arrived than `keep` allows to wait for iteration: some were dropped, and the listener has ended."""
 
 
 class EntryListening:
-    """Changes of one map, of one key in their order. An asynchronous iterator and context manager; a `Subscriber`.
+    """Changes of one map, in order for each key. An asynchronous iterator and context manager; a `Subscriber`.
 
-    Each change is told once by the member that made it. Nothing is told of what happens while a member is not
-    connected: then there is one change of the kind `MISSED`.
+    Each change is reported once, by the member that made it. Changes are missed while a member is not
+    connected; then there is one change of kind `MISSED`.
+
+        async with await flights.listen() as changes:
+            async for change in changes:
+                print(change.kind, change.key)
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class EntryListening:
         *,
         include_value: bool,
     ) -> None:
-        """See `Map.listen`. `keep`: changes that wait at most to be iterated over."""
+        """See `Map.listen`. `keep`: most changes that wait for iteration."""
         self.name = name
         self._key = key
         self._load = load
@@ -68,22 +72,22 @@ class EntryListening:
         self._lags = False
 
     def request(self) -> tuple[RequestForm, bytes]:
-        """Each member tells of its own partitions."""
+        """The registration. Each member reports changes of its own partitions."""
         wishes = _WISHES.pack(self._include_value, ALL, True)
         if self._key is None:
             return form(LISTEN, wishes), message([text(self.name)])
         return form(LISTEN_TO_KEY, wishes), message([text(self.name), data(self._key)])
 
     def begun(self, line: MemberLine, again: bool) -> None:
-        """It tells from now on; what happened before that, on a connection that came later, was missed."""
+        """The member reports changes from now on; a later connection has missed some before."""
         if again:
             self._tell(EntryChange(ChangeKind.MISSED))
 
     def lost(self, line: MemberLine) -> None:
-        """It will be told when somebody tells again."""
+        """Nothing yet: MISSED is reported when the next connection has registered."""
 
     def closed(self) -> None:
-        """The client is closed: who iterates comes to the end."""
+        """The client was closed: iteration ends."""
         self._ended = True
         self._more.set()
 
@@ -95,7 +99,7 @@ class EntryListening:
         try:
             what = ChangeKind(number)
         except ValueError:
-            return  # Of a kind that was not asked for.
+            return  # A kind that was not requested.
         self._tell(EntryChange(what, key, value, old, count, _uuid(member)))
 
     def _value(self, found: tuple[int, bytes]) -> Any:
@@ -132,7 +136,7 @@ class EntryListening:
         return self
 
     async def __anext__(self) -> EntryChange:
-        """The next change. Raises ListenerLags after those that were kept, if there came too many."""
+        """The next change. Raises ListenerLags after the kept ones if too many arrived."""
         while not self._changes:
             if self._lags:
                 self._lags = False
@@ -145,7 +149,7 @@ class EntryListening:
         return self._changes.popleft()
 
     async def close(self) -> None:
-        """Hear no more. What has come can still be iterated over."""
+        """Stop listening. Changes that have arrived can still be iterated over."""
         self.closed()
         await self._subscriptions.end(self, self.name, lambda error: None)
 

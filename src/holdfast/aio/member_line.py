@@ -1,6 +1,6 @@
-"""One connection to one member: requests out, a loop turn at a time; answers in, a buffer at a time.
+"""One asyncio connection to one member: requests leave once per loop turn, answers are read a buffer at a time.
 
-What a member sends that breaks the protocol ends this connection, and no other.
+Bytes that break the protocol end this connection and no other.
 """
 
 from __future__ import annotations
@@ -16,49 +16,47 @@ from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.wire import doors
 
 Listener = Callable[[int, bytes], None]
-"""Is given the type and the bytes of each event of its registration."""
+"""Called with the type and the bytes of each event of its registration."""
 
 
 class LineBroken(HoldfastError):
-    """The connection ended while an answer was awaited: the request may have been applied."""
+    """The connection ended while a request was in flight: the request may have been applied."""
 
 
 class LineClosed(HoldfastError):
-    """The connection had ended before the request was sent: it was not applied."""
+    """The connection had ended before the request was sent: the request was not applied."""
 
 
 class WrongPort(LineBroken):
-    """Something else than a client port answers at this address, and will the next time too."""
+    """The address is not a client port, so a retry is useless."""
 
 
 class MemberLine(asyncio.Protocol):
-    """One connection. `heard` is given the kind and bytes of each event that is of no registration; `lost` is told of
-    the end.
-    """
+    """One connection. `heard` gets kind and bytes of each event without a registration; `lost` is called at its end."""
 
     def __init__(
         self, limit: int, heard: Callable[[int, bytes], None], lost: Callable[[MemberLine], None]
     ) -> None:
         self.member = b""
-        """UUID of the member, as the protocol writes it; known once it has let us in."""
+        """UUID of the member as the protocol writes it; empty before authentication."""
         self.address = ("", 0)
         self.loop = asyncio.get_running_loop()
         self.ended = ""
-        """Why the connection has ended; empty while it lives."""
+        """Reason for the end of the connection; empty while it is open."""
         self.heard_s = self.said_s = self.loop.time()
         self.ready = True
-        """Whether a request can leave now: unset when it has ended, and while the member takes in less than is sent."""
+        """Whether a request can be sent now: false after the end, and while the send buffer is full."""
         self.room = asyncio.Event()
-        """Unset while the member takes in less than is sent to it."""
+        """Cleared while the send buffer is full."""
         self.room.set()
         self._listeners: dict[int, Listener] = {}
-        """By the correlation id of the registration."""
+        """By correlation id of the registration."""
         self.stream = AnswerStream(limit, self._event)
         self.pending = cast("dict[int, asyncio.Future[Any]]", self.stream.pending)
         self.out: list[bytes] = []
-        """Pieces of what leaves at the end of this turn. Who adds the first one has `flush` called."""
+        """Bytes to send at the end of this turn. The request that adds the first piece schedules `flush`."""
         self._answered = False
-        """Whether any bytes have come. The first ones tell whether this is the port of something else."""
+        """Whether any bytes have arrived. The first ones show whether this is a client port."""
         self._heard = heard
         self._lost = lost
         self._transport: asyncio.Transport | None = None
@@ -80,52 +78,48 @@ class MemberLine(asyncio.Protocol):
         return correlation, future
 
     def listen(self, correlation: int, listener: Listener) -> None:
-        """Events of this registration are for this listener."""
+        """Pass events of this registration to the listener."""
         self._listeners[correlation] = listener
 
     def unlisten(self, correlation: int) -> None:
-        """Nobody is told of events of this registration any more."""
         self._listeners.pop(correlation, None)
 
     @property
     def listening(self) -> int:
-        """How many registrations there are."""
         return len(self._listeners)
 
     def greet(self, preamble: bytes) -> None:
-        """Say what comes before all requests."""
+        """Send the bytes that precede all requests."""
         self.out.append(preamble)
         self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Let everything leave."""
+        """Write everything that was collected in this turn."""
         if self._transport is not None and self.out:
             self._transport.write(b"".join(self.out))
             self.said_s = self.loop.time()
         self.out.clear()
 
-    # -- what asyncio tells
+    # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
         self.end(f"the connection to {format_address(*self.address)} ended" + (f" ({exc})" if exc else ""))
 
     def pause_writing(self) -> None:
-        """Much is still to be taken in by the member."""
+        """The send buffer is full."""
         self.ready = False
         self.room.clear()
 
     def resume_writing(self) -> None:
-        """It has taken it in."""
+        """The send buffer has room again."""
         self.ready = not self.ended
         self.room.set()
 
     def data_received(self, data: bytes) -> None:
-        """Hand each complete message to who waits for it."""
+        """Deliver each complete message."""
         if self.ended:
             return
         self.heard_s = self.loop.time()
@@ -149,12 +143,12 @@ class MemberLine(asyncio.Protocol):
     # -- the end
 
     def socket_number(self) -> int:
-        """As the system counts them; -1 when there is none."""
+        """File descriptor; -1 when there is none."""
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         return found.fileno() if found is not None else -1
 
     def end(self, why: str, error: type[LineBroken] = LineBroken) -> None:
-        """Close the connection; requests that wait for an answer raise `error`."""
+        """Close the connection; pending requests raise `error`."""
         if self.ended:
             return
         self.ended = why

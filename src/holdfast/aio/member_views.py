@@ -1,4 +1,4 @@
-"""What members tell a client of the cluster, read from the bytes: the welcome, the members, the owners; and errors."""
+"""Decoders for messages of members: authentication, members, owners, errors and answers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
 )
 
 NOT_APPLIED = frozenset({8, 19, 39, 46, 53, 62, 82})
-"""Errors that say that the request was not carried out: it is sent again. 46 and 39 are those of Holdfast."""
+"""Errors that say that the request was not carried out, so any request is retried. Holdfast sends 46 and 39."""
 MAYBE_APPLIED = frozenset({33, 47, 50, 52, 90})
-"""Errors of a way between members: only what changes nothing is sent again."""
+"""Errors between members after which a request may have been applied, so only reads are retried."""
 CLIENT_DOOR = 1
 
 _WELCOME = Struct("<B17sBi17s")
@@ -49,7 +49,7 @@ _REFUSED: dict[int, type[Refused]] = {
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The answer to who we are. `status` 0: let in."""
+    """Answer to the authentication. `status` 0: accepted."""
 
     status: int
     member: bytes
@@ -58,7 +58,6 @@ class Welcome:
 
 
 def reader_of(whole: bytes) -> FrameReader:
-    """The frames after the first."""
     return FrameReader(whole, FRAME.unpack_from(whole)[0], len(whole))
 
 
@@ -70,7 +69,6 @@ def fixed_part(whole: bytes, at: int, layout: Struct) -> tuple[int, ...]:
 
 
 def read_welcome(whole: bytes) -> Welcome:
-    """Raises ProtocolError."""
     if FRAME.unpack_from(whole)[0] < RESPONSE.size + _WELCOME.size:
         raise ProtocolError("the answer to the authentication is too short")
     status, member, _, partitions, cluster = _WELCOME.unpack_from(whole, RESPONSE.size)
@@ -103,7 +101,7 @@ def _address(frames: FrameReader) -> tuple[str, int]:
 
 
 def read_members(whole: bytes) -> dict[bytes, tuple[str, int]]:
-    """Members by UUID, with the addresses of their doors for clients. Raises ProtocolError."""
+    """Addresses of the client ports of all members, by UUID. Raises ProtocolError."""
     frames = reader_of(whole)
     found: dict[bytes, tuple[str, int]] = {}
     for _ in frames.elements():
@@ -130,7 +128,7 @@ def read_members(whole: bytes) -> dict[bytes, tuple[str, int]]:
 
 
 def read_owners(whole: bytes, partitions: int) -> list[bytes]:
-    """The owner of each partition, empty for one that has none. Raises ProtocolError."""
+    """UUID of the owner of each partition, empty for a partition without one. Raises ProtocolError."""
     frames = reader_of(whole)
     frames.begin()
     lists: list[bytes] = []
@@ -154,7 +152,7 @@ def read_owners(whole: bytes, partitions: int) -> list[bytes]:
 
 
 def read_error(whole: bytes) -> tuple[int, str]:
-    """Number and words of the outermost error. Raises ProtocolError."""
+    """Number and text of the outermost error. Raises ProtocolError."""
     frames = reader_of(whole)
     frames.begin()
     frames.begin()
@@ -164,13 +162,13 @@ def read_error(whole: bytes) -> tuple[int, str]:
 
 
 def error_of(number: int, reason: str) -> RequestError:
-    """The error for a number that is not sent again. One that does not say that nothing was done is Unknown."""
+    """The exception for an error that is not retried: Unknown, unless the number says that nothing was applied."""
     kind = _REFUSED.get(number, Unknown)
     return kind(f"{reason} (error {number} of the protocol)")
 
 
 class NotAnswered(HoldfastError):
-    """A member has answered a request with an error of the protocol."""
+    """A member answered with an error of the protocol."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason} (error {code} of the protocol)")
@@ -179,7 +177,7 @@ class NotAnswered(HoldfastError):
 
 
 def answer_in(form: RequestForm, whole: bytes) -> Any:
-    """What this message answers to a request of this form. Raises NotAnswered, ProtocolError."""
+    """The result of a request of this form, decoded from its answer. Raises NotAnswered, ProtocolError."""
     kind = INT.unpack_from(whole, FRAME.size)[0]
     if kind == form.kind + 1:
         if form.code == WHOLE:
@@ -194,17 +192,15 @@ def answer_in(form: RequestForm, whole: bytes) -> Any:
 
 
 def truth(whole: bytes) -> bool:
-    """A boolean; of an answer without parameters it is false."""
+    """A boolean; false if the answer has no parameters."""
     return FRAME.unpack_from(whole)[0] > RESPONSE.size and bool(whole[RESPONSE.size])
 
 
 def count_in(whole: bytes) -> int:
-    """An int32. Raises ProtocolError."""
     return fixed_part(whole, RESPONSE.size, INT)[0]
 
 
 def uuid_in(whole: bytes) -> bytes:
-    """A UUID, as the protocol writes it. Raises ProtocolError."""
     fixed_part(whole, RESPONSE.size, UUID)
     return whole[RESPONSE.size : RESPONSE.size + UUID.size]
 
@@ -223,7 +219,7 @@ def value_or_none(whole: bytes) -> bytes | None:
 
 
 def values(whole: bytes) -> list[bytes]:
-    """A list of stored values, or of pairs of them one after the other. Raises ProtocolError."""
+    """A list of stored values, or of keys and values in turn. Raises ProtocolError."""
     reader_of(whole).begin()
     at, size, frame = FRAME.unpack_from(whole)[0] + FRAME.size, len(whole), FRAME.unpack_from
     found: list[bytes] = []
@@ -239,7 +235,7 @@ def values(whole: bytes) -> list[bytes]:
 
 
 def pairs(whole: bytes) -> list[bytes]:
-    """The same for pairs. Raises ProtocolError."""
+    """Keys and values in turn. Raises ProtocolError."""
     found = values(whole)
     if len(found) % 2:
         raise ProtocolError("a key without a value")

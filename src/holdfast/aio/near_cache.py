@@ -1,13 +1,22 @@
-"""A near cache: what the client remembers of a map, so that it need not ask again.
+"""Near cache: entries of a map that the client keeps, so that it need not ask a member again.
 
-- aio/C-1: Who reads reserves first. What has changed in between, or may have, takes the reservation away, and then the
-  answer is not kept: it may be older than the change.
-- aio/C-2: A write of this client takes the entry and all reservations of the key away before it is sent and again when
-  it is over. So after it is acknowledged nothing older is read here.
-- aio/C-3: Of a partition is kept only what its owner says the changes of. When it is another member's, or the
-  connection ends, or an invalidation was missed, everything of the partition is forgotten.
+- aio/C-1: A read reserves its key before it asks. A change, or a possible change, removes the reservation, and the
+  answer is then not kept: it may be older than the change.
+- aio/C-2: A write of this client removes the entry and all reservations of its key before it is sent and again when it
+  is done. After it is acknowledged, no older value is read here.
+- aio/C-3: Entries of a partition are kept only while its owner sends invalidations. When the owner changes, its
+  connection ends or an invalidation was lost, all entries of the partition are forgotten.
 
-It may be used by several threads.
+The owner of a partition numbers its invalidations 1, 2, 3, ... and names that series (its *history*). Example:
+the cache knows history h, sequence 17, of partition 5.
+
+- Invalidation 18 arrives: only its key is forgotten.
+- Invalidation 20 arrives: 19 was lost with an unknown key, so every entry of partition 5 is forgotten; 20 is known.
+- Invalidation 18 is the last one, and it is lost. No later one reveals the gap, so the client asks every member for
+  history and sequence of its partitions (`repair`, every 60 s). The answer `h, 18` is ahead of 17: forget partition 5.
+- The owner restarts, or the partition moves: the history differs and numbers cannot be compared. Forget partition 5.
+
+All methods may be called from several threads.
 """
 
 from __future__ import annotations
@@ -22,25 +31,25 @@ from typing import Literal
 from holdfast.errors import ConfigError
 
 SAMPLED = 16
-"""Of so many entries the least used one is evicted with `LFU`."""
+"""With `LFU` the least used of this many entries is evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearCacheOptions:
-    """What a near cache holds, and for how long."""
+    """Contents and limits of a near cache."""
 
     in_memory_format: Literal["binary", "object"] = "binary"
-    """`binary`: each read makes a new value. `object`: all reads answer the same one, so nobody may change it."""
+    """`binary`: each read makes a new value. `object`: all reads return the same object, which must not be changed.
+    """
     max_size: int = 10_000
-    """Entries that are kept at most."""
     eviction: Literal["LRU", "LFU"] = "LRU"
-    """Which entry makes room: the one that was not used for longest, or one of those that were used least."""
+    """`LRU` evicts the least recently used entry, `LFU` one of the least often used."""
     ttl_s: float = 0.0
-    """How long an entry is kept; 0: until it changes."""
+    """Seconds for which an entry is kept; 0: until it changes."""
     max_idle_s: float = 0.0
-    """How long an entry that nobody reads is kept; 0: until it changes."""
+    """Seconds for which an entry that is not read is kept; 0: until it changes."""
     invalidate_on_change: bool = True
-    """Whether members tell what others have changed; if not, `ttl_s` says how old an answer may be."""
+    """Whether members send invalidations for changes of others. If not, `ttl_s` bounds the age of a value."""
 
     def check(self) -> None:
         """Raises ConfigError."""
@@ -56,16 +65,14 @@ class NearCacheOptions:
 
 @dataclass(slots=True)
 class NearCacheStatistics:
-    """What a near cache was good for."""
-
     hits: int = 0
     misses: int = 0
     evictions: int = 0
     expirations: int = 0
     invalidations: int = 0
-    """Entries that were forgotten because they had changed, or might have."""
+    """Entries that were forgotten because they changed, or may have."""
     missed: int = 0
-    """Partitions of which everything was forgotten because an invalidation was missed."""
+    """Lost invalidations; each one cleared a partition."""
 
 
 class _Entry:
@@ -80,14 +87,14 @@ class _Entry:
 
 
 class _Absent:
-    """Nothing is remembered."""
+    """Marks a key without an entry."""
 
 
 ABSENT = _Absent()
 
 
 class NearCache:
-    """The entries of one map that one client remembers. Keys are given in their stored form."""
+    """Entries of one map. Keys are given in their stored form."""
 
     def __init__(self, options: NearCacheOptions, clock: Callable[[], float] = time.monotonic) -> None:
         options.check()
@@ -96,13 +103,13 @@ class NearCache:
         self._clock = clock
         self._lock = Lock()
         self._entries: dict[bytes, _Entry] = {}
-        """With `LRU` the entry that was not used for longest is the first."""
+        """With `LRU` ordered by last use, the oldest first."""
         self._reserved: dict[bytes, tuple[object, int]] = {}
-        """Keys that are being read: who has reserved last, and the partition."""
+        """Keys that are being read: token of the latest reservation, and the partition."""
         self._fed: list[bool] = []
-        """By partition: whether its owner tells of changes. Empty before there are owners."""
+        """By partition: whether its owner sends invalidations. Empty before the owners are known."""
         self._known: dict[int, tuple[bytes, int]] = {}
-        """By partition: the history and the sequence of the last invalidation that is known."""
+        """By partition: history and sequence of the last known invalidation."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -110,7 +117,7 @@ class NearCache:
     # -- reading
 
     def get(self, key: bytes) -> object:
-        """The value, stored or as an object according to `in_memory_format`; `ABSENT` when none is remembered."""
+        """The value, stored or as an object according to `in_memory_format`; `ABSENT` if there is none."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -136,7 +143,7 @@ class NearCache:
             return entry.value
 
     def reserve(self, key: bytes, partition: int) -> object:
-        """Before a key is asked for; answers what `keep` is to be given."""
+        """Call before the key is asked for. Returns the token for `keep`."""
         with self._lock:
             if self.options.invalidate_on_change and not (
                 0 <= partition < len(self._fed) and self._fed[partition]
@@ -147,7 +154,7 @@ class NearCache:
             return token
 
     def keep(self, key: bytes, token: object, value: object) -> None:
-        """Remember what was answered, if nothing has changed since `reserve`. None is not remembered."""
+        """Keep the answer, unless the key may have changed since `reserve`. None is not kept."""
         with self._lock:
             found = self._reserved.get(key)
             if token is None or found is None or found[0] is not token:
@@ -161,7 +168,7 @@ class NearCache:
             self._entries[key] = _Entry(value, found[1], now_s, now_s + self.options.ttl_s)
 
     def release(self, key: bytes, token: object) -> None:
-        """The question has failed."""
+        """Drop the reservation of a read that failed."""
         with self._lock:
             found = self._reserved.get(key)
             if found is not None and found[0] is token:
@@ -175,7 +182,7 @@ class NearCache:
             sample = list(islice(entries.items(), SAMPLED))
             least = min(sample, key=lambda each: each[1].hits)[0]
             for key, entry in sample:
-                # Others are looked at next time.
+                # Move the rest of the sample to the end, so that the next eviction samples other entries.
                 del entries[key]
                 if key != least:
                     entry.hits //= 2
@@ -185,7 +192,6 @@ class NearCache:
     # -- changes
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """These keys have changed, or will."""
         with self._lock:
             for key in keys:
                 self._reserved.pop(key, None)
@@ -193,7 +199,6 @@ class NearCache:
                     self.statistics.invalidations += 1
 
     def clear(self) -> None:
-        """All keys have changed, or may have."""
         with self._lock:
             self._clear()
 
@@ -210,11 +215,13 @@ class NearCache:
         for key in [key for key, (_, partition) in self._reserved.items() if gone(partition)]:
             del self._reserved[key]
 
-    # -- what members tell
+    # -- invalidations
 
     def feed(self, fed: list[bool], changed: Callable[[int], bool]) -> None:
-        """From now on the owners of these partitions tell of changes. `changed`: whether a partition has another owner,
-        or connection to it, than before: then what is remembered of it counts no more.
+        """Set which partitions have an owner that sends invalidations.
+
+        `changed` is true for a partition whose owner, or the connection to it, is another one than before: its
+        entries are forgotten.
         """
         with self._lock:
             before, self._fed = self._fed, fed
@@ -231,7 +238,7 @@ class NearCache:
                 }
 
     def invalidated(self, key: bytes, partition: int, history: bytes, sequence: int) -> None:
-        """A member tells that a key has changed; what was missed before that is forgotten, too."""
+        """A key has changed. If invalidations before this one were lost, the whole partition is forgotten."""
         with self._lock:
             self._reserved.pop(key, None)
             if self._entries.pop(key, None) is not None:
@@ -239,12 +246,13 @@ class NearCache:
             self._step(partition, history, sequence, sequence - 1)
 
     def repair(self, stands: dict[int, tuple[bytes, int]]) -> None:
-        """What members say of history and sequence of partitions: what was missed is forgotten."""
+        """Compare with history and sequence as the owners have them; forget partitions with lost invalidations."""
         with self._lock:
             for partition, (history, sequence) in stands.items():
                 self._step(partition, history, sequence, sequence)
 
     def _step(self, partition: int, history: bytes, sequence: int, needed: int) -> None:
+        """Take note of `sequence`; the cache must know all invalidations up to `needed` to keep the partition."""
         known = self._known.get(partition)
         if known is None or known[0] != history:
             missed = True

@@ -1,4 +1,4 @@
-"""How a near cache hears of changes: the invalidations of all members, and the question of what was missed."""
+"""Feed of a near cache: invalidations from all members, and the periodic check for lost ones (`near_cache`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _LONG = Struct("<q")
 
 
 class Routing(Protocol):
-    """What a feed needs to know of its client."""
-
     partition_count: int
     route: list[MemberLine | None]
 
@@ -37,30 +35,28 @@ class NearCacheFeed:
         self.cache = cache
         self._client = client
         self._lines: set[MemberLine] = set()
-        """The connections on which changes are told."""
+        """Connections with a registration for invalidations."""
         self._route: list[MemberLine | None] = []
-        """Who owned the partitions when that was looked at last."""
+        """Owner of each partition when the feed last looked."""
 
     def request(self) -> tuple[RequestForm, bytes]:
-        """Each member tells of its own partitions."""
+        """The registration. Each member sends invalidations of its own partitions only."""
         return form(INVALIDATIONS, _WISHES.pack(_INVALIDATION_FLAG, True)), message([text(self.name)])
 
     def begun(self, line: MemberLine, again: bool) -> None:
-        """Its entries may be kept from now on."""
+        """The member sends invalidations: entries of its partitions may be kept from now on."""
         self._lines.add(line)
         self.rerouted()
 
     def lost(self, line: MemberLine) -> None:
-        """Nobody tells of its partitions."""
+        """The connection ended: entries of its partitions may become stale unnoticed."""
         self._lines.discard(line)
         self.rerouted()
 
     def closed(self) -> None:
-        """The client is closed: nobody tells anything."""
         self.cache.clear()
 
     def rerouted(self) -> None:
-        """Members, connections or owners have changed."""
         before, now = self._route, self._client.route
         self._route = list(now)
         fed = [line in self._lines for line in now]
@@ -69,7 +65,6 @@ class NearCacheFeed:
     # -- events
 
     def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
-        """Raises ProtocolError."""
         if kind == ONE:
             self._one(whole)
         elif kind == SEVERAL:
@@ -105,17 +100,17 @@ class NearCacheFeed:
         partition = partition_of(key, key_hash, self._client.partition_count)
         self.cache.invalidated(key, partition, history, sequence)
 
-    # -- what was missed
+    # -- lost invalidations
 
     async def repair(self, line: MemberLine) -> None:
-        """Ask this member how far it is. Raises HoldfastError."""
+        """Ask this member for its sequences and compare. Raises HoldfastError."""
         asked = form(METADATA, line.member)
         _, future = line.begin(asked, -1, message([BEGIN, text(self.name), END]))
         self.cache.repair(_stands(answer_in(asked, await future), self.name))
 
 
 def _stands(whole: bytes, name: str) -> dict[int, tuple[bytes, int]]:
-    """History and sequence of each partition that the member tells of. Raises ProtocolError."""
+    """History and sequence of each partition in the answer. Raises ProtocolError."""
     frames = reader_of(whole)
     sequences: dict[int, int] = {}
     for _ in frames.elements():

@@ -1,7 +1,7 @@
-"""What the client asks: each kind of request with its number, the shape of its answer, and whether it may be repeated.
+"""Requests of the client: each kind with its number, the shape of its answer, and whether it only reads.
 
-A correlation id tells in its lowest byte which form the request has. So what reads answers knows what to expect without
-looking anything up, and hands out the value itself instead of a message.
+The lowest byte of a correlation id is the code of the request's form. So the reader of answers knows what to expect
+without a lookup, and delivers the value itself instead of a message.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ AUTHENTICATE, CLUSTER_VIEW, PING = 0x000100, 0x000300, 0x000B00
 _ANSWER_VALUE = (GET, PUT, PUT_IF_ABSENT, REPLACE, REMOVE)
 _ANSWER_TRUTH = (SET, CONTAINS_KEY, DELETE, REPLACE_IF_SAME, REMOVE_IF_SAME, SET_TTL)
 WHOLE = 0
-"""The code of forms whose answer is handed out as the message that it is."""
+"""Code of forms whose answer is delivered as a whole message."""
 CODES = {kind: code for code, kind in enumerate((*_ANSWER_VALUE, *_ANSWER_TRUTH), 1)}
 LAST_VALUE = len(_ANSWER_VALUE)
-"""Codes up to this one answer a stored value or None, those above it a truth (or nothing, which is taken for one)."""
+"""Codes up to this one return a stored value or None, those above it a boolean (false for an empty answer)."""
 EXPECTED = [-1] * 256
-"""The type of the answer that a code asks for; -1 where any will do."""
+"""Type of the answer by code; -1: any."""
 for _kind, _code in CODES.items():
     EXPECTED[_code] = _kind + 1
 STEP = 256
-"""How far correlation ids of two requests are apart."""
 
 _READS = frozenset({GET, CONTAINS_KEY, GET_ALL, SIZE, IS_EMPTY, KEYS, VALUES, ENTRIES, METADATA})
 
 _BEGINS = Struct("<iHi")
 AIM = Struct("<qi")
-"""Correlation id and partition, which differ from request to request."""
+"""Correlation id and partition, which differ between requests."""
 
 THREAD = LONG.pack(1)
 FOREVER = THREAD + LONG.pack(-1)
@@ -46,20 +45,20 @@ FOREVER = THREAD + LONG.pack(-1)
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """What all requests of one kind to one map have in common."""
+    """The common part of all requests of one kind to one map."""
 
     kind: int
     code: int
     begins: bytes
-    """What comes before correlation id and partition."""
+    """Bytes before correlation id and partition."""
     goes_on: bytes
-    """What comes after them, before that which differs."""
+    """Bytes after them, before those that differ."""
     reads: bool
-    """It changes nothing, and may be sent again whatever became of it."""
+    """It changes nothing and can always be retried."""
 
 
 def form(kind: int, fixed: bytes = THREAD, before: bytes = b"", *, alone: bool = False) -> RequestForm:
-    """`fixed`: the fixed-size parameters; `before`: the frames before those that differ; `alone`: nothing follows."""
+    """`fixed`: the fixed-size parameters; `before`: frames before those that differ; `alone`: no frames follow."""
     flags = UNFRAGMENTED | IS_FINAL if alone and not before else UNFRAGMENTED
     begins = _BEGINS.pack(REQUEST.size + len(fixed), flags, kind)
     return RequestForm(kind, CODES.get(kind, WHOLE), begins, fixed + before, kind in _READS)
@@ -69,7 +68,6 @@ _LAST_FRAMES = [FRAME.pack(FRAME.size + len(NO_HASH) + size, IS_FINAL) + NO_HASH
 
 
 def last(stored: bytes) -> bytes:
-    """A stored value as the last frame of a message."""
     size = len(stored)
     if size < 256:
         return _LAST_FRAMES[size] + stored

@@ -1,7 +1,7 @@
-"""Registrations of a client with its members: made on each connection, and anew on those that come later.
+"""Registrations of a client with its members: made on each connection, and again on later ones.
 
-Members forget the registrations of a connection that ends. So what happens before a new one has registered again is
-missed, and whoever subscribes is told so (`begun`).
+A member forgets the registrations of a connection that ends. Events are missed until the next connection has
+registered; the subscriber learns of that gap by `begun(again=True)`.
 """
 
 from __future__ import annotations
@@ -18,33 +18,30 @@ from holdfast.wire.hazelcast.hazelcast_frames import message, text
 
 
 class Subscriber(Protocol):
-    """Who wants to hear of a map from all members."""
+    """Receives events of a map from all members."""
 
     def request(self) -> tuple[RequestForm, bytes]:
-        """The request that registers it, and its last frames."""
+        """The registration request and its last frames."""
 
     def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
-        """An event has come. Raises ProtocolError."""
+        """An event arrived. Raises ProtocolError."""
 
     def begun(self, line: MemberLine, again: bool) -> None:
-        """This member tells from now on; `again`: it, or the one before it, had told before."""
+        """This member sends events from now on. `again`: there was a gap before."""
 
     def lost(self, line: MemberLine) -> None:
-        """This member tells nothing any more."""
+        """The connection ended; events of this member are missed from now on."""
 
-    def closed(self) -> None:
-        """The client is closed."""
+    def closed(self) -> None: ...
 
 
 class Subscriptions:
-    """All registrations of one client."""
-
     def __init__(self) -> None:
         self._ids: dict[Subscriber, dict[MemberLine, tuple[int, bytes]]] = {}
-        """Correlation id of the registration, and what the member calls it."""
+        """Correlation id of the registration, and its UUID at the member."""
 
     async def begin(self, subscriber: Subscriber, lines: list[MemberLine]) -> None:
-        """Register with these members, and with all that come. Raises HoldfastError when none of them takes it."""
+        """Register with these members and all later ones. Raises HoldfastError if every one of them rejects it."""
         self._ids[subscriber] = {}
         failed: list[tuple[MemberLine, HoldfastError]] = []
         for line in lines:
@@ -65,14 +62,14 @@ class Subscriptions:
     async def _register(self, subscriber: Subscriber, line: MemberLine, *, again: bool) -> None:
         held = self._ids.get(subscriber, {})
         if subscriber not in self._ids or line in held:
-            return  # It is under way: the connection came just when the registration began.
+            return  # The connection opened just when `begin` was called, and registers already.
         asked, rest = subscriber.request()
         correlation, future = line.begin(asked, -1, rest)
 
         def heard(kind: int, whole: bytes) -> None:
             subscriber.heard(line, kind, whole)
 
-        # Events may come together with the answer, before this goes on.
+        # Listen first: events may arrive together with the answer, before this coroutine runs again.
         line.listen(correlation, heard)
         held[line] = (correlation, b"")
         try:
@@ -88,27 +85,26 @@ class Subscriptions:
             subscriber.begun(line, again)
 
     async def admit(self, line: MemberLine) -> None:
-        """A connection has come: register everything there. Raises HoldfastError."""
+        """Register all subscribers on a new connection. Raises HoldfastError."""
         for subscriber in list(self._ids):
             if subscriber not in self._ids:
                 continue
             await self._register(subscriber, line, again=True)
 
     def lose(self, line: MemberLine) -> None:
-        """A connection has ended."""
         for subscriber, held in self._ids.items():
             if held.pop(line, None) is not None:
                 subscriber.lost(line)
 
     def close(self) -> None:
-        """The client is closed: all registrations end with their connections."""
+        """Notify all subscribers that the client is closed. Registrations end with their connections."""
         subscribers = list(self._ids)
         self._ids.clear()
         for subscriber in subscribers:
             subscriber.closed()
 
     async def end(self, subscriber: Subscriber, name: str, failed: Callable[[Exception], None]) -> None:
-        """Hear no more; members that cannot be told forget it with their connection."""
+        """Unregister. A member that cannot be reached forgets the registration with its connection."""
         for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
             line.unlisten(correlation)
             if not registration:

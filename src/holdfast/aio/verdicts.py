@@ -1,4 +1,17 @@
-"""What becomes of a request that got no answer of its kind: it is sent again, or the caller is told why not."""
+"""Decisions about failed requests: retry, or raise an error that says whether the request may have been applied.
+
+This protocol has no request ids, so a member cannot recognize a repeated write. Only these are retried:
+
+| failure | read | write |
+|---|---|---|
+| LineClosed: the request was not sent | retry | retry |
+| error in NOT_APPLIED: the member rejected the request, e.g. because the partition moved | retry | retry |
+| error in MAYBE_APPLIED | retry | Unknown |
+| LineBroken: the connection ended after the request was sent | retry | Unknown |
+
+Example: `put_if_absent("seat", "ann")` is applied, and the connection breaks before the answer. A second try would
+return "ann", and this client would conclude that another one took the seat.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +25,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
 
 
 def retry_reason(form: RequestForm, failed: HoldfastError) -> str:
-    """Why a request is sent again. Raises Refused or Unknown if it must not be, and what is none of its failures."""
+    """Why the request may be retried. Raises the error for the caller (Refused, Unknown) if it must not be."""
     match failed:
         case LineClosed():
             return str(failed)
@@ -29,12 +42,12 @@ def retry_reason(form: RequestForm, failed: HoldfastError) -> str:
 
 
 def in_words(failed: HoldfastError) -> HoldfastError:
-    """The error to raise for a request that is not sent again and has changed nothing."""
+    """The error to raise for a request that was not applied and is not retried."""
     if isinstance(failed, NotAnswered) and failed.code not in NOT_APPLIED:
         return error_of(failed.code, failed.reason)
     return NotReady(str(failed))
 
 
 def pause_s(tries: int) -> float:
-    """How long to wait after so many tries."""
+    """Seconds to wait before the next try."""
     return min(FIRST_PAUSE_S * 2.0 ** min(tries, 7), LONGEST_PAUSE_S)

@@ -1,4 +1,4 @@
-"""An operator's questions to the metastore, and orders about zones, through any member."""
+"""Operator requests to the metastore, and orders about zones, through any member."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.wire import own
 
 CONNECT_S = 5.0
 ANSWER_S = 15.0
-"""A member gives up what the metastore does not answer in ten seconds, and says so."""
+"""A member gives up on the metastore after ten seconds and reports that."""
 
 _ERRORS: dict[str, type[RequestError]] = {
     kind.__name__: kind for kind in (Denied, NotReady, Refused, TooLarge, Unknown, Unsupported)
@@ -31,9 +31,7 @@ Says = TypeVar("Says", own.MetastoreSays, own.ZoneSays)
 def ask_metastore(
     addresses: list[Address], credentials: Credentials, question: MetastoreQuestion
 ) -> MetastoreAnswer:
-    """Ask the metastore, or change a key of it. Raises what has gone wrong: Refused and its kinds, certainly without
-    effect, or Unknown.
-    """
+    """Read the metastore, or change a key in it. Raises Refused and its kinds (certainly not applied), or Unknown."""
     changes = isinstance(question, PutAsked | RemoveAsked | ResetAsked)
     says = _asked(
         addresses,
@@ -69,7 +67,7 @@ def _asked(
     *,
     changes: bool,
 ) -> Says:
-    """What the first member says that can be asked. What changes something is asked once."""
+    """The answer of the first member that can be asked. A change is sent only once."""
     failures: list[str] = []
     for address in addresses:
         try:

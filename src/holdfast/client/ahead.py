@@ -1,11 +1,11 @@
-"""Many partitions read one after the other, each whole, with the next one asked for while the last is worked on.
+"""Reads many partitions one after the other, and asks for the next one while the last one is processed.
 
     for partition, pages in read_ahead(client, Wanted("flights"), range(271)):
         ...
 
-A partition is handed out when all its pages are here, so what is lost half-way is read again from its beginning, and
-no entry is handed out twice. At most one answer is on its way: a member has not more to do for a slow reader than
-that.
+A partition is returned when all its pages have arrived; one that is interrupted is read again from its
+beginning. So no entry is returned twice. At most one answer is in flight, so a slow reader costs a member no
+more than that.
 """
 
 from __future__ import annotations
@@ -21,28 +21,26 @@ from holdfast.wire import own
 
 ROWS_MAX = 16_384
 BYTES_MAX = 2 << 20
-"""Of a page: with fewer, larger pages nothing is gained."""
+"""Limits of a page; larger pages gain nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is read of each partition."""
+    """Selection of entries in each partition."""
 
     map: str
     fields: tuple[str, ...] | None = None
     """Only these fields of values that are JSON objects; empty: no values; None: whole values."""
     keys: Mapping[int, Sequence[bytes]] | None = None
-    """Partition -> the only keys that are wanted of it, in their stored form. None: all entries of all partitions."""
+    """Keys to read by partition, in their stored form. None: all entries."""
     limit: int = 0
-    """At most so many entries of each partition; 0: all."""
     cut: Cut | None = None
-    """As it was at this cut; None: as it is."""
+    """Read at this cut; None: read the present state."""
     spread: bool = False
-    """At a cut: ask backups, too, so that they share the work."""
+    """At a cut: read from backups too, to share the work."""
     bytes_max: int = field(default=BYTES_MAX)
 
     def question(self, number: int, partition: int) -> own.Scan:
-        """The question for one partition."""
         return own.Scan(
             number,
             self.map,
@@ -56,15 +54,13 @@ class Wanted:
         )
 
     def keys_of(self, partition: int) -> list[bytes]:
-        """The only keys wanted of a partition; empty: all."""
         return [] if self.keys is None else list(self.keys[partition])
 
     def is_empty(self, partition: int) -> bool:
-        """Whether it is known without asking that there is nothing."""
         return self.cut is not None and not self.cut.marks[self.map, partition].counter
 
     def holder(self, partition: int, table: RoutingTable) -> str | None:
-        """The member that is asked first; None when nobody need be asked, or nobody can."""
+        """The member to ask first; None if the partition is empty at the cut, or has no owner."""
         if self.cut is None:
             return table.owner(partition)
         if self.is_empty(partition):
@@ -77,10 +73,10 @@ class Wanted:
 def read_ahead(
     client: Client, wanted: Wanted, partitions: Sequence[int]
 ) -> Iterator[tuple[int, list[own.ColumnBatch]]]:
-    """Each partition with all its pages, in this order; without pages when it has no entries.
+    """Each partition with all its pages, in this order; no pages if it has no entries.
 
-    Follows partitions that move and members that are lost. Raises NotReady when a partition is not served until the
-    client's timeout, and CutLost when nobody keeps the cut any more.
+    Follows partitions that move and members that are lost. Raises NotReady if a partition is not served for the
+    client's timeout, CutLost if no member keeps the cut any more.
     """
     table = client.table()
     asked = _post(client, wanted, partitions[0], table) if partitions else None
@@ -90,7 +86,7 @@ def read_ahead(
             pages = _patiently(client, wanted, partition)
             table = client.table()
         following = partitions[at + 1] if at + 1 < len(partitions) else None
-        # Before this one is handed out: its rows are made while the member looks for the next ones.
+        # Before the yield: the caller processes this partition while the member reads the next one.
         asked = None if following is None else _post(client, wanted, following, table)
         yield partition, pages
 
@@ -113,7 +109,7 @@ def _post(
 def _collect(
     wanted: Wanted, partition: int, asked: tuple[Connection, int] | None
 ) -> list[own.ColumnBatch] | None:
-    """All pages of what was asked; None when they cannot be had from there."""
+    """All pages of the answer; None if it is incomplete or of another state than the cut."""
     if asked is None:
         return None
     connection, number = asked
@@ -134,7 +130,7 @@ def _collect(
 
 
 def _patiently(client: Client, wanted: Wanted, partition: int) -> list[own.ColumnBatch]:
-    """All pages, from whoever has them, as long as the client's patience lasts."""
+    """All pages, from any member that has them, within the client's timeout."""
     keys = wanted.keys_of(partition)
     if wanted.cut is None:
         return client.scan(

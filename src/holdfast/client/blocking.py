@@ -1,9 +1,13 @@
-"""A client with plain sockets: for the command line, for Spark tasks, and wherever one thread is enough.
+"""Client over blocking sockets for the command line, Spark tasks and other programs with one thread.
 
     with Client("127.0.0.1:5701") as client:
         print(client.status())
 
-A client keeps one connection to each member that it talks to. It is not safe to use one from several threads.
+A client keeps one connection to each member that it uses. It must not be used from several threads.
+
+A request goes to the owner of its partition in the last known table. A partition that has moved answers MOVED,
+NOT_READY or CLOSING (`PASSING`): the request was certainly not applied. The client then fetches a fresh table
+and sends it again after a growing delay, until `timeout_s` is over.
 """
 
 from __future__ import annotations
@@ -41,29 +45,26 @@ from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
 PUT_BYTES_MAX = 1 << 20
-"""A message of `put_columns`: large enough to be cheap, small enough not to hold up a member's other clients."""
+"""Limits of a `put_columns` message: large enough to be cheap, too small to delay other clients of a member."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class PutCount:
-    """What `put_columns` has done so far. Right also when it failed."""
+    """Progress of `put_columns`; correct also after an error."""
 
     rows: int = 0
-    """Rows of which a member has said that they are stored, on all sync backups too; those in `kept` included."""
     kept: int = 0
-    """Rows of kind `ADD` that were not stored, because their key was there with another value."""
+    """Rows of kind `ADD` that were not stored because their key had another value."""
     messages: int = 0
     rows_again: int = 0
-    """Rows that had to be sent again: their partition had moved, or nobody knew what became of them."""
+    """Rows that were sent again, because their partition had moved or the outcome was unknown."""
     partitions: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRows:
-    """What `put_columns` is to store."""
-
     map: str
     keys: Sequence[bytes]
     values: Sequence[bytes]
@@ -74,20 +75,17 @@ class ColumnRows:
     key_hashes: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for columns of different lengths."""
         columns = (self.kinds, self.ttls_ms, self.max_idles_ms, self.key_hashes)
         if len(self.values) != len(self.keys) or any(len(one) not in (0, len(self.keys)) for one in columns):
             raise ValueError("all columns have one value for each key")
 
     def groups(self, partition_count: int) -> list[PartitionRows]:
-        """The rows, by the partitions of their keys."""
         if not self.key_hashes:
             return group_rows(self.keys, partition_count)
         pairs = zip(self.keys, self.key_hashes, strict=True)
         return group_by((partition_of(key, word, partition_count) for key, word in pairs), partition_count)
 
     def message(self, number: int, groups: list[PartitionRows]) -> own.PutColumns:
-        """These groups of rows, as the question `number`."""
         rows = list(chain.from_iterable(group.rows for group in groups))
         return own.PutColumns(
             number,
@@ -108,7 +106,7 @@ def _of_rows(column: Sequence[T], rows: list[int]) -> list[T]:
 
 
 class Client:
-    """A client of the whole cluster, which it finds through the addresses of one or more members."""
+    """A client of a whole cluster, which it finds through the addresses of one or more members."""
 
     def __init__(
         self,
@@ -124,12 +122,16 @@ class Client:
         operates: bool = False,
         tls: ClientTls | None = None,
     ) -> None:
-        """Nothing is sent yet. `timeout_s`: how long a call goes on trying. `retry_unknown`: whether a write of which
-        nobody knows whether it was applied is sent again, with the same id: it is applied once, as long as its
-        partition remembers the id (`replication.request_ids`). `release`: the version of Holdfast that members must
-        have (`Unsupported` says which one has another); any if left out. `operates`: the client only asks for the
-        status and the table; for that members have places when other clients have taken all. `tls`: how TLS is
-        spoken, with members that do. Raises ConfigError.
+        """Create a client; it connects when it is first used.
+
+        `timeout_s`: how long a call retries. `retry_unknown`: retry a write whose outcome is unknown, with the
+        same request id, so that it is applied once, as long as its partition remembers the id
+        (`replication.request_ids`). `release`: the version of Holdfast that members must run (`Unsupported`
+        names a member with another one); any if left out. `operates`: the client only asks for status and
+        table; members keep connections free for that when other clients use all others. `tls`: for members that
+        use TLS.
+
+        Raises: ConfigError.
         """
         self._seeds = parse_addresses(address)
         if isinstance(token, str):
@@ -141,7 +143,7 @@ class Client:
         self._uuid = uuid4().bytes
         self._requests = 0
         self._remembers = False
-        """Whether the cluster knows requests by their id."""
+        """Whether members remember request ids."""
         self._connections: dict[Address, Connection] = {}
         self._known: RoutingTable | None = None
         self._stale = True
@@ -157,7 +159,6 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End all connections."""
         while self._connections:  # Another thread may be making one.
             _, connection = self._connections.popitem()
             connection.close()
@@ -166,26 +167,24 @@ class Client:
 
     @property
     def timeout_s(self) -> float:
-        """How long a call goes on trying."""
         return self._timeout_s
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the cluster has."""
         if not self._partition_count:
             self._any()
         return self._partition_count
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster, which it keeps as long as it has its data."""
+        """The id of the cluster, which stays the same as long as it keeps its data."""
         if not self._cluster_id:
             self._any()
         return self._cluster_id
 
     def status(self, *, counted: bool = False) -> dict[str, object]:
-        """What a member, the first of the addresses that answers, knows of itself and the cluster. `counted`: also of
-        each of its maps: entries, bytes and updates.
+        """Status of the first member that answers, and of the cluster as that member knows it. `counted`: also entries,
+        bytes and updates of each map.
         """
 
         def ask(connection: Connection) -> dict[str, object]:
@@ -194,7 +193,7 @@ class Client:
         return self._of_anyone(ask)
 
     def table(self) -> RoutingTable:
-        """The members and who holds which partition, fresh from a member."""
+        """The members and the partition table, fetched from a member now."""
 
         def ask(connection: Connection) -> RoutingTable:
             return RoutingTable(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
@@ -204,28 +203,34 @@ class Client:
         return self._known
 
     def known_table(self, *, fresh: bool = False) -> RoutingTable:
-        """The table as it was learned last, unless `refresh` was called since; `fresh`: the same as `table()`."""
+        """The last fetched table, unless `refresh` was called since; `fresh`: the same as `table()`."""
         return self.table() if fresh else self._table()
 
     def refresh(self) -> None:
-        """Ask for the table anew before it is used next."""
+        """Fetch the table again before its next use."""
         self._stale = True
 
     # -- single operations
 
     def execute(self, request: Request, *, idempotent: bool = False) -> Value:
-        """Carry out one operation; the member that is asked forwards it if need be.
+        """Carry out one operation; a member that does not own the partition forwards it.
 
-        Raises a Refused when it was certainly not done, and Unknown when nobody can say. Refusals that may pass are
-        tried again until the timeout; so are unknown outcomes of reads, of requests that the cluster knows by their id
-        when they come again, and if the caller says that doing it twice is as good as once.
+        Raises a Refused if it was certainly not applied, Unknown if it may have been. Temporary rejections are
+        retried until the timeout. Unknown outcomes are retried for reads, with `idempotent` (doing it twice
+        equals once), and for writes that the cluster recognizes by their id (`retry_unknown`).
         """
         if request.op not in READS and request.op not in WHOLE and not request.id:
+            # All tries of a write have one id. Example: PUT_IF_ABSENT is applied as id 7 on member 1, which
+            # dies before it answers. Its backup, member 2, becomes the owner and has id 7 with the result, so
+            # the second try returns that result and is not applied again.
             self._requests += 1
             number = self._requests.to_bytes(8, "big")
             request = msgspec.structs.replace(request, id=self._uuid + number)
         harmless = idempotent or request.op in READS
         doubt: Unknown | None = None
+        # The first unknown outcome. A later rejection says nothing about that try: if SET is sent, the
+        # connection breaks, and every retry is rejected with NotReady, then SET may still have been applied,
+        # and the caller gets Unknown.
         deadline = time.monotonic() + self._timeout_s
         for delay in delays():
             try:
@@ -246,7 +251,6 @@ class Client:
         raise AssertionError("delays never end")
 
     def _attempt(self, request: Request) -> Value:
-        """Send the request once. Raises Refused or Unknown."""
         try:
             connection = self._for(request)
         except Broken as broken:
@@ -267,24 +271,23 @@ class Client:
         return value
 
     def set(self, map_name: str, key: bytes, value: bytes, *, ttl_ms: int = DEFAULT_TTL) -> None:
-        """Store an entry, key and value in their stored form."""
+        """Store an entry; key and value in their stored form."""
         request = Request(Op.SET, map_name, [self._partition(key)], key, value, ttl_ms=ttl_ms)
         self.execute(request, idempotent=True)
 
     def size(self, map_name: str) -> int:
-        """How many entries the map has."""
         value = self.execute(Request(Op.SIZE, map_name, self._all_partitions()))
         assert isinstance(value, int), value
         return value
 
     def clear(self, map_name: str) -> int:
-        """Remove every entry; answers how many there were. Done twice when the first answer is lost."""
+        """Remove every entry; returns how many there were. Counted again if the first answer is lost."""
         value = self.execute(Request(Op.CLEAR, map_name, self._all_partitions()), idempotent=True)
         assert isinstance(value, int), value
         return value
 
     def limits(self) -> tuple[int, int]:
-        """The most bytes that a key and a value may have, as a member says; 0: it does not say."""
+        """Most bytes of a key and of a value, as a member reports them; 0: not reported."""
         hello = self._any().hello
         return hello.key_bytes_max, hello.value_bytes_max
 
@@ -301,13 +304,13 @@ class Client:
         keys: Sequence[bytes] = (),
         limit: int = 0,
     ) -> list[own.ColumnBatch]:
-        """All entries of a map in one partition at one moment, read from the partition's primary.
+        """All entries of a map in one partition, at one moment, read from the partition's primary.
 
-        `fields`: of values that are JSON objects only these (none: no values at all). `keys`: only these entries.
-        `limit`: at most so many, whichever.
+        `fields`: only these fields of values that are JSON objects (empty: no values). `keys`: only these
+        entries. `limit`: at most so many entries, in no order.
 
-        When the partition moves before the reading has begun, or its member is lost before it has ended, it begins
-        anew at the new primary. Raises NotReady when there is none until the timeout.
+        If the partition moves before the scan begins, or its member is lost before it ends, the scan starts
+        again at the new primary. Raises NotReady if there is none until the timeout.
         """
         question = own.Scan(
             0,
@@ -347,13 +350,13 @@ class Client:
         key_hashes: Sequence[int] = (),
         count: PutCount | None = None,
     ) -> PutCount:
-        """Store many entries, straight at the primaries of their partitions.
+        """Store many entries directly at the primaries of their partitions.
 
-        What moved, or became unknown, is sent again: storing an entry twice is storing it once. Keys should be unique;
-        of two equal ones in a call either may win. `kinds`: one `own.PutKind` for each row, if not all are `SET`.
-        `ttls_ms`, `max_idles_ms`, `key_hashes`: one for each row, if given. `count` is kept up to date, so it tells
-        what was stored when this fails. Raises NotReady when rows could not be stored before the timeout since the
-        last progress.
+        Rows whose partition moved, or whose outcome is unknown, are sent again: storing a row twice equals
+        storing it once. Keys should be unique; of two equal ones in a call either may win. `kinds`: one
+        `own.PutKind` for each row, if not all are `SET`. `ttls_ms`, `max_idles_ms`, `key_hashes`: one for each
+        row, if given. `count` is updated during the call, so it shows what was stored if the call fails. Raises
+        NotReady if no row could be stored for the timeout.
         """
         count = count or PutCount()
         put = ColumnRows(map_name, keys, values, ttl_ms, kinds, ttls_ms, max_idles_ms, key_hashes)
@@ -384,7 +387,9 @@ class Client:
     def _put_groups(
         self, put: ColumnRows, sizes: Sequence[int], groups: list[PartitionRows], count: PutCount
     ) -> tuple[list[PartitionRows], str]:
-        """One round: a few messages to each owner, all on their way at the same time. Answers what is left, and why."""
+        """One round: a few messages to each owner, all in flight at the same time. Returns what is left, and
+        the reason.
+        """
         left: list[PartitionRows] = []
         why = ""
         posted: list[tuple[Connection, int, list[PartitionRows]]] = []
@@ -449,7 +454,7 @@ class Client:
         return list(range(self.partition_count))
 
     def _for(self, request: Request) -> Connection:
-        """The connection to the owner of a keyed request, as far as known; else any."""
+        """The connection to the owner for a request about one partition, if known; else to any member."""
         if len(request.partitions) == 1 and not self._stale:
             with suppress(Broken, *PASSING):
                 return self._owner(request.partitions[0])
@@ -464,7 +469,7 @@ class Client:
         return self.to(owner)
 
     def to(self, member: str) -> Connection:
-        """The connection to a member. Raises NotReady when it is none, Broken when it cannot be reached."""
+        """The connection to a member. Raises NotReady if it is not in the table, Broken if it cannot be reached."""
         table = self._table()
         row = table.members.get(member)
         if row is None:
@@ -500,11 +505,11 @@ class Client:
         return self._known
 
     def _any(self) -> Connection:
-        """A connection to a member: the first address that answers, else whoever is known."""
+        """A connection to the first address that answers: the given ones, then members of the last table."""
         return self._of_anyone(lambda connection: connection)
 
     def _of_anyone(self, ask: Callable[[Connection], T]) -> T:
-        """What the first member that can be reached answers. Raises NotReady when none does."""
+        """Run `ask` on the first member that can be reached. Raises NotReady if there is none."""
         failures: list[str] = []
         for address in self._addresses():
             try:
@@ -519,7 +524,7 @@ class Client:
 
 
 def pages_of(connection: Connection, question: own.Scan) -> list[own.Page]:
-    """All pages of a scan; the number of the question does not matter. Raises Broken, or what the fault says."""
+    """All pages of a scan; the id of the question is ignored. Raises Broken, or the error of the member's fault."""
     number = connection.next_number()
     pages = [connection.ask(msgspec.structs.replace(question, id=number), own.Page)]
     while pages[-1].more:
@@ -528,7 +533,6 @@ def pages_of(connection: Connection, question: own.Scan) -> list[own.Page]:
 
 
 def _check_data_members(table: RoutingTable) -> None:
-    """Raises NoDataMember when nobody can own a partition: waiting for an owner would be in vain."""
     if not table.data_members:
         raise NoDataMember(
             "the cluster has lite members alone, which hold no data; start one that is not lite"

@@ -1,7 +1,13 @@
-"""Change streams of maps: how far they have gone, and what has changed between two updates.
+"""Change streams of maps: the position of a stream, and the changes between two positions.
 
-Who reads a stream remembers for each partition the last update that it has seen, as its counter and its term. What has
-changed since is asked of the primary first, then of the other members: whoever has the same history may tell.
+A reader remembers for each partition the last update it has seen, as counter and term. Later changes are asked of the
+primary first, then of other members: every member with the same history may answer.
+
+A position survives a moved partition because it names an update, not a member. Example: a reader of partition 5
+stands at update 17 of term 3. Member 1, the primary, dies; member 2 takes over with term 4 and goes on with
+update 18. Member 2 knows that update 17 of term 3 lies in its own history, and sends 18, 19, ... If update 17
+had been lost with member 1, update 17 of member 2 would be of term 4: the histories differ, and the reader gets
+ChangesGone instead of a silent gap.
 """
 
 from __future__ import annotations
@@ -16,8 +22,9 @@ from holdfast.errors import ChangesGone, NotReady, ProtocolError
 from holdfast.wire import own
 
 ROUNDS = 8
-"""So often every member must have said that it cannot tell of a change, before it counts as gone: while partitions
-move, or members take office, there may be moments in which nobody can."""
+"""All members must say in so many consecutive rounds that they do not have a change, before it counts as gone: while
+partitions move or a primary takes over, there are moments in which no member can answer.
+"""
 BYTES_MAX = 1 << 20
 """An answer ends with the change that reaches this size."""
 
@@ -25,10 +32,10 @@ BYTES_MAX = 1 << 20
 def heads(
     client: Client, map_name: str, partitions: Iterable[int], *, timeout_s: float = 30.0
 ) -> dict[int, own.Head]:
-    """How far the changes of the map have gone in each of these partitions, by partition; of one moment in each.
+    """Position of the newest change of the map in each of these partitions; each of one moment.
 
-    Raises NotReady, naming a partition that has had no primary until the timeout, and Unsupported when the map has no
-    change stream.
+    Raises NotReady, naming a partition without a primary until the timeout, and Unsupported if the map has no change
+    stream.
     """
     left = list(dict.fromkeys(partitions))
     found: dict[int, own.Head] = {}
@@ -48,7 +55,7 @@ def heads(
 def _ask_heads(
     client: Client, map_name: str, partitions: list[int], found: dict[int, own.Head], *, fresh: bool
 ) -> tuple[list[int], str]:
-    """Ask every owner once, all at the same time. Answers what is left, and why."""
+    """Ask every owner once, all at the same time. Returns what is left, and the reason."""
     try:
         table = client.known_table(fresh=fresh)
     except PASSING as passing:
@@ -92,12 +99,13 @@ def read_changes(
     bytes_max: int = BYTES_MAX,
     timeout_s: float = 30.0,
 ) -> list[own.Changes]:
-    """What has changed after the update `after` up to the update `upto`: in order, each change once, none missing.
+    """The changes after update `after` up to update `upto`: in order, each once, none missing.
 
-    `upto` is at most a head that was told, and `upto_term` its term (`Head.term_at`), by which any member knows whether
-    it can tell; without, the primary is asked for it. Raises ChangesGone when nobody can tell all of them any more, or
-    when the update `after` is not of the history that there is now, and NotReady when somebody who might cannot be
-    asked until the timeout since the last progress.
+    `upto` is at most a reported head, and `upto_term` its term (`Head.term_at`), by which any member knows
+    whether it has that update; without it the primary is asked for the term.
+
+    Raises: ChangesGone if no member has all of the changes any more, or update `after` is not in the present history;
+    NotReady if a member that may have them cannot be asked for `timeout_s` since the last progress.
     """
     found: list[own.Changes] = []
     if upto <= after:
@@ -135,7 +143,7 @@ def read_changes(
 def _check_history(
     client: Client, map_name: str, partition: int, after: int, after_term: int, upto: int, timeout_s: float
 ) -> None:
-    """There is nothing new, unless what was read is gone, as after a loss: the primary knows that."""
+    """Nothing is new, unless updates that were read are lost. Ask the primary whether they are in its history."""
     head = heads(client, map_name, [partition], timeout_s=timeout_s)[partition]
     if not head.follows(after, after_term):
         why = (
@@ -146,8 +154,6 @@ def _check_history(
 
 
 class _Reader:
-    """Asks one member after the other, the primary first."""
-
     def __init__(
         self, client: Client, map_name: str, partition: int, upto: int, upto_term: int, bytes_max: int
     ) -> None:
@@ -158,11 +164,11 @@ class _Reader:
         self._upto_term = upto_term
         self._bytes_max = bytes_max
         self.refused = False
-        """Whether everybody has said in the last round that he cannot tell."""
+        """Whether all members of a fresh table said in the last round that they do not have the changes."""
         self.why = ""
 
     def round(self, after: int, after_term: int, *, fresh: bool) -> own.Changes | None:
-        """The next changes, from whoever can tell them; None when nobody can now."""
+        """The next changes, from any member that has them; None if none can answer now."""
         self.refused = False
         try:
             table = self._client.known_table(fresh=fresh)
@@ -171,7 +177,7 @@ class _Reader:
         except (Broken, *PASSING) as passing:
             self.why = str(passing)
             return None
-        # A table that is not fresh may name members that know nothing, and not those that do.
+        # An old table may name members without the changes, and miss those that have them: it proves nothing.
         everybody = fresh and table.owner(self._partition) is not None
         reasons: list[str] = []
         for member in _in_turn(table, self._partition):
@@ -198,7 +204,7 @@ class _Reader:
             if answer.upto > after:
                 return answer
             if not answer.why:
-                # It may tell later: what is wanted is not safe yet, or it has too much to do.
+                # It may answer later: the update is not safe yet, or the member is busy.
                 everybody = False
             reasons.append(f"{member}: {answer.why or 'nothing yet'}")
         self.refused = everybody
@@ -206,7 +212,7 @@ class _Reader:
         return None
 
     def _find_term(self, after: int, after_term: int) -> bool:
-        """Ask the primary for the term of the last update that is wanted."""
+        """Ask the primary for the term of update `upto`."""
         head = heads(self._client, self._map, [self._partition], timeout_s=0)[self._partition]
         self._upto_term = head.term_at(self._upto)
         self.why = f"the primary can tell of update {head.counter} at most"
@@ -215,6 +221,5 @@ class _Reader:
 
 
 def _in_turn(table: RoutingTable, partition: int) -> Iterator[str]:
-    """The primary, the backups, and everybody else who may hold data."""
     holders = [member for member in table.rows[partition].replicas if member is not None]
     yield from dict.fromkeys([*holders, *(row.uuid for row in table.data_members)])

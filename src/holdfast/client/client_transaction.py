@@ -1,4 +1,4 @@
-"""Transactions through Holdfast's own protocol: for programs that are no member, and for operators.
+"""Transactions over Holdfast's own protocol, for programs that are not members, and for operators.
 
 with ClientTransaction(parse_addresses("127.0.0.1:5701")) as transaction:
     balance = transaction.get_for_update("accounts", "ann")
@@ -28,13 +28,13 @@ from holdfast.wire.values import from_stored, to_stored
 
 CONNECT_S = 5.0
 ANSWER_S = 90.0
-"""Longer than a member lets anything wait."""
+"""Longer than any wait of a member."""
 
 
 def order_transaction(
     address: Address, credentials: Credentials, order: TransactionOrder
 ) -> TransactionAnswer:
-    """What one member answers to an order. Raises NotReady when it cannot be asked."""
+    """Send an order to one member, and return its answer. Raises NotReady if the member cannot be asked."""
     try:
         connection = Connection(address, credentials, CONNECT_S)
     except Broken as broken:
@@ -48,7 +48,6 @@ def order_transaction(
 
 
 def _asked(connection: Connection, order: TransactionOrder) -> TransactionAnswer:
-    """Raises Broken."""
     number = connection.next_number()
     connection.post(own.OrderTransaction(number, order))
     if not connection.wait(number, ANSWER_S):
@@ -57,11 +56,11 @@ def _asked(connection: Connection, order: TransactionOrder) -> TransactionAnswer
 
 
 class ClientTransaction:
-    """One transaction, run by the first member that can be reached. Leaving the `with` block commits it; an error in
-    the block rolls it back. Keys and values are plain Python data.
+    """One transaction, run by the first member that can be reached. Leaving the `with` block commits it; an
+    error in the block rolls it back. Keys and values are plain Python data. Not for several threads.
 
-    Raises RolledBack when nothing of it was done, Unknown when nobody can say yet: then all of it has been done, or
-    will be, or nothing. Not for several threads.
+    Raises RolledBack if nothing of it was applied, Unknown if the outcome is not known: all or nothing of it
+    was applied, or will be.
     """
 
     def __init__(
@@ -73,8 +72,8 @@ class ClientTransaction:
         timeout_s: float = 0.0,
         label: str = "",
     ) -> None:
-        """`optimistic`: nothing is locked, and the transaction is rolled back if what it has read has changed when it
-        ends; else reads are locked, too. `timeout_s`: it is rolled back after so long; 0: `transactions.timeout_ms`.
+        """`optimistic`: lock nothing, and roll back at the end if an entry that was read has changed; otherwise
+        reads lock. `timeout_s`: roll back after so long; 0: `transactions.timeout_ms`.
         """
         self._addresses = addresses
         self._credentials = credentials or Credentials()
@@ -84,7 +83,7 @@ class ClientTransaction:
 
     @property
     def id(self) -> str:
-        """As `holdfast transactions list` and change streams show it; empty before it has begun."""
+        """The id that `holdfast transactions list` and change streams show; empty before the transaction begins."""
         return self._id.hex()
 
     def __enter__(self) -> Self:
@@ -114,7 +113,7 @@ class ClientTransaction:
                 raise
         finally:
             if self._connection is not None:
-                # What has not been committed is rolled back with that.
+                # This also rolls back a transaction that was not committed.
                 self._connection.close()
 
     def _order(self, order: TransactionOrder) -> Value:
@@ -141,21 +140,20 @@ class ClientTransaction:
         return from_stored(answer) if isinstance(answer, bytes) else answer
 
     def get(self, name: str, key: object) -> object:
-        """The value in the map of this name, or None."""
+        """The value of a key, or None."""
         return self._on_key(Op.GET, name, key)
 
     def get_for_update(self, name: str, key: object) -> object:
-        """The same, and lock the entry, so that nobody changes it until this transaction is over."""
+        """`get`, and lock the entry against changes until the transaction ends."""
         return self._on_key(Op.GET, name, key, for_update=True)
 
     def put(self, name: str, key: object, value: object) -> object:
-        """Store, and answer the old value."""
+        """Store a value; returns the previous one, or None."""
         return self._on_key(Op.PUT, name, key, value)
 
     def set(self, name: str, key: object, value: object) -> None:
-        """Store."""
         self._on_key(Op.SET, name, key, value)
 
     def remove(self, name: str, key: object) -> object:
-        """Take out; answers the old value, or None."""
+        """Remove an entry; returns its value, or None."""
         return self._on_key(Op.REMOVE, name, key)

@@ -1,4 +1,4 @@
-"""One connection to one member: questions out, answers in, over a plain socket or one with TLS."""
+"""One connection to one member: questions out, answers in, over a plain or a TLS socket."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from holdfast.wire import doors, own
 
 CONNECT_S_MAX = 5.0
 ANSWER_S_MIN = 5.0
-"""A member is given at least so long for an answer, if the caller has so much time."""
+"""A member gets at least so long to answer, if the caller has so much time."""
 IDLE_S = 1.0
-"""A connection that was not used for so long is looked at before it is used again."""
+"""A connection that was idle for so long is checked before it is used again."""
 HELLO_ANSWER_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 2**31 - 1
 
@@ -31,25 +31,21 @@ TLS_HINT = "tls=ClientTls(...) in Python, --tls or --tls-ca on the command line,
 
 
 class Broken(HoldfastError):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client says at the door."""
-
     cluster: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
     operates: bool = False
-    """Whether the client only looks and gives orders (`wire.own.Hello`)."""
+    """Whether the client only reads status and gives orders (`wire.own.Hello`)."""
     tls: ClientTls | None = None
-    """How it speaks TLS; None: not at all."""
 
 
 def _secured(plain: socket.socket, tls: ClientTls, address: Address) -> ssl.SSLSocket:
-    """The same connection with TLS. Raises Denied, ProtocolError, Broken or OSError; then it is closed."""
     try:
         return tls.context().wrap_socket(plain, server_hostname=address.host)
     except BaseException as failed:
@@ -61,7 +57,7 @@ def _secured(plain: socket.socket, tls: ClientTls, address: Address) -> ssl.SSLS
 
 
 def _raise_tls(failed: BaseException, address: Address) -> None:
-    """Raise Denied or ProtocolError for what is wrong with TLS, and will be wrong the next time too."""
+    """Raise Denied or ProtocolError for a TLS error that a retry would meet again."""
     if isinstance(failed, ssl.SSLError) and not isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         why = handshake_problem(failed)
         if why:
@@ -70,10 +66,10 @@ def _raise_tls(failed: BaseException, address: Address) -> None:
 
 
 class Connection:
-    """One connection to one member. Raises Broken when it ends, and is of no use then."""
+    """One connection to one member. After it raised Broken it cannot be used any more."""
 
     def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
-        """Connect and say hello. Raises Broken, Denied, Unsupported, ProtocolError, or ConfigError for files of TLS."""
+        """Connect and authenticate. Raises Broken, Denied, Unsupported, ProtocolError, or ConfigError for TLS files."""
         self.address = address
         self.closed = False
         self._used_s = 0.0
@@ -90,7 +86,7 @@ class Connection:
         except OSError as failed:
             raise Broken(f"cannot connect to {address}: {failed}") from failed
         try:
-            # Shorter than the caller's patience: a member that is paused must leave time to ask another one.
+            # Shorter than the caller's timeout: if this member is paused, there must be time to ask another one.
             self._socket.settimeout(max(timeout_s / 3, min(timeout_s, ANSWER_S_MIN)))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             hello = own.Hello(
@@ -102,8 +98,8 @@ class Connection:
                 credentials.token,
                 credentials.operates,
             )
-            # In one piece: whoever is turned away by TLS 1.3 hears so after the handshake, and a second piece to
-            # somebody who has closed already breaks the connection before that is read.
+            # In one piece. With TLS 1.3 a server may reject the client after the handshake and close; a second
+            # piece, sent to the closed socket, would break the connection before the rejection is read.
             self._write(own.PREAMBLE + own.frame(hello))
             self.hello = self.collect(hello.id, own.HelloOk)
         except BaseException:
@@ -113,12 +109,13 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether the member has closed the connection, as it does when nothing was asked for long."""
+        """Whether the member has closed the connection, as it does after a long idle time."""
         if self.closed or time.monotonic() - self._used_s < IDLE_S:
             return self.closed
         try:
             if select.select([self._socket], [], [], 0)[0] and (
-                # With TLS one cannot look at what has come without taking it: nothing was asked, so it is the end.
+                # With TLS, pending data cannot be inspected without reading it. Nothing was asked, so it must
+                # be the end.
                 self._tls or not self._socket.recv(1, socket.MSG_PEEK)
             ):
                 self.close()
@@ -127,7 +124,6 @@ class Connection:
         return self.closed
 
     def check_release(self, release: str | None) -> None:
-        """Raises Unsupported when the member has another version of Holdfast than this one; None: any will do."""
         if release is not None and self.hello.release != release:
             self.close()
             raise Unsupported(
@@ -136,21 +132,19 @@ class Connection:
             )
 
     def next_number(self) -> int:
-        """A number for a question."""
         self._number += 1
         return self._number
 
     def ask(self, question: own.Question, kind: type[AnswerType]) -> AnswerType:
-        """Ask, and wait for the answer. Raises what the member's fault says, or Broken."""
+        """Ask and wait for the answer. Raises the error of the member's fault, or Broken."""
         self.post(question)
         return self.collect(question.id, kind)
 
     def post(self, question: own.Question) -> None:
-        """Ask without waiting."""
         self._write(own.frame(question))
 
     def collect(self, number: int, kind: type[AnswerType]) -> AnswerType:
-        """Wait for the answer to question `number`."""
+        """Wait for the answer to question `number`. Raises as `ask`."""
         while number not in self._answers:
             self._read_answer()
         answer = self._answers.pop(number)
@@ -164,11 +158,10 @@ class Connection:
         return answer
 
     def has_answer(self, number: int) -> bool:
-        """Whether the answer to question `number` has come, and can be collected."""
         return number in self._answers
 
     def wait(self, number: int, timeout_s: float) -> bool:
-        """Wait a while for the answer to question `number`, which may be long in coming. Answers whether it is here."""
+        """Wait up to `timeout_s` for an answer that may take long; returns whether it has arrived."""
         deadline = time.monotonic() + timeout_s
         while number not in self._answers:
             left_s = deadline - time.monotonic()
@@ -180,7 +173,6 @@ class Connection:
         return True
 
     def _undecoded(self) -> bool:
-        """Whether something has come that the system does not know of any more, and that was not read."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _read_answer(self) -> None:
@@ -191,7 +183,6 @@ class Connection:
         self._answers[answer.id] = answer
 
     def close(self) -> None:
-        """End the connection."""
         self.closed = True
         with suppress(OSError):
             self._socket.close()
@@ -212,14 +203,14 @@ class Connection:
         return self._read(length)
 
     def _check_door(self, first: bytes) -> None:
-        """Raises ProtocolError when whoever answers is somebody else: not every port is one for clients."""
+        """Raises ProtocolError if the port belongs to another protocol."""
         if doors.who(first):
             said = first + (self._rest_of_opening() if first == doors.MEMBER else b"")
             self.close()
             raise ProtocolError(doors.wrong_port(str(self.address), said, TLS_HINT))
 
     def _rest_of_opening(self) -> bytes:
-        """What a member sends next at its port for members, which may name the client port."""
+        """The rest of what a member sends first on its member port; it may name the client port."""
         try:
             return bytes(self._read(doors.OPENING_BYTES - own.LENGTH_BYTES + doors.OTHER_PORT_BYTES))
         except HoldfastError:
@@ -233,9 +224,7 @@ class Connection:
                 got = self._socket.recv_into(rest)
             except OSError as failed:
                 self.close()
-                _raise_tls(
-                    failed, self.address
-                )  # Here one hears of it that the own certificate is not taken.
+                _raise_tls(failed, self.address)  # TLS 1.3 reports a rejected client certificate only here.
                 raise Broken(f"no answer from {self.address}: {failed}") from failed
             if not got:
                 self.close()

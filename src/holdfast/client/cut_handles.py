@@ -1,4 +1,4 @@
-"""Cuts: maps as they were at one moment of each partition, read from whoever keeps them (S1).
+"""Cuts: maps as they were at one moment of each partition, read from the members that keep them (S1).
 
     cut = take_cut(client, ["customers"])
     for partition in range(client.partition_count):
@@ -6,9 +6,9 @@
             ...
     end_cut(client, cut)
 
-A cut is one moment for each partition, not one for all: two writes of one client to two partitions may be on two
-sides of it. All maps of a partition are cut at the same moment. Reading a cut gives the same entries however often it
-is read, and from whichever member.
+A cut has one moment for each partition, not one for all: two writes of one client to two partitions may be on
+different sides of it. All maps of a partition are cut at the same moment. A cut can be read repeatedly, from
+any member that keeps it, with the same result.
 """
 
 from __future__ import annotations
@@ -33,26 +33,22 @@ class Cut:
 
     id: bytes
     marks: dict[tuple[str, int], Mark]
-    """By map and partition; of every map that was asked for, in every partition."""
+    """By map and partition, for every requested map and partition."""
     lease_s: float = 0.0
-    """How long a member keeps it after it was last read there, or held."""
+    """How long a member keeps it after its last use there."""
 
     def counters(self, map_name: str) -> dict[int, int]:
-        """Partition -> the map's update counter at the cut."""
         return {partition: mark.counter for (name, partition), mark in self.marks.items() if name == map_name}
 
     def entries(self, map_name: str) -> int:
-        """How many entries the map had."""
         return sum(mark.entries for (name, _), mark in self.marks.items() if name == map_name)
 
     @property
     def maps(self) -> list[str]:
-        """What was cut."""
         return sorted({name for name, _ in self.marks})
 
     @property
     def holders(self) -> list[str]:
-        """UUIDs of all members that were named as keeping some of it."""
         return sorted({holder for mark in self.marks.values() for holder in mark.holders})
 
 
@@ -66,9 +62,9 @@ def take_cut(
 ) -> Cut:
     """Cut these maps through all partitions, or these: every member keeps its part until `lease_s` after its last use.
 
-    Returns when all sync backups keep it, too, also those that were asked first. Raises NotReady when that could not be
-    had within `timeout` seconds (the client's own, if left out), ConfigError for more than `own.CUT_MAPS_MAX` maps.
-    `lease_s` is a day at most.
+    Returns when all sync backups keep it too, including those that were asked first. Raises NotReady if that
+    fails for `timeout` seconds (the client's own, if left out), ConfigError for more than `own.CUT_MAPS_MAX`
+    maps. `lease_s` is a day at most.
     """
     names = list(dict.fromkeys(maps))
     if len(names) > own.CUT_MAPS_MAX:
@@ -85,8 +81,6 @@ def take_cut(
 
 
 class _Taking:
-    """A cut on its way."""
-
     def __init__(
         self, client: Client, maps: list[str], lease_s: float, partitions: set[int], deadline_s: float
     ) -> None:
@@ -96,16 +90,16 @@ class _Taking:
         self._lease_s = lease_s
         self._lease_ms = _milliseconds(lease_s)
         self._slice = max(1, own.CUT_MARKS_MAX // max(1, len(maps)))
-        """Partitions of one question: a member has little to do for each, and goes on with others in between."""
+        """Partitions of one question: small, so that a member can serve others in between."""
         self._left = partitions
         self._deadline_s = deadline_s
         self._marks: dict[tuple[str, int], Mark] = {}
         self._held_s = time.monotonic()
         self._whole = True
-        """Whether nothing can have been forgotten yet."""
+        """Whether no lease can have ended yet."""
 
     def run(self, patience_s: float) -> Cut:
-        """Ask until everything is cut and kept. Raises NotReady after so many seconds."""
+        """Ask until everything is cut and kept. Raises NotReady after `patience_s`."""
         wait = delays()
         while True:
             why = self._ask_owners()
@@ -122,7 +116,7 @@ class _Taking:
             self._client.refresh()
 
     def _ask_owners(self) -> str:
-        """Ask every owner for some partitions at a time, all owners at the same time; answers why something is left."""
+        """Ask all owners at the same time, for some partitions each; returns why something is left."""
         why = ""
         try:
             table = self._client.known_table()
@@ -143,7 +137,6 @@ class _Taking:
         return why
 
     def _ask_each(self, waiting: dict[str, list[int]]) -> str:
-        """Ask each of these owners for its next partitions, which are taken out of `waiting`."""
         why = ""
         posted: list[tuple[str, Connection, int]] = []
         for owner, mine in list(waiting.items()):
@@ -178,9 +171,9 @@ class _Taking:
         return why
 
     def _renew(self, *, last: bool = False) -> str:
-        """When it is time, have those who were asked before keep their part; what they have forgotten is left again.
+        """Renew the lease of members that were asked before, if it is time; cut again what they have dropped.
 
-        `last`: look once more if something may have been forgotten. Answers why something is left.
+        `last`: check once more if a lease may have ended. Returns why something is left.
         """
         if time.monotonic() - self._held_s < self._lease_s / 4 and (self._whole or not last):
             return ""
@@ -198,9 +191,9 @@ class _Taking:
 
 
 def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
-    """Have every member keep the cut for so long from now on.
+    """Renew the lease of a cut on every member for `lease_s` from now on.
 
-    Answers how many marks still have somebody who keeps them: all. Raises CutLost when some have nobody any more.
+    Returns the number of marks. Raises CutLost if no member keeps one of them any more.
     """
     marks = [mark for mark in cut.marks.values() if mark.counter]
     lost = _lost(client, cut.id, marks, _milliseconds(lease_s))
@@ -214,13 +207,13 @@ def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
 
 
 def end_cut(client: Client, cut: Cut) -> None:
-    """The cut is not wanted any more. Members that cannot be reached forget it when its lease ends."""
+    """Release the cut. Members that cannot be reached drop it when its lease ends."""
     with suppress(HoldfastError):
         _hold(client, cut.id, 0, {}, 1)
 
 
 def _lost(client: Client, cut: bytes, marks: Iterable[Mark], lease_ms: int) -> list[Mark]:
-    """Renew the lease; answers the marks that none of their holders keeps."""
+    """Renew the lease; returns the marks that none of their holders keeps."""
     marks = [mark for mark in marks if mark.counter]
     wanted: dict[str, dict[int, None]] = {}
     for mark in marks:
@@ -241,8 +234,8 @@ def _lost(client: Client, cut: bytes, marks: Iterable[Mark], lease_ms: int) -> l
 def _hold(
     client: Client, cut: bytes, lease_ms: int, wanted: dict[str, list[int]], maps: int
 ) -> dict[str, set[tuple[int, str, int, int]]]:
-    """Tell all members; answers what those that can be reached keep of these partitions: partition, map, counter and
-    term. The cut has so many maps.
+    """Renew the lease on all members. Returns what the reachable ones keep of these partitions: partition, map, counter
+    and term. `maps`: number of maps of the cut.
     """
     client.refresh()
     size = max(1, own.CUT_MARKS_MAX // max(1, maps))
@@ -281,14 +274,16 @@ def scan_cut(
     rows_max: int = 8192,
     bytes_max: int = 1 << 20,
 ) -> Iterator[own.Page]:
-    """The entries of a map in one partition at the cut, read from a member that keeps it; whole, before the first page.
+    """The entries of a map in one partition at the cut, read completely from one member before the first page
+    is returned.
 
-    `prefer`: UUIDs of members that are asked first. `spread`: begin at another holder in each partition, so that
-    backups share the work. `fields`, `keys`, `limit`: see `wire.own.Scan`. `whole`: with times to live as they were at
-    the cut, and the hash words of keys. Times to live are counted from when a holder applied an entry and the cut
-    itself, by its own clock: between two holders they differ by as much as these were on their way. Goes on with
-    another holder when one is lost.
-    Raises CutLost when nobody keeps it any more, and KeyError for a map or partition that was not cut.
+    `prefer`: UUIDs of members to ask first. `spread`: start at another holder in each partition, so that
+    backups share the work. `fields`, `keys`, `limit`: see `wire.own.Scan`. `whole`: with times to live as of
+    the cut, and the hash words of keys. Each holder measures times to live by its own clock, from when it
+    applied the entry and the cut: they differ between holders by the time that these messages took. Another
+    holder is asked if one is lost.
+
+    Raises: CutLost if no member keeps it any more, KeyError for a map or partition that was not cut.
     """
     mark = cut.marks[map_name, partition]
     if not mark.counter:
@@ -320,7 +315,7 @@ def scan_cut(
                 f"keeps update {kept.counter} of term {kept.term}, not {mark.counter} of {mark.term}"
             )
         if not patient:
-            # A connection may be of a time before the member came back, and the table of one before it was known.
+            # The connection and the table may date from before the member came back.
             client.refresh()
     told = "; ".join(f"{holder}: {reason}" for holder, reason in why.items())
     raise CutLost(

@@ -1,6 +1,5 @@
-"""Rows in groups, each stored in one transaction
-
-Whoever reads in transactions, or at a whole cut, sees all rows of a group or none.
+"""Stores rows in groups, each in one transaction, so that transactional readers and whole cuts see all of it or
+none.
 """
 
 from __future__ import annotations
@@ -19,29 +18,26 @@ from holdfast.errors import NotReady, Refused
 from holdfast.wire import own
 
 AHEAD_MAX = 4
-"""Groups that are on their way at a time, each to another member."""
+"""Most groups in flight, each sent to another member."""
 LABEL = "load"
 
 
 @dataclass(slots=True)
 class GroupedRows:
-    """Some rows, key and value in their stored form, with the partitions of the keys."""
+    """Rows with keys and values in their stored form, and the partitions of the keys."""
 
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     partitions: list[int] = field(default_factory=list)
     ttls_ms: list[int] = field(default_factory=list)
-    """For each row, or none."""
 
     def add(self, other: GroupedRows) -> None:
-        """These come after those that are here."""
         self.keys += other.keys
         self.values += other.values
         self.partitions += other.partitions
         self.ttls_ms += other.ttls_ms
 
     def take(self, rows: int) -> GroupedRows:
-        """Take out the first so many."""
         taken = GroupedRows(self.keys[:rows], self.values[:rows], self.partitions[:rows], self.ttls_ms[:rows])
         del self.keys[:rows], self.values[:rows], self.partitions[:rows], self.ttls_ms[:rows]
         return taken
@@ -51,47 +47,47 @@ class GroupedRows:
 class _Sent:
     group: GroupedRows
     posted: tuple[Connection, int] | None
-    """None: it could not be sent, `why` says why."""
+    """None: it could not be sent, for the reason `why`."""
     why: str = ""
 
 
 class GroupSender:
-    """Stores rows in one map, each `rows` of them in one transaction, in the order in which they are given.
+    """Stores rows in one map, in order, `rows` of them in each transaction.
 
-    A group that was rolled back, or of which nobody knows what became of it, is stored again: storing it twice is
-    storing it once. So of two groups with one key either may win.
+    A group that was rolled back, or whose outcome is unknown, is stored again: storing it twice equals storing
+    it once. So of two groups with one key either may win.
     """
 
     def __init__(self, client: Client, map_name: str, rows: int, *, ttl_ms: int = DEFAULT_TTL) -> None:
         self.count = PutCount()
-        """Right also when sending has failed."""
+        """Correct also after an error."""
         self._client = client
         self._map = map_name
         self._rows = rows
         self._ttl_ms = ttl_ms
         self._left = GroupedRows()
-        """Not a whole group yet."""
+        """Rows that do not fill a group yet."""
         self._sent: deque[_Sent] = deque()
         self._turns = count()
 
     def send(self, rows: GroupedRows) -> None:
-        """Store these rows; what fills no group waits for the next ones, or for the end.
+        """Store these rows; those that fill no group wait for the next call, or for `finish`.
 
-        Raises NotReady when a group cannot be stored for the client's timeout, and Refused when it never will be.
+        Raises NotReady if a group cannot be stored for the client's timeout, Refused if it never can be.
         """
         self._left.add(rows)
         while len(self._left.keys) >= self._rows:
             self._post_next(self._left.take(self._rows))
 
     def finish(self) -> PutCount:
-        """Store what is left, as one group, and wait for what is on its way. Raises as `send` does."""
+        """Store the rest as one group, and wait for groups in flight. Raises as `send` does."""
         if self._left.keys:
             self._post_next(self._left.take(self._rows))
         self.settle()
         return self.count
 
     def settle(self) -> None:
-        """Wait for what is on its way, and begin nothing new. Raises as `send` does."""
+        """Wait for groups in flight, and start none. Raises as `send` does."""
         while self._sent:
             self._store(self._sent.popleft())
 
@@ -110,7 +106,6 @@ class GroupSender:
         return _Sent(group, posted)
 
     def _store(self, sent: _Sent) -> None:
-        """Wait for the answer; store the group again until it is there."""
         deadline = time.monotonic() + self._client.timeout_s
         for delay in delays():
             why = self._retry_reason(sent)
@@ -130,7 +125,7 @@ class GroupSender:
 
     @staticmethod
     def _retry_reason(sent: _Sent) -> str:
-        """Why it has to be sent again; empty when it is stored. Raises Refused when that would be of no use."""
+        """Why the group must be sent again; empty if it is stored. Raises Refused if a retry is useless."""
         if sent.posted is None:
             return sent.why
         connection, number = sent.posted
@@ -144,7 +139,7 @@ class GroupSender:
 
 
 def _post(client: Client, order: StoreTogether, turn: int) -> tuple[Connection, int]:
-    """Give it to one of the members, in turn. Raises Broken, and what `Client.to` raises."""
+    """Send it to the members in turn. Raises Broken, and what `Client.to` raises."""
     members = client.known_table().data_members
     if not members:
         raise NotReady("there is no data member")
@@ -155,7 +150,7 @@ def _post(client: Client, order: StoreTogether, turn: int) -> tuple[Connection, 
 
 
 def grouped_put_problem(client: Client, map_name: str) -> str:
-    """Why rows of this map cannot be stored in transactions, in words; empty when they can. Raises NotReady."""
+    """Why rows of this map cannot be stored in transactions; empty if they can. Raises NotReady."""
     deadline = time.monotonic() + client.timeout_s
     for turn, delay in enumerate(delays()):
         try:

@@ -1,4 +1,4 @@
-"""An operator's end of the protocol: orders that are waited for, and news as they come."""
+"""Operator's part of the protocol: orders that are waited for, and partition events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown
 from holdfast.wire import own
 
 LOOK_S = 0.25
-"""Between two looks at how far an order is."""
 ANSWER_S = 5.0
-"""A member that answers nothing for so long is given up."""
+"""A member that does not answer for so long is given up."""
 PING_S = 2.0
-"""How long a watch is silent before the member is asked whether it is there."""
+"""A watch that is silent for so long asks whether the member is alive."""
 LATE_S = 5.0
-"""So much longer than the time of an order is its answer waited for."""
+"""Extra time for the answer after an order's own timeout."""
 
 MemberStatus = dict[str, object]
 
@@ -44,11 +43,11 @@ def order(
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
-    """Give an order to the member at this address and wait until it is carried out; answers how it ended, if it did.
+    """Give an order to the member at this address, and wait until it is carried out. Returns the member's remark.
 
-    `progress` hears the member's status meanwhile. Raises Refused when nothing of the order will happen, Standing when
-    it is not carried out in time and stands, Unknown when the member went away before it answered, NotReady when it
-    cannot be reached; and Denied.
+    `progress` is called with the member's status in the meantime. Raises Refused if the order has no effect,
+    Standing if it was accepted but is not finished in time, Unknown if the member was lost before it answered,
+    NotReady if it cannot be reached; and Denied.
     """
     try:
         connection = Connection(address, credentials, ANSWER_S)
@@ -111,10 +110,7 @@ def order_cluster(
     settings: Mapping[str, str] | None = None,
     timeout_s: float,
 ) -> None:
-    """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
-
-    Raises as `order` does.
-    """
+    """Give a cluster-wide order through any member, and through another one if that is lost. Raises as `order` does."""
     deadline = time.monotonic() + timeout_s
     left = list(addresses)
     asked: list[Address] = []
@@ -152,28 +148,28 @@ def order_cluster(
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The watch goes on at this member."""
-
     status: MemberStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What happened between the news before and the next ones is not known here."""
+    """Events between the previous and the next one were missed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No member can be asked at the moment."""
+    """No member can be asked now."""
 
     why: str
 
 
 class Watcher:
-    """What happens to partitions, from one member; when that goes away, from another one of the cluster."""
+    """Partition events, from one member; if it is lost, from another one of the cluster."""
 
     def __init__(self, addresses: list[Address], credentials: Credentials) -> None:
-        """Nothing is sent yet. Other members are found from these."""
+        """Create a watcher; it connects when `events` is iterated over. Other members are found from these
+        addresses.
+        """
         self._addresses = addresses
         self._credentials = credentials
         self._known: list[Address] = []
@@ -181,12 +177,12 @@ class Watcher:
         self._listened = False
         self._uuids: set[str] = set()
         self.status: MemberStatus = {}
-        """What the member that is asked has said of itself and the cluster; at most some seconds old."""
+        """Status of the cluster from the watched member, a few seconds old at most."""
 
     def events(self) -> Iterator[News | Listening | Gap | Silence]:
-        """News from now on, without end, each once, also when the member changes.
+        """Events from now on, without end, each once, also when another member takes over.
 
-        Raises Denied, Unsupported or ProtocolError when a member refuses to be asked.
+        Raises Denied, Unsupported or ProtocolError if a member rejects the watch.
         """
         waits = delays()
         silent = False
@@ -209,7 +205,6 @@ class Watcher:
             time.sleep(next(waits))
 
     def _at(self, address: Address) -> Iterator[News | Listening | Gap]:
-        """What this member tells, until it goes away."""
         connection = Connection(address, self._credentials, ANSWER_S)
         try:
             status = self._look(connection)
@@ -232,12 +227,12 @@ class Watcher:
             connection.close()
 
     def _knows(self, news: News) -> bool:
-        """Whether the status lists all members that are spoken of."""
+        """Whether the status lists all members that the event mentions."""
         moved = news.migration
         return moved is None or {moved.destination, moved.source} - {None} <= self._uuids
 
     def _look(self, connection: Connection) -> MemberStatus:
-        """Its status, which must be that of a member. Raises NotReady, Broken."""
+        """Fetch the status. Raises NotReady if the process is not a member now; Broken."""
         status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
         if status["state"] != "member":
             raise NotReady(f"{connection.address} is {status['state']}")

@@ -1,4 +1,4 @@
-"""Where a question goes, and what an answer means: the part of a client that needs no socket."""
+"""Destinations of requests and meanings of answers: the part of a client that needs no socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELAY_S_MAX = 0.5
 
 
 def parse_addresses(given: str | Iterable[str]) -> list[Address]:
-    """Addresses from `host:port`, `host` or `[ipv6]:port`, several of them separated by commas.
+    """Addresses from `host:port`, `host` or `[ipv6]:port`, several separated by commas.
 
     Raises ConfigError, naming the part that is wrong.
     """
@@ -30,27 +30,23 @@ def parse_addresses(given: str | Iterable[str]) -> list[Address]:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Who holds one partition, by UUID."""
-
     partition: int
     replicas: tuple[str | None, ...]
     version: int = 0
 
     @property
     def owner(self) -> str | None:
-        """The primary, or None while nobody is."""
         return self.replicas[0] if self.replicas else None
 
 
 class RoutingTable:
-    """The members and the partition table, as one member told it. Iterating gives the rows in order."""
+    """The members and the partition table as one member reported them. Iterates over the partitions in order."""
 
     def __init__(self, told: own.TableIs) -> None:
         self.version = told.version
         self.stamp = told.stamp
-        """Equal on members whose tables are equal."""
+        """Equal on members with equal tables."""
         self.members = {member.uuid: member for member in told.members}
-        """By UUID, oldest first."""
         uuids = [member.uuid for member in told.members]
         self.rows = [
             TableRow(partition, tuple(None if at == own.NOBODY else uuids[at] for at in row), version)
@@ -66,19 +62,18 @@ class RoutingTable:
         return len(self.rows)
 
     def owner(self, partition: int) -> str | None:
-        """The UUID of the partition's primary, if there is one that is a member."""
         return self.rows[partition].owner
 
     @property
     def data_members(self) -> list[own.MemberRow]:
-        """The members that may hold partitions."""
+        """Members that may hold partitions."""
         return [member for member in self.members.values() if not member.lite]
 
     def shares(self, parts: int, partitions: Iterable[int] | None = None) -> list[list[int]]:
         """All partitions, or these, in at most `parts` even shares, each with as few owners as possible; none is empty.
 
-        Neighbours in the list have different owners, as far as possible: who works on them in this order, a few at a
-        time, keeps all members busy.
+        Adjacent shares have different owners where possible, so that workers that take a few at a time, in this
+        order, keep all members busy.
         """
         wanted = range(len(self.rows)) if partitions is None else partitions
         ranked = sorted(wanted, key=lambda partition: (self.owner(partition) or "", partition))
@@ -96,19 +91,15 @@ class RoutingTable:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """Rows of a batch that belong to one partition."""
-
     partition: int
     rows: list[int]
 
 
 def group_rows(keys: Sequence[bytes], partition_count: int) -> list[PartitionRows]:
-    """The rows of a batch, by the partition of their key (in its stored form)."""
     return group_by(partitions_of(keys, partition_count), partition_count)
 
 
 def group_by(partitions: Iterable[int], partition_count: int) -> list[PartitionRows]:
-    """The rows of a batch, by their partitions."""
     rows: list[list[int]] = [[] for _ in range(partition_count)]
     for row, partition in enumerate(partitions):
         rows[partition].append(row)
@@ -118,7 +109,6 @@ def group_by(partitions: Iterable[int], partition_count: int) -> list[PartitionR
 def pack(
     groups: Iterable[PartitionRows], sizes: Sequence[int], *, rows_max: int, bytes_max: int
 ) -> Iterator[list[PartitionRows]]:
-    """Cut groups into messages of at most so many rows and bytes (but at least one row) each."""
     packed: list[PartitionRows] = []
     rows = size = 0
     for group in groups:
@@ -143,7 +133,7 @@ def pack(
 
 
 def delays() -> Iterator[float]:
-    """Seconds to wait before the next try, again and again: growing up to `DELAY_S_MAX`."""
+    """Seconds to wait before each further try: without end, growing up to `DELAY_S_MAX`."""
     delay = FIRST_DELAY_S
     while True:
         yield delay
@@ -181,16 +171,15 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)
-"""Refusals that the next table, or another member, may end."""
+"""Rejections that a newer table, or another member, may resolve. The request was certainly not applied."""
 
 
 def error_of_fault(fault: own.Fault) -> errors.HoldfastError:
-    """The fault as an exception to raise."""
     return _FAULTS[fault.kind](fault.detail)
 
 
 def error_of_outcome(outcome: Outcome) -> errors.RequestError | None:
-    """The outcome as an exception to raise; None when it is well."""
+    """The exception for an outcome; None if it is OK."""
     if outcome.status is Status.OK:
         return None
     return _STATUSES[outcome.status](outcome.detail or outcome.status.name.lower())

@@ -1,6 +1,6 @@
-"""Rows in columns on their way to the members that own them: sent while the next ones are made, and followed.
+"""Pipelined sending of rows in columns to their owners: one batch is stored while the next one is made.
 
-`RowSender` knows nothing of how rows are laid out; who has them cuts them into parcels, one message each.
+`RowSender` does not know how rows are laid out; a `RowBatch` cuts them into parcels, one message each.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from holdfast.errors import NotReady
 from holdfast.wire import own
 
 Span = tuple[int, int]
-"""Rows from the first up to, but not with, the second."""
+"""First row, and the row after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What one message holds: rows of one owner, grouped by partition."""
+    """Contents of one message: rows of one owner, grouped by partition."""
 
     owner: str | None
     partitions: list[int]
     counts: list[int]
     columns: own.ColumnBatch
     start: int
-    """Of its rows, among all in their order."""
+    """Position of its first row in the batch."""
     kinds: bytes = b""
     ttls_ms: list[int] = field(default_factory=list)
 
     def spans(self, partitions: Iterable[int]) -> Iterator[Span]:
-        """Where the rows of these partitions are."""
         wanted = set(partitions)
         at = self.start
         for partition, count in zip(self.partitions, self.counts, strict=True):
@@ -45,26 +44,21 @@ class Parcel:
 
     @property
     def span(self) -> Span:
-        """Where all its rows are."""
         return self.start, self.start + self.columns.rows
 
 
 class RowBatch(Protocol):
-    """Some rows that are to be stored."""
-
     def __len__(self) -> int: ...
 
     def ordered(self, table: RoutingTable) -> RowBatch:
-        """The same rows, in the order in which they are sent: by owner, then by partition."""
+        """The rows in sending order: by owner, then by partition."""
         ...
 
     def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]:
-        """All of them; of rows that are in order only."""
+        """The rows as messages; they must be in sending order."""
         ...
 
-    def only(self, spans: Sequence[Span]) -> RowBatch:
-        """Those at these places."""
-        ...
+    def only(self, spans: Sequence[Span]) -> RowBatch: ...
 
 
 @dataclass(slots=True)
@@ -75,41 +69,40 @@ class _Posted:
 
 
 class RowSender:
-    """Stores rows in one map. What moved, or became unknown, is sent again: storing a row twice is storing it once.
-
-    Of two rows with one key, either may win.
+    """Stores rows in one map. Rows whose partition moved, or whose outcome is unknown, are sent again: storing
+    a row twice equals storing it once. Of two rows with one key, either may win.
     """
 
     def __init__(self, client: Client, map_name: str, *, ttl_ms: int = DEFAULT_TTL) -> None:
         self.count = PutCount()
-        """Right also when sending has failed."""
+        """Correct also after an error."""
         self._client = client
         self._map = map_name
         self._ttl_ms = ttl_ms
         self._waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None = None
 
     def send(self, rows: RowBatch) -> None:
-        """Store these rows; returns while they are on their way, when those given before are stored.
+        """Send these rows, then wait until those of the previous call are stored.
 
-        Raises NotReady when rows cannot be stored for the client's timeout, and what else a member answers.
+        Raises NotReady if rows cannot be stored for the client's timeout, and other errors of members.
         """
         posted = self._post(rows)
-        # Only now: members store the one batch while the next is made and sent.
+        # In this order: members store one batch while the next is made and sent.
         before, self._waiting = self._waiting, posted
         self._store(before)
 
     def finish(self) -> PutCount:
-        """Wait for what is on its way. Raises as `send` does."""
+        """Wait until all rows are stored. Raises as `send` does."""
         self.settle()
         return self.count
 
     def settle(self) -> None:
-        """The same, when no more will come because something is wrong. Raises as `send` does."""
+        """Wait for rows in flight after an error, when no more will be sent. Raises as `send` does."""
         waiting, self._waiting = self._waiting, None
         self._store(waiting)
 
     def _post(self, rows: RowBatch) -> tuple[RowBatch, list[_Posted], list[Span], str]:
-        """Send them to their owners as far as these can be reached. Answers what is left, and why."""
+        """Send rows to owners that can be reached. Returns what is left, and the reason."""
         posted: list[_Posted] = []
         left: list[Span] = []
         why = ""
@@ -145,7 +138,6 @@ class RowSender:
         return rows, posted, left, why
 
     def _collect(self, posted: Sequence[_Posted]) -> tuple[list[Span], str]:
-        """Take the answers. Answers what has to be sent again, and why."""
         left: list[Span] = []
         why = ""
         for one in posted:

@@ -1,10 +1,11 @@
 """A cut across partitions that shows each transaction whole or not at all.
 
-A cut is one moment for each partition. So that no transaction is on both sides of it, those of several partitions
-begin to commit nowhere while it is taken: every member holds them up, says when those that had begun are done, and then
-the partitions are cut. What is done in one partition alone goes on meanwhile, and so does everything else. It costs
-transactions a pause of as long as a cut takes; the locks and branches are cut, too, and looked at afterwards: if
-anything was half done in spite of all (a coordinator died in the middle), the cut is taken again.
+A cut has one moment for each partition, so a commit on partitions 1 and 2 could be on both of its sides.
+Therefore every member holds up the commits of transactions with several partitions, reports when those that had
+begun are done, and only then the partitions are cut. Everything else, also transactions in one partition, goes
+on. The cut includes locks and branches, which are examined afterwards: if a transaction was half committed all
+the same, because its coordinator died in the middle, the cut is taken again. Transactions pause for as long as
+a cut takes.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from holdfast.errors import HoldfastError, NotReady
 from holdfast.wire import own
 
 HOLD_MS = 10_000
-"""A cut takes as long at most; members let transactions go on then, whatever became of it."""
+"""Longest duration of a cut; members resume commits after it in any case."""
 
 
 def take_whole_cut(
     client: Client, maps: Sequence[str], *, lease_s: float = 600.0, timeout: float | None = None
 ) -> Cut:
-    """Cut these maps through all partitions, as `take_cut` does, but so that each transaction is seen whole or not at
-    all. Where no map takes part in transactions it is the same. Raises what `take_cut` raises.
+    """Cut these maps through all partitions as `take_cut` does, with each transaction whole or not at all. It
+    is the same where no map takes part in transactions. Raises as `take_cut`.
     """
     patience_s = client.timeout_s if timeout is None else timeout
     deadline_s = time.monotonic() + patience_s
@@ -85,7 +86,7 @@ def _try(client: Client, maps: Sequence[str], lease_s: float, left_s: float) -> 
 
 
 def _hold_problem(answers: list[TransactionAnswer]) -> str:
-    """Why transactions were not, or not always, held up everywhere."""
+    """Why commits were not held up everywhere all the time; empty if they were."""
     for said in answers:
         if said.fate is not TransactionFate.DONE:
             return said.why or "a member let transactions go on"
@@ -95,7 +96,7 @@ def _hold_problem(answers: list[TransactionAnswer]) -> str:
 
 
 def _ask_all(client: Client, order: TransactionOrder) -> list[TransactionAnswer] | str:
-    """What every member says; or why that is not known."""
+    """The answers of all members, or why they are not known."""
     posted = []
     try:
         for member in client.known_table().members:
@@ -112,7 +113,9 @@ def _ask_all(client: Client, order: TransactionOrder) -> list[TransactionAnswer]
 
 
 def _half_done(client: Client, cut: Cut) -> str:
-    """Whether some transaction is committed in one partition at the cut and only prepared in another one, in words."""
+    """Describes a transaction that is committed in one partition at the cut and only prepared in another; else
+    empty.
+    """
     committed: set[TransactionId] = set()
     prepared: set[TransactionId] = set()
     for transaction, state in _branches(client, cut):

@@ -1,7 +1,5 @@
-"""What happens to zones, as events for operators.
-
-They are made from the keys of the metastore, revision by revision, and from what members say of leaders and of what
-they fail to do.
+"""Events of zones for operators, derived from metastore keys, revision by revision, and from reports of members about
+leaders and failures.
 """
 
 from __future__ import annotations
@@ -30,60 +28,56 @@ from holdfast.core.zones.zone_resets import RecoveryRequest
 
 @unique
 class ZoneEventKind(StrEnum):
-    """What has happened."""
-
     CREATED = "zone created"
     ALTERED = "zone altered"
     RENAMED = "zone renamed"
     DROPPED = "zone dropped"
     DATA_NODES = "data nodes changed"
-    """Who may hold replicas of the zone."""
+    """The members that may hold replicas of the zone."""
     RESET_ASKED = "reset asked"
-    """Partitions without a majority are to go on with what is left."""
+    """An operator asked that partitions without a majority go on with the replicas that are left."""
     RESET = "partition reset"
-    """One has: a new generation of its group begins."""
+    """A partition did so: its group begins a new generation."""
     PLACED = "partition placed"
-    """It has its first replicas."""
+    """The partition has its first replicas."""
     MOVE_BEGUN = "move begun"
     MOVE_CHANGED = "move changed"
-    """It has another target now."""
+    """The move has another target now."""
     MOVE_GIVEN_UP = "move given up"
     ASSIGNED = "partition moved"
-    """Other replicas are in force: the stable assignments."""
+    """The stable assignments have changed."""
     LEADER = "leader changed"
     FAILING = "move failing"
-    """What a member does for a partition has failed ten times in a row, or ten times more; it goes on trying."""
+    """A member has failed ten (more) times in a row to carry out a change of a partition; it goes on trying."""
 
 
 class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that has happened to a zone, or to one of its partitions."""
+    """Event of a zone, or of one of its partitions."""
 
     kind: ZoneEventKind
     zone: str
     partition: int | None = None
     before: list[str] = []
-    """Names of members: who had the role before; learners with a word that says so."""
+    """Names of members that had the role before; learners are marked as such."""
     after: list[str] = []
     by_force: bool = False
-    """Whether a majority was not asked."""
+    """Whether the change was made without a majority."""
     term: int = 0
-    """Of the leader."""
+    """Term of the leader."""
     changed: dict[str, list[SettingValue]] = {}
-    """Settings: what they were, and what they are."""
     partitions: list[int] = []
-    """Of a reset; empty: all."""
+    """Partitions of a reset; empty: all."""
     was: str = ""
-    """The former name of the zone."""
     attempts: int = 0
     why: str = ""
     revision: int = 0
-    """Of the metastore; 0: what has happened is not written there."""
+    """Revision of the metastore; 0: the event is not stored there."""
     time_ms: int = 0
-    """When, by the metastore: milliseconds since 1970; 0: not known."""
+    """Time of the metastore in milliseconds since 1970; 0: unknown."""
 
 
 class ZoneEvents:
-    """How the zones stand, and what is new."""
+    """State of all zones, and events derived from its changes."""
 
     def __init__(self) -> None:
         self._zones: dict[int, ZoneSettings] = {}
@@ -92,15 +86,13 @@ class ZoneEvents:
         self._names: dict[str, str] = {}
         self._leaders: dict[tuple[int, int], LeaderTold] = {}
         self._troubles: dict[tuple[str, int, int], int] = {}
-        """Member, zone and partition -> how often it had failed when that was told."""
+        """Reported number of failures by member, zone and partition."""
 
     @property
     def names(self) -> list[str]:
-        """Of the zones."""
         return sorted(settings.name for settings in self._zones.values())
 
     def begin(self, keys: Iterable[KeyAnswer]) -> None:
-        """This is how everything stands: what was known before counts no more, but for what members are called."""
         self._zones.clear()
         self._nodes.clear()
         self._partitions.clear()
@@ -108,7 +100,7 @@ class ZoneEvents:
             self._take(key)
 
     def changes(self, keys: Sequence[KeyAnswer]) -> list[ZoneEvent]:
-        """What these changes mean: whole revisions, in order."""
+        """Events for these changes: whole revisions, in order."""
         found: list[ZoneEvent] = []
         at = 0
         while at < len(keys):
@@ -151,7 +143,7 @@ class ZoneEvents:
         return [msgspec.structs.replace(one, revision=last.revision, time_ms=last.time_ms) for one in found]
 
     def _take(self, key: KeyAnswer) -> tuple[int, RecoveryRequest] | None:
-        """Know what stands there now; what cannot be read is left out. Answers a request to give up what is lost."""
+        """Apply a key; unreadable ones are skipped. Returns a request to reset partitions, if the key is one."""
         try:
             if (part := part_of(key.key)) is not None:
                 self._take_part(part, key.value)
@@ -188,7 +180,7 @@ class ZoneEvents:
             return zone, decoded(value, RecoveryRequest)
         return None
 
-    # -- what it means
+    # -- deriving events
 
     def _zone(self, zone: int, before: ZoneSettings | None, after: ZoneSettings | None) -> list[ZoneEvent]:
         if before == after:
@@ -241,10 +233,10 @@ class ZoneEvents:
             tell(ZoneEventKind.MOVE_GIVEN_UP, now, target)
         return found
 
-    # -- what members say
+    # -- reports of members
 
     def leaders(self, told: Iterable[LeaderTold], members: dict[str, str]) -> list[ZoneEvent]:
-        """Who leads which partition, as far as members know; `members`: node -> name. Of a higher term is newer."""
+        """Changes of leaders. `members`: names by node. A report with a higher term is newer."""
         self._names.update(members)
         found: list[ZoneEvent] = []
         for one in told:
@@ -267,7 +259,7 @@ class ZoneEvents:
         return found
 
     def troubles(self, member: str, told: Iterable[TroubleTold]) -> list[ZoneEvent]:
-        """What a member, by its name, fails to do now."""
+        """Failures that this member reports, by its name."""
         found: list[ZoneEvent] = []
         now: dict[tuple[str, int, int], int] = {}
         for one in told:
@@ -306,7 +298,7 @@ class ZoneEvents:
 
 
 def _said(value: object) -> SettingValue:
-    """A setting as people say it."""
+    """A setting as it is shown."""
     if value == descriptors.NEVER:
         return "never"
     if isinstance(value, dict):

@@ -1,7 +1,4 @@
-"""What happens to zones, as it happens.
-
-The keys of the metastore are followed, and members are asked who leads.
-"""
+"""Watches the zones of a cluster: follows metastore keys, and asks members for leaders and failures."""
 
 from __future__ import annotations
 
@@ -25,31 +22,26 @@ from holdfast.wire import own
 from holdfast.wire.own import MemberRow
 
 LOOK_S = 0.4
-"""Between two looks."""
+"""Seconds between polls."""
 PATIENCE = 20
-"""So many looks in vain, and it is begun anew: the metastore may have another past than the one that was followed."""
+"""Start over after so many failed polls: the metastore may have another history than the followed one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZonesWatched:
-    """From here on what happens to zones is told."""
-
     zones: tuple[str, ...]
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class ZonesGap:
-    """What happened to zones just before is not known."""
-
     why: str
 
 
 class ZoneWatcher:
-    """Follows the zones of a cluster through whichever members answer: revisions are the same on all."""
+    """Watches zones through any member that answers: revisions are the same on all."""
 
     def __init__(self, client: Client, pause: Callable[[float], None] = time.sleep) -> None:
-        """`client`: may be an operator's."""
         self._client = client
         self._pause = pause
         self._story = ZoneEvents()
@@ -59,7 +51,7 @@ class ZoneWatcher:
     def events(
         self, ended: Callable[[], bool] = lambda: False
     ) -> Iterator[ZoneEvent | ZonesWatched | ZonesGap]:
-        """What happens from now on, each once, until it has `ended`; at once, where the cluster has no metastore."""
+        """Events from now on, each once, until `ended`. Ends at once if the cluster has no metastore."""
         while not self._begin():
             if ended() or self._why == "Unsupported":
                 return
@@ -87,7 +79,7 @@ class ZoneWatcher:
         return ZonesWatched(tuple(self._story.names), self._revision)
 
     def _begin(self) -> bool:
-        """Know how everything stands; whether somebody has said."""
+        """Read the present state; returns whether a member answered."""
         keys: list[KeyAnswer] = []
         asked = PrefixAsked(ZONES)
         while True:
@@ -100,19 +92,18 @@ class ZoneWatcher:
             asked = PrefixAsked(ZONES, answer.keys[-1].key, answer.revision)
         self._story.begin(keys)
         self._revision = answer.revision
-        # Who led before is where it begins: no news.
+        # Present leaders are the starting point, no events.
         list(self._look())
         return True
 
     def _rows(self) -> dict[str, MemberRow]:
-        """The members that somebody knows."""
         try:
             return dict(self._client.table().members)
         except CANNOT_ASK:
             return {}
 
     def _ask(self, question: MetastoreQuestion) -> MetastoreAnswer | None:
-        """What the first member says that knows; None: nobody does, and `_why` has the kind of the last failure."""
+        """The first useful answer of a member; None if there is none, with the kind of the last failure in `_why`."""
         self._why = "NotReady"
         for member in self._rows():
             try:
@@ -127,7 +118,7 @@ class ZoneWatcher:
         return None
 
     def _look(self) -> Iterator[ZoneEvent]:
-        """Who leads, and what does not get on, as each member knows."""
+        """Events about leaders and failures, from reports of all members."""
         if not self._story.names:
             return
         for member, row in self._rows().items():

@@ -1,10 +1,10 @@
-"""Every setting of a member, in one schema: its name, unit, default, meaning and the values it may take.
+"""Settings of a member in one schema: name, unit, default, meaning and allowed values.
 
 Three sources are laid over each other, the later one wins: a TOML text, the environment
-(`HOLDFAST_<SECTION>_<KEY>`, for maps `HOLDFAST_MAPS_<NAME>_<KEY>`), and flags. `load` merges and checks
-them, and every mistake is a `ConfigError` that names the key, the value given and the values allowed.
+(`HOLDFAST_<SECTION>_<KEY>`, for maps `HOLDFAST_MAPS_<NAME>_<KEY>`), and flags. `load` merges and checks them;
+every mistake is a `ConfigError` that names the key, the given value and the allowed ones.
 
-This package reads neither files nor the environment; its caller does and passes what it found.
+This package reads neither files nor the environment: the caller passes their contents.
 """
 
 from holdfast.config.addresses import is_loopback, parse_address

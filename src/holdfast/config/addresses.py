@@ -1,4 +1,4 @@
-"""Addresses as people write them."""
+"""Parser and formatter of addresses as users write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError
 
 
 def parse_address(text: str, key: str, default_port: int | None = None) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPV6]:PORT` as a pair. The port may be left out where there is a `default_port`.
+    """Parse `HOST:PORT` or `[IPV6]:PORT`. The port may be left out if there is a `default_port`.
 
     Raises ConfigError, which names `key`.
     """
@@ -22,7 +22,7 @@ def parse_address(text: str, key: str, default_port: int | None = None) -> tuple
             raise ConfigError(f"{wrong}: an IPv6 address is written [::1]:{default_port or 5751}")
     else:
         if text.count(":") > 1:
-            # `::1:5701` is an IPv6 address of its own, so no guess is right.
+            # `::1:5701` is also a valid IPv6 address without a port, so do not guess.
             raise ConfigError(f"{wrong}: put an IPv6 address in brackets, as in [::1]:{default_port or 5751}")
         host, colon, port = text.partition(":")
     if not colon and default_port is not None:
@@ -35,9 +35,9 @@ def parse_address(text: str, key: str, default_port: int | None = None) -> tuple
 
 
 def parse_addresses(given: str | Iterable[str], key: str, default_port: int) -> list[tuple[str, int]]:
-    """Different addresses in their order, each text with one or with several that are separated by commas.
+    """Distinct addresses in order; each text has one, or several separated by commas.
 
-    Raises ConfigError, which names `key` and the part that is wrong, also when there is no address at all.
+    Raises ConfigError, which names `key` and the wrong part, also if there is no address at all.
     """
     texts = [given] if isinstance(given, str) else given
     parts = [part.strip() for text in texts for part in text.split(",")]
@@ -50,16 +50,16 @@ def parse_addresses(given: str | Iterable[str], key: str, default_port: int) -> 
 
 
 def format_address(host: str, port: int) -> str:
-    """`HOST:PORT`, with brackets around an IPv6 address: what `parse_address` reads."""
+    """`HOST:PORT`, with brackets around an IPv6 address; the inverse of `parse_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 SRV = "srv:"
-"""How a seed begins that is an SRV record of the DNS."""
+"""Prefix of a seed that names an SRV record of DNS."""
 
 
 def parse_seed(text: str, key: str) -> tuple[str, int]:
-    """The same of one of `cluster.seeds`; of `srv:_SERVICE._PROTOCOL.NAME` all of it, and port 0."""
+    """Parse one of `cluster.seeds`. `srv:_SERVICE._PROTOCOL.NAME` is returned as a whole, with port 0."""
     if not text.startswith(SRV):
         return parse_address(text, key)
     if not re.fullmatch(r"_[\w-]{1,62}\._(tcp|udp)(\.[\w-]{1,63})+\.?", text.removeprefix(SRV), re.ASCII):
@@ -71,7 +71,7 @@ def parse_seed(text: str, key: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of the same machine can reach this address. A name other than localhost counts as open."""
+    """Whether only processes of this machine can reach the address. Names other than localhost count as reachable."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a client speaks TLS with members: whom it trusts, and what it shows."""
+"""TLS settings of clients: trusted authorities, and the client's own certificate."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ VERSIONS = {"1.3": ssl.TLSVersion.TLSv1_3, "1.2": ssl.TLSVersion.TLSv1_2}
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """TLS of a client. All paths are of PEM files, which are read again for each connection."""
+    """TLS of a client. Paths name PEM files, which are read again for each connection."""
 
     ca: str | None = None
-    """Certificates of the authorities that sign for members; None: those that this system trusts."""
+    """Certificates of the authorities that sign for members; None: those that the system trusts."""
     certificate: str | None = None
-    """The client's own certificate, for members that want one (mutual TLS)."""
+    """The client's own certificate, for members that require one (mutual TLS)."""
     key: str | None = None
-    """Its private key; None: it is in the same file."""
+    """Private key of the certificate; None: in the same file."""
     key_password: str | None = field(default=None, repr=False)
     verify_host: bool = True
-    """Whether the certificate of a member must name the host to which the client connects."""
+    """Whether a member's certificate must name the host to which the client connects."""
     minimum_version: TlsVersion = "1.3"
 
     def context(self) -> ssl.SSLContext:
-        """What `ssl` and `asyncio` want. Raises ConfigError when a file cannot be used."""
+        """The context for a new connection. Raises ConfigError if a file cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = VERSIONS[self.minimum_version]
         context.check_hostname = self.verify_host
@@ -41,7 +41,7 @@ class ClientTls:
 
 
 def trust(context: ssl.SSLContext, ca: str | None, what: str) -> None:
-    """Trust these authorities; None: those of the system. Raises ConfigError, which calls the file `what`."""
+    """Trust these authorities; None: those of the system. Raises ConfigError, which describes the file as `what`."""
     try:
         if ca:
             context.load_verify_locations(cafile=ca)
@@ -52,9 +52,9 @@ def trust(context: ssl.SSLContext, ca: str | None, what: str) -> None:
 
 
 def show(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None, what: str) -> None:
-    """Show this certificate. Raises ConfigError, which calls the file `what`."""
+    """Present this certificate. Raises ConfigError, which describes the file as `what`."""
     try:
-        # The password is a function, for without one OpenSSL asks at the terminal.
+        # A function, because without one OpenSSL asks for the password at the terminal.
         context.load_cert_chain(certificate, key or None, lambda: password or "")
     except (OSError, ValueError) as error:
         with_key = f" with the key {key}" if key else ""
@@ -69,7 +69,7 @@ def _why(error: Exception) -> str:
 
 
 def handshake_problem(error: Exception) -> str:
-    """Why TLS could not be agreed on, in words for whoever set it up; empty when that is not what went wrong."""
+    """Why the TLS handshake failed, for whoever configured it; empty if it failed for other reasons."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if not isinstance(error, ssl.SSLError):
@@ -96,4 +96,4 @@ _REASONS = {
     "RECORD_LAYER_FAILURE": SPEAKS_NONE,
     "HTTP_REQUEST": SPEAKS_NONE,
 }
-"""What OpenSSL calls it, and what that means to whoever connects."""
+"""Explanations of OpenSSL's error names."""

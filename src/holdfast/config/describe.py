@@ -1,4 +1,4 @@
-"""The schema as data: every key with its type, default, meaning and the values it may take."""
+"""The schema as data: every key with its type, default, meaning and allowed values."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ class Key(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets this key."""
         return PREFIX + self.dotted.replace(".", "_").upper()
 
 
 @cache
 def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
-    """The keys of one table, in the order in which they are written down."""
     info = msgspec.inspect.type_info(table)
     assert isinstance(info, msgspec.inspect.StructType)
     types = get_type_hints(table, include_extras=True)
@@ -57,14 +55,14 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
 
 
 def schema() -> list[Key]:
-    """Every key there is; those of a map stand under the section `maps.default`, those of others under `NAME`."""
+    """All keys. Keys of maps are listed in the section `maps.default`, those of other named tables under `NAME`."""
     named = {f"{kind}.{DEFAULT_MAP if kind == 'maps' else SOMEBODY}": table for kind, table in NAMED.items()}
     tables = {**SECTIONS, **named}
     return [key for section, table in tables.items() for key in keys_of(section, table)]
 
 
 def _allowed(kind: msgspec.inspect.Type) -> str:
-    """The values that a type takes, in words."""
+    """Description of the values that a type allows."""
     match kind:
         case msgspec.inspect.BoolType():
             return "true or false"

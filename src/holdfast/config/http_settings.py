@@ -1,4 +1,4 @@
-"""The section `http`: the door for health, metrics and status."""
+"""The section `http`: the port for health, metrics and status."""
 
 from __future__ import annotations
 

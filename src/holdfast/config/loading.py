@@ -1,4 +1,4 @@
-"""From a TOML text, the environment and flags to checked settings."""
+"""Loads checked settings from a TOML text, the environment and flags."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from holdfast.config.users import check_users
 from holdfast.errors import ConfigError
 
 FRAME_OVERHEAD_BYTES: Final = 65_536
-"""What a frame may hold besides one key and one value: names, headers, expiry."""
+"""Room in a frame beside one key and one value: names, headers, expiry."""
 CHANGES_BYTES_LEAST: Final = 16_384
-"""Less than this is some dozens of changes."""
+"""Less than this holds only some dozens of changes."""
 NAME_MAX: Final = 250
-"""Characters of the name of a map, a user or a role."""
 
 
 def load(
@@ -45,12 +44,12 @@ def load(
     origin: str = "the configuration",
     overrides_from: str = "the command line",
 ) -> Settings:
-    """Settings from a TOML text, the environment and flags; the later one wins, key by key.
+    """Settings from a TOML text, the environment and flags; the later source wins, key by key.
 
-    `overrides` has dotted keys (`member.client_port`); one that is None is as good as absent, and a text is read as in
-    the environment. `origin` names the TOML text in messages, `overrides_from` whoever has given these. Raises
-    ConfigError when anything is unknown, of a wrong type, out of bounds, or at odds with another key: one that tells
-    all of it.
+    `overrides` has dotted keys (`member.client_port`); None counts as absent, and a text is parsed as in the
+    environment. `origin` names the TOML text in messages, `overrides_from` the source of the overrides. Raises
+    one ConfigError that lists everything that is unknown, of a wrong type, out of bounds, or in conflict with
+    another key.
     """
     mistakes = _Mistakes()
     values = _values(text, environ or {}, overrides or {}, origin, overrides_from, mistakes)
@@ -61,9 +60,9 @@ def load(
 
 
 def changed(settings: Settings, given: Mapping[str, str]) -> Settings:
-    """These settings with some changed, as they may be while a member runs; `given` are texts, as in the environment.
+    """These settings with changes that are allowed while a member runs; `given` has texts as in the environment.
 
-    Raises ConfigError, which tells all that is wrong, also of keys that are only read when a member starts.
+    Raises one ConfigError that lists all mistakes, including keys that are only read at the start of a member.
     """
     mistakes = _Mistakes()
     tables: dict[str, dict[str, Any]] = {}
@@ -83,7 +82,7 @@ def changed(settings: Settings, given: Mapping[str, str]) -> Settings:
 
 
 def find_live_key(dotted: str, origin: str) -> Key:
-    """The key with this dotted name; a ConfigError if there is none, or if it is only read when a member starts."""
+    """The key with this dotted name. Raises ConfigError if there is none, or if it is only read at the start."""
     key = find_key(dotted, origin)
     if not key.live:
         live = ", ".join(each.dotted for each in schema() if each.live)
@@ -95,16 +94,14 @@ def find_live_key(dotted: str, origin: str) -> Key:
 
 
 class _Mistakes:
-    """What is wrong with the settings, all of it."""
-
     def __init__(self) -> None:
         self._found: list[str] = []
         self._wrong: set[str] = set()
-        """Keys whose values were left out because they are wrong."""
+        """Keys whose values were dropped because they are wrong."""
 
     @contextmanager
     def noting(self, dotted: str = "") -> Iterator[None]:
-        """Note what is raised in the block, and go on behind it. `dotted`: the key that is read there."""
+        """Collect a ConfigError of the block and continue after it. `dotted`: the key that the block reads."""
         try:
             yield
         except ConfigError as mistake:
@@ -113,7 +110,7 @@ class _Mistakes:
                 self._wrong.add(dotted)
 
     def look_at(self, settings: Settings) -> None:
-        """Note what does not go together. Where a key has been left out, what is said of it would mislead."""
+        """Collect conflicts between keys. Those that mention a dropped key are skipped: its default would mislead."""
         for check in CHECKS:
             self._found += [
                 found
@@ -122,7 +119,7 @@ class _Mistakes:
             ]
 
     def tell(self) -> None:
-        """Raises ConfigError when there is anything: one that stands alone as it is, several with a line for each."""
+        """Raises ConfigError if there are mistakes: a single one as it is, several with one line each."""
         if len(self._found) == 1:
             raise ConfigError(self._found[0])
         if self._found:
@@ -138,7 +135,7 @@ def _values(
     overrides_from: str,
     mistakes: _Mistakes,
 ) -> dict[str, Any]:
-    """What is given, by dotted key; the later source wins. Mistakes are noted, and left out."""
+    """Given values by dotted key; the later source wins. Mistakes are collected, and their keys left out."""
     values: dict[str, Any] = {}
     for dotted, value in _from_text(text, origin, mistakes):
         with mistakes.noting(dotted):
@@ -164,7 +161,6 @@ def _values(
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    """The settings with these values, and the defaults of all others."""
     tables = {
         section: table(
             **{key.name: values[key.dotted] for key in keys_of(section, table) if key.dotted in values}
@@ -180,7 +176,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 
 
 def _from_text(text: str | None, origin: str, mistakes: _Mistakes) -> Iterator[tuple[str, object]]:
-    """The keys of a TOML text, each with its raw value. Sections that are wrong are noted, and left out."""
+    """Keys of a TOML text with their raw values. Invalid sections are collected as mistakes and skipped."""
     try:
         document = tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:
@@ -195,7 +191,6 @@ def _from_text(text: str | None, origin: str, mistakes: _Mistakes) -> Iterator[t
 
 
 def _tables_of(section: str, content: Any, origin: str) -> dict[str, Any]:
-    """The tables of one section of a TOML text, by name. Raises ConfigError."""
     if section not in SECTIONS and section not in NAMED:
         raise ConfigError(f"{origin}: unknown section [{section}]{_meant(section, [*SECTIONS, *NAMED])}")
     tables = content if section in NAMED else {section: content}
@@ -208,7 +203,7 @@ def _tables_of(section: str, content: Any, origin: str) -> dict[str, Any]:
 
 
 def _check_somebody(section: str, tables: Mapping[str, object], origin: str) -> None:
-    """Raises ConfigError for users or roles that are announced and not there: without users anybody may come in."""
+    """Raises ConfigError for an empty section of users or roles: without users everyone would be admitted."""
     if section in ("users", "roles") and not (tables and all(tables.values())):
         empty = next((f"{section}.{name}" for name, table in tables.items() if not table), section)
         raise ConfigError(f"{origin}: [{empty}] has nothing in it: fill it, or take it out")
@@ -216,15 +211,15 @@ def _check_somebody(section: str, tables: Mapping[str, object], origin: str) -> 
 
 @cache
 def _variables() -> dict[str, Key]:
-    """The keys that have a variable of their own, by its name."""
+    """Keys with a fixed environment variable, by its name."""
     return {key.variable: key for section, table in SECTIONS.items() for key in keys_of(section, table)}
 
 
 def _key_of(variable: str, values: Mapping[str, object]) -> Key | None:
-    """The key that an environment variable sets; None: it is none of ours. Raises ConfigError.
+    """The key that an environment variable sets; None if the variable is not for Holdfast. Raises ConfigError.
 
-    Variables that merely begin alike (a container platform sets such as HOLDFAST_SERVICE_HOST) are left alone, unless
-    their second word is a section or nearly one: then a mistake is likelier than an accident.
+    Other variables with the same prefix are ignored (container platforms set e.g. HOLDFAST_SERVICE_HOST),
+    unless their second word is a section or similar to one: then it is probably a mistake.
     """
     if not variable.startswith(PREFIX):
         return None
@@ -242,7 +237,7 @@ def _key_of(variable: str, values: Mapping[str, object]) -> Key | None:
 
 
 def _named_key(kind: str, variable: str, rest: str, values: Mapping[str, object]) -> Key:
-    """The key that `HOLDFAST_MAPS_<rest>` sets; at the end, for names of maps may hold underscores too."""
+    """The key that `HOLDFAST_MAPS_<rest>` sets. It is found at the end, since names of maps may contain underscores."""
     fields = sorted(NAMED[kind].__struct_fields__, key=len, reverse=True)
     for field in fields:
         name = rest.removesuffix(f"_{field.upper()}")
@@ -255,9 +250,9 @@ def _named_key(kind: str, variable: str, rest: str, values: Mapping[str, object]
 
 
 def _name_meant(kind: str, name: str, values: Mapping[str, object]) -> str:
-    """The name of a table as it is meant by a variable: many write variables in upper case only.
+    """The table name that a variable means, since variables are often written in upper case only.
 
-    A name in upper case that is given nowhere else, and in other letters by the file once, is the one there.
+    An upper-case name that is defined nowhere means the one defined name that differs from it only in case.
     """
     if kind == "maps" and name == DEFAULT_MAP.upper():
         return DEFAULT_MAP
@@ -267,7 +262,7 @@ def _name_meant(kind: str, name: str, values: Mapping[str, object]) -> str:
 
 
 def find_key(dotted: str, origin: str) -> Key:
-    """The key with this dotted name; a ConfigError with the nearest known one if there is none."""
+    """The key with this dotted name. Raises ConfigError, which suggests the nearest known one."""
     section, _, name = dotted.rpartition(".")
     kind, _, whose = section.partition(".")
     table = NAMED.get(kind) if "." in section else SECTIONS.get(section)
@@ -288,13 +283,13 @@ def find_key(dotted: str, origin: str) -> Key:
 
 
 def _meant(word: str, known: list[str]) -> str:
-    """The end of a message about an unknown word: the nearest known one, or all of them."""
+    """End of a message about an unknown word: the nearest known one, or all of them."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
 
 def _spread(key: Key, raw: str, variable: str) -> object:
-    """An environment variable's text in the shape of its key: `a,b` for a list, `a=1,b=2` for a table."""
+    """Text of an environment variable in the shape of its key: `a,b` for a list, `a=1,b=2` for a table."""
     if isinstance(key.default, list):
         return [part.strip() for part in raw.split(",") if part.strip()]
     if isinstance(key.default, dict):
@@ -306,7 +301,7 @@ def _spread(key: Key, raw: str, variable: str) -> object:
 
 
 def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
-    """The value in the key's type; a ConfigError that names key, value and what is allowed if it does not fit."""
+    """The value in the key's type. Raises ConfigError, which names key, value and allowed values."""
     try:
         return msgspec.convert(value, key.type, strict=strict)
     except msgspec.ValidationError:
@@ -317,7 +312,6 @@ def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
 
 
 def _tables(kind: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is set in the tables of this kind, by name."""
     chosen: dict[str, dict[str, Any]] = {}
     for dotted, value in values.items():
         if dotted.startswith(f"{kind}."):
@@ -327,7 +321,6 @@ def _tables(kind: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
-    """The settings of every map that is named, each over those of `default`."""
     chosen = {DEFAULT_MAP: {}, **_tables("maps", values)}
     return {name: MapSettings(**{**chosen[DEFAULT_MAP], **own}) for name, own in chosen.items()}
 
@@ -336,7 +329,6 @@ def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
 
 
 HOST_MAX = 253
-"""Characters of a host's name."""
 
 
 def _check_copies(settings: Settings) -> Iterator[str]:
@@ -436,7 +428,7 @@ def _check_credentials(settings: Settings) -> Iterator[str]:
 
 
 def missing_for_open_address(settings: Settings) -> list[str]:
-    """What is to be set before others may reach this member over a network, in words."""
+    """Settings that must be made before others may reach this member over a network."""
     security, tls = settings.security, settings.tls
     missing: list[str] = []
     if not tls.enabled:
@@ -510,7 +502,7 @@ def _check_journal(settings: Settings) -> Iterator[str]:
 
 
 def _check_zones(settings: Settings) -> Iterator[str]:
-    """What a map in a zone cannot have, by name."""
+    """Settings that a map in a zone cannot have."""
     for name, entry in settings.maps.items():
         if entry.reads == "local" and not entry.raft_zone:
             yield (f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
@@ -557,4 +549,4 @@ CHECKS: Final[tuple[Callable[[Settings], Iterator[str]], ...]] = (
     _check_http,
     _check_frames,
 )
-"""What must hold between keys; each says what does not, and names them."""
+"""Checks between keys; each yields one message for each conflict, naming the keys."""

@@ -1,4 +1,4 @@
-"""Paths of local files and folders: the one check that keeps a URI from being taken for one."""
+"""Check of local paths, which rejects URIs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ Path = TypeVar("Path")
 
 _SCHEMES = "s3|s3a|s3n|gs|gcs|az|adl|abfs|abfss|wasb|wasbs|oss|cos|swift|dbfs|hdfs|webhdfs|viewfs|file|ftp|sftp|https?"
 _URI = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|(?:{_SCHEMES}):)", re.IGNORECASE)
-"""`pathlib` makes `s3:/bucket` of `s3://bucket`, so one slash is enough. `C:/x` and `monday:noon` are paths."""
+"""One slash is enough, because `pathlib` turns `s3://bucket` into `s3:/bucket`. `C:/x` and `monday:noon` are paths.
+"""
 
 
 def uri_reason(path: object) -> str:
-    """Why this is no local path; empty when it is one."""
+    """Why this is not a local path; empty if it is one."""
     text = str(path)
     if not _URI.match(text):
         return ""
@@ -28,7 +29,7 @@ def uri_reason(path: object) -> str:
 
 
 def local_path(path: Path) -> Path:
-    """The same path, a text or a `pathlib.Path`. Raises ConfigError for a URI, whatever its scheme."""
+    """The path as given, a text or a `pathlib.Path`. Raises ConfigError for any URI."""
     reason = uri_reason(path)
     if reason:
         raise ConfigError(reason)

@@ -1,4 +1,4 @@
-"""Settings of the log: what is written there, how, and when it is slow enough to be told."""
+"""The section `log`: contents and format of the log, and thresholds of slow operations."""
 
 from __future__ import annotations
 

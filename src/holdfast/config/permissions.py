@@ -1,8 +1,7 @@
-"""What may be permitted: kinds of things, what is done with them, and rules as people write them.
+"""Permissions: kinds of things, actions on them, and the rules that users write.
 
-A rule is a line of words: what kind of thing, which of them by name, and what may be done with these, as in
-`map flights-* read put`. In names `*` stands for any characters, `?` for one, `[ab]` for one of these; upper and lower
-case differ.
+A rule is a line of words: a kind, a name pattern, and actions, as in `map flights-* read put`. In patterns `*`
+stands for any characters, `?` for one, `[ab]` for one of these; case matters.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ from holdfast.errors import ConfigError
 ANY: Final = "any"
 """Stands for every action of a kind."""
 RESERVED: Final = "__"
-"""Names of maps that Holdfast keeps for itself begin so: a rule speaks of them only if its pattern does, too."""
+"""Prefix of internal maps. A rule applies to them only if its pattern has the prefix too."""
 
 
 @unique
 class Kind(StrEnum):
-    """Kinds of things, as rules name them."""
-
     MAP = "map"
     SERVICE = "service"
     TRANSACTION = "transaction"
@@ -36,8 +33,6 @@ class Kind(StrEnum):
 
 @unique
 class Action(StrEnum):
-    """What is done with them."""
-
     READ = "read"
     PUT = "put"
     REMOVE = "remove"
@@ -130,19 +125,17 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.CONFIGURE: "change settings of members while they run",
     },
 }
-"""What may be done with things of each kind, and what that is."""
+"""Actions of each kind, with descriptions."""
 
 UNNAMED: Final = frozenset({Kind.TRANSACTION, Kind.CLUSTER})
-"""Kinds of which there is one thing, without a name: rules write `*`."""
+"""Kinds with a single, unnamed thing: their rules write `*` for the name."""
 
 ADMIN: Final = "admin"
-"""A role that is always there: everything."""
+"""Predefined role that may do everything."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule."""
-
     kind: Kind
     pattern: str
     actions: frozenset[Action]
@@ -152,7 +145,7 @@ class Rule:
         return re.compile(translate(self.pattern))
 
     def concerns(self, kind: Kind, name: str) -> bool:
-        """Whether it speaks of this thing. Of maps that Holdfast keeps for itself only a rule does that names them."""
+        """Whether the rule applies to this thing. To internal maps it applies only if its pattern names them."""
         if kind is not self.kind:
             return False
         if kind is Kind.MAP and name.startswith(RESERVED) and not self.pattern.startswith(RESERVED):
@@ -160,12 +153,12 @@ class Rule:
         return self._matches.match(name) is not None
 
     def concerns_all(self, kind: Kind, prefix: str) -> bool:
-        """Whether it speaks of all things whose names begin like this."""
+        """Whether the rule applies to all things whose names have this prefix."""
         return self.pattern.endswith("*") and self.concerns(kind, prefix)
 
 
 def read_rule(text: str, where: str) -> Rule:
-    """The rule in this line. Raises ConfigError, which says what could be there instead; `where`: the key of it."""
+    """Parse a rule. Raises ConfigError, which lists the alternatives; `where`: the rule's key."""
     words = text.split()
     if len(words) < 3:
         raise ConfigError(

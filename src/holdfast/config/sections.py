@@ -1,4 +1,4 @@
-"""What sections of the configuration are made of: their form, and kinds of values that several have."""
+"""Building blocks of configuration sections: their base classes, and types of common values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Text = Annotated[str, Meta(max_length=256)]
 Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
 Secrets = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=2, extra={"secret": True})]
-"""One, or two while it is being changed: the one that goes and the one that comes."""
+"""One secret, or two while it is rotated: the old and the new one."""
 Names = Annotated[list[Text], Meta(max_length=256)]
 
 LIVE = {"live": True}
-"""Marks what can be changed while a member runs (`holdfast config set`): `runtime.live_settings` does it."""
+"""Marks keys that can be changed while a member runs (`holdfast config set`); `runtime.live_settings` applies them.
+"""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +28,7 @@ def _is_secret(kind: Any) -> bool:
 
 
 class SecretiveSection(Section, frozen=True, kw_only=True):
-    """A table with secrets, which are never shown."""
+    """A table with secrets, which its repr hides."""
 
     def __repr__(self) -> str:
         kinds = get_type_hints(type(self), include_extras=True)

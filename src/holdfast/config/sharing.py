@@ -1,4 +1,4 @@
-"""What must members have alike, and under which names are settings sent and stored?"""
+"""Settings that all members must share, and the names under which settings are sent and stored."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Final
 import msgspec
 
 LATER: frozenset[str] = frozenset()
-"""Keys of `schema.SHARED`, and fields of maps and services (`maps.backups`), that came after the first build with
-feature levels. Older members do not know them: they are told only where they are not the default, so builds can be
-mixed until then."""
+"""Keys of `schema.SHARED`, and fields of maps and services (`maps.backups`), that are newer than the first build with
+feature levels. Older members do not know them, so they are sent only with values other than the default; until then
+builds can be mixed.
+"""
 
 ENCODED_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "cluster": {"on_missing_data_dirs": "missing_stores"},
@@ -29,34 +30,34 @@ ENCODED_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "maps": {"raft_zone": "zone"},
 }
-"""By section: keys that were renamed, and the names that they keep where they are sent or stored.
+"""By section: renamed keys, with the names that they keep where they are sent or stored.
 
 Members compare their shared settings as text when one joins, `config set` sends keys to members of any build, and
-recorded runs hold the settings of their members: all of these keep the first name of a key. For example, a member that
-sent `replication.unknown_writes` could not join a cluster of members that send `replication.on_unknown`.
+recorded runs contain settings: all of these use the first name of a key. For example, a member that sent
+`replication.unknown_writes` could not join a cluster of members that send `replication.on_unknown`.
 """
 
 
 def encoded_key(dotted: str) -> str:
-    """The name under which this dotted key is sent and stored."""
+    """The name of this dotted key where it is sent and stored."""
     section, _, name = dotted.rpartition(".")
     return f"{section}.{_renamed(section).get(name, name)}"
 
 
 def key_of_encoded(dotted: str) -> str:
-    """The key that is sent and stored under this name."""
+    """The inverse of `encoded_key`."""
     section, _, name = dotted.rpartition(".")
     found = {old: new for new, old in _renamed(section).items()}
     return f"{section}.{found.get(name, name)}"
 
 
 def _renamed(section: str) -> Mapping[str, str]:
-    """`section` may name one table of several (`maps.NAME`)."""
+    """`section` may name a table, as in `maps.NAME`."""
     return ENCODED_NAMES.get(section.partition(".")[0], {})
 
 
 def told(kind: str, settings: msgspec.Struct, usual: msgspec.Struct) -> Iterator[tuple[str, object]]:
-    """The fields of a map or service that others are told, with their values."""
+    """Fields of a map or service that are sent to other members, with their values."""
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if f"{kind}.{name}" not in LATER or value != getattr(usual, name):
@@ -64,7 +65,7 @@ def told(kind: str, settings: msgspec.Struct, usual: msgspec.Struct) -> Iterator
 
 
 def disagreement(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """Why two members with these `shared` settings cannot be in one cluster, or None if they can."""
+    """Why two members with these `shared` settings cannot be in one cluster; None if they can."""
     for key in sorted({*mine, *theirs}):
         if mine.get(key) != theirs.get(key):
             return (

@@ -80,5 +80,5 @@ class TlsSettings(SecretiveSection, frozen=True, kw_only=True):
 
     @property
     def enabled(self) -> bool:
-        """Whether both doors speak TLS, and nothing else."""
+        """Whether the ports for clients and members accept TLS only."""
         return bool(self.certificate)

@@ -1,4 +1,4 @@
-"""The section `traces`: spans for a collector of OpenTelemetry."""
+"""The section `traces`: spans for an OpenTelemetry collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: users with what they know, roles, and the rules of these, checked and ready to be asked."""
+"""Users with their credentials and rules, built from the settings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from holdfast.errors import ConfigError
 
 @dataclass(frozen=True)
 class User:
-    """One user."""
-
     name: str
     passwords: tuple[str, ...] = field(repr=False)
     verifiers: tuple[PasswordVerifier, ...] = field(repr=False)
-    """Of further passwords."""
+    """Verifiers of further passwords."""
     tokens: tuple[TokenVerifier, ...] = field(repr=False)
     rules: tuple[Rule, ...]
     everything: bool
-    """Whether no rule is needed: the role `admin`."""
+    """Whether the user has the role `admin`, which needs no rules."""
 
 
 def users_of(settings: Settings) -> dict[str, User]:
@@ -71,7 +69,7 @@ def _user(name: str, chosen: UserSettings, roles: Mapping[str, tuple[Rule, ...]]
 
 
 def check_users(settings: Settings) -> Iterator[str]:
-    """What is wrong with users and roles as they are written."""
+    """Mistakes in the definitions of users and roles."""
     security = settings.security
     if settings.users and security.clients_authenticate:
         yield (

@@ -1,9 +1,8 @@
-"""Verifiers: what is kept of a password or a token, so that it can be checked and not be read.
+"""Verifiers: values that can check a password or a token, but do not reveal it.
 
-- `scrypt:16384:8:5:SALT:HASH` of a password: making one takes long on purpose, and some memory, so that whoever has the
-  verifier cannot try many passwords.
-- `sha256:HASH` of a token. Tokens are random and long (`holdfast credentials --token`): nobody can try those, so
-  checking one may be quick, and need not know whose it is.
+- `scrypt:16384:8:5:SALT:HASH` for a password. It is slow and needs memory on purpose, so that a stolen verifier
+does not   allow many guesses. - `sha256:HASH` for a token. Tokens are random and long (`holdfast credentials
+--token`) and cannot be guessed, so their   check may be fast and independent of the user.
 """
 
 from __future__ import annotations
@@ -19,20 +18,17 @@ from holdfast.errors import ConfigError
 
 SCRYPT, SHA256 = "scrypt", "sha256"
 COST: Final = (16_384, 8, 5)
-"""N, r and p of new verifiers: 16 MB of memory, and some 0.2 s."""
+"""N, r and p of new verifiers: 16 MB of memory, about 0.2 s."""
 COST_MAX: Final = (2**17, 16, 16)
 MEMORY_MAX: Final = 256 * 2**20
-"""Bytes that scrypt may take for one check."""
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 TOKEN_CHARACTERS: Final = 24
-"""A token has so many at least."""
+"""Least characters of a token."""
 
 
 @dataclass(frozen=True)
 class PasswordVerifier:
-    """What is kept of a password."""
-
     n: int
     r: int
     p: int
@@ -40,7 +36,7 @@ class PasswordVerifier:
     hashed: bytes
 
     def matches(self, password: str) -> bool:
-        """Whether it is this one. Takes long (`COST`): nothing that must not wait may call it."""
+        """Whether this is the password. Takes about 0.2 s (`COST`): do not call it on an event loop."""
         return hmac.compare_digest(self.hashed, _scrypt(password, self.n, self.r, self.p, self.salt))
 
     def __str__(self) -> str:
@@ -51,12 +47,9 @@ class PasswordVerifier:
 
 @dataclass(frozen=True)
 class TokenVerifier:
-    """What is kept of a token."""
-
     hashed: bytes
 
     def matches(self, token: bytes) -> bool:
-        """Whether it is this one."""
         return hmac.compare_digest(self.hashed, hashlib.sha256(token).digest())
 
     def __str__(self) -> str:
@@ -78,12 +71,11 @@ def password_verifier(password: str, salt: bytes) -> PasswordVerifier:
 
 
 def token_verifier(token: bytes) -> TokenVerifier:
-    """A verifier of this token."""
     return TokenVerifier(hashlib.sha256(token).digest())
 
 
 def read_verifier(text: str, where: str) -> PasswordVerifier | TokenVerifier:
-    """The verifier in this text. Raises ConfigError, which does not show it; `where`: the key of it."""
+    """Parse a verifier. Raises ConfigError, which does not show it; `where`: its key."""
     try:
         match text.split(":"):
             case [name, n, r, p, salt, hashed] if name == SCRYPT:
@@ -110,7 +102,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _checked(found: PasswordVerifier, where: str) -> PasswordVerifier:
-    """Raises ValueError for what no verifier has, ConfigError for one that takes more than is allowed."""
+    """Raises ValueError for an invalid verifier, ConfigError for one that needs more than `COST_MAX` allows."""
     if len(found.hashed) != HASH_BYTES or not SALT_BYTES <= len(found.salt) <= 64:
         raise ValueError("the salt or the hash has another length")
     cost = (found.n, found.r, found.p)
