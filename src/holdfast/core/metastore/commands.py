@@ -1,7 +1,7 @@
-"""What is in the log of the metastore's group, as bytes: invokes, and orders to forget old revisions.
+"""Commands in the log of the metastore's group, as bytes: invokes and compactions.
 
-- metastore/M-1: Whether bytes are a command depends on them alone, so all replicas refuse the same ones: each command
-  has one form as bytes, and bounds for how large, how deep and how long it is.
+- metastore/M-1: Whether bytes are a valid command depends only on the bytes, so all replicas reject the same ones.
+  Each command has exactly one encoding, and limits for its size, depth and length.
 """
 
 from __future__ import annotations
@@ -25,48 +25,45 @@ from holdfast.core.metastore.invoke import (
 from holdfast.errors import ProtocolError
 
 VERSION: Final = 1
-"""Of the form of commands. Nobody may propose a newer one than all members know."""
+"""Version of the encoding. Propose a newer one only when all members know it."""
 KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 1 << 20
 COMMAND_BYTES_MAX: Final = 4 << 20
 DEPTH_MAX: Final = 32
-"""Of a tree with its conditions."""
+"""Of a tree, conditions included."""
 PARTS_MAX: Final = 50_000
 """Branches, conditions and changes of one invoke."""
 WINDOW: Final = 64
-"""How many invokes of one proposer may be under way."""
+"""Invokes of one proposer that may be in progress."""
 NAME_BYTES_MAX: Final = 64
 NUMBER_MAX: Final = 1 << 53
 
 
-class MalformedCommand(ProtocolError):
-    """These bytes are no command of the metastore, or one that is not allowed."""
+class MalformedCommand(ProtocolError): ...
 
 
 class Proposer(msgspec.Struct, frozen=True, array_like=True):
-    """Who numbers invokes: a member for some time."""
+    """A source of numbered invokes: a member under a name that it uses for some time."""
 
     name: bytes
-    """Of this process alone, and never used again."""
+    """Unique to this process, and never used again."""
     since: int
-    """How many commands its replica had applied when it began with this name (metastore/M-3)."""
+    """Commands that its replica had applied when it took this name (metastore/M-3)."""
 
 
 class InvokeCommand(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Carry out an invoke, once."""
-
     proposer: Proposer
     number: int
-    """From 1, by the proposer."""
+    """From 1, per proposer."""
     answered: int
-    """Up to this number the proposer waits for no answer any more."""
+    """The proposer has the answers up to this number."""
     time_ms: int
-    """When it was asked for: milliseconds since 1970, as the proposer believes."""
+    """Time of the request by the proposer's clock: milliseconds since 1970."""
     branch: Branch
 
 
 class CompactCommand(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Forget what keys were before this revision."""
+    """Forget the older values of keys before this revision."""
 
     revision: int
 
@@ -78,7 +75,7 @@ _decoder: msgspec.msgpack.Decoder[tuple[int, Command]] = msgspec.msgpack.Decoder
 
 
 def encode_command(command: Command) -> bytes:
-    """The command as bytes. Raises MalformedCommand when it is one that replicas refuse."""
+    """Encode the command. Raises MalformedCommand if replicas would reject it."""
     if why := command_problem(command):
         raise MalformedCommand(why)
     data = _encoder.encode((VERSION, command))
@@ -88,27 +85,27 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(data: bytes) -> Command:
-    """The command in these bytes. Raises MalformedCommand, whatever is wrong with them (metastore/M-1)."""
+    """Decode a command. Raises MalformedCommand for anything else (metastore/M-1)."""
     if len(data) > COMMAND_BYTES_MAX:
         raise MalformedCommand(f"a command has {COMMAND_BYTES_MAX} bytes at most")
     try:
         version, command = _decoder.decode(data)
     except Exception as error:
-        # Also those without end: how deep they may be before Python gives up depends on who calls, and what is deeper
-        # than DEPTH_MAX is refused either way.
+        # This includes RecursionError. Its limit depends on the caller's stack, but it lies beyond DEPTH_MAX in any
+        # case.
         raise MalformedCommand(f"not a command of the metastore: {error}") from error
     if version != VERSION:
         raise MalformedCommand(f"a command of version {version}")
     if why := command_problem(command):
         raise MalformedCommand(why)
     if _encoder.encode((VERSION, command)) != data:
-        # What a decoder passes over could be nested as deep as one likes.
+        # A decoder skips unknown fields, and these could be nested to any depth.
         raise MalformedCommand("not the form that commands have")
     return command
 
 
 def command_problem(command: Command) -> str:
-    """Why this command is not allowed; empty: it is."""
+    """The reason to reject this command; empty: none."""
     if isinstance(command, CompactCommand):
         return "" if 0 <= command.revision <= NUMBER_MAX else "a revision that cannot be"
     proposer = command.proposer

@@ -1,18 +1,19 @@
-"""The state of the metastore: keys, what they were at each revision, and which invokes were applied.
+"""State machine of the metastore: keys with their values at each revision, and the invokes that were applied.
 
-It is a function of the commands that were applied: all replicas that have applied the same hold the same, byte by byte
-(`pieces`). No bytes can make it fail.
+It is a function of the applied commands, so replicas that have applied the same commands have the same `pieces`, byte
+by byte. No input can make it fail.
 
-- metastore/M-2: Exactly one leaf of an invoke is carried out. All that it changes has one revision, the next number;
-  when it changes nothing there is none. A key that was removed is absent; an absent value is less than any, an absent
-  key has revision 0.
-- metastore/M-3: An invoke is applied once: one that comes again is answered what it was the first time. Answers are
-  kept until their proposer says that it waits for them no more. Of proposers the last `PROPOSERS_MOST` that were heard
-  of are known. A name that is not known is new only if it began after everybody who was forgotten was last heard of;
-  else its invokes are not applied, and it has to begin with another name.
-- metastore/M-4: Times of revisions rise, whatever the clocks of the proposers say.
-- metastore/M-5: Compaction up to a revision forgets what nobody can see who reads as of that revision or later. What
-  was forgotten is refused by name, never answered wrongly.
+- metastore/M-2: Exactly one leaf of an invoke is applied. All its changes have one revision, the next number; without
+  a change there is no new revision. A removed key is absent; an absent value is less than any other, and the revision
+  of an absent key is 0.
+- metastore/M-3: An invoke is applied once. A repeated one gets the first answer, which is kept until the proposer
+  confirms it. Only the last `PROPOSERS_MOST` active proposers are known. An unknown name counts as new only if it
+  began after the last activity of every forgotten proposer. Otherwise its invokes are rejected, and it must take a new
+  name. Example: proposer a is forgotten after its last command, number 900. A retry of a, which began at 850, could be
+  one that was applied already, so it is rejected. A proposer that began at 901 cannot have been forgotten.
+- metastore/M-4: The times of revisions rise, whatever the clocks of the proposers say.
+- metastore/M-5: Compaction up to a revision drops everything that no read at that revision or later can see. A read of
+  dropped data fails with an error of its own, and never gets a wrong answer.
 """
 
 from __future__ import annotations
@@ -52,60 +53,51 @@ from holdfast.core.metastore.invoke import (
 from holdfast.errors import ProtocolError
 
 PROPOSERS_MOST: Final = 256
-"""How many proposers are known. All replicas must agree on it: it belongs to the version of the commands."""
+"""Known proposers. All replicas must use the same number: it belongs to the version of the commands."""
 PIECE_BYTES: Final = 256 << 10
-"""Of one piece of the state, at about."""
+"""Approximate size of one piece of the state."""
 PIECES_VERSION: Final = 1
 
 
 class RevisionCompacted(LookupError):
-    """What keys were at this revision is forgotten."""
+    """The state at this revision was compacted."""
 
 
 class RevisionAhead(LookupError):
-    """This revision has not come here yet."""
+    """This replica has not reached the revision yet."""
 
 
 class KeyVersion(NamedTuple):
-    """What a key has been from a revision on."""
-
     revision: int
     time_ms: int
     value: bytes | None
-    """None: it was removed."""
+    """None: removed."""
 
 
 class RevisionChanges(msgspec.Struct, frozen=True, array_like=True):
-    """All that one revision has changed."""
-
     revision: int
     time_ms: int
     """Milliseconds since 1970; rises with the revision."""
     changes: tuple[tuple[MetastoreEntry, MetastoreEntry], ...]
-    """Each key before and after, in the order of the keys. One that was absent before has revision 0 there."""
+    """Each key before and after, sorted by key. A key that was absent before has revision 0."""
 
 
 class CommandAnswer(NamedTuple):
-    """What has come of an invoke, for its proposer."""
-
     proposer: Proposer
     number: int
     invoked: Invoked | None
-    """None: the proposer is forgotten, and this was not applied now (metastore/M-3)."""
+    """None: the proposer is forgotten, and the invoke was not applied this time (metastore/M-3)."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is known of one proposer."""
-
     used: int = 0
-    """Which command was its last one, by count."""
+    """Count of commands at its last one."""
     answered: int = 0
     answers: dict[int, Invoked] = field(default_factory=dict)
-    """Above `answered`."""
+    """Those above `answered`."""
 
     def settle(self, upto: int) -> None:
-        """Nobody waits for the answers up to this number."""
         if upto > self.answered:
             self.answered = upto
             for number in [number for number in self.answers if number <= upto]:
@@ -113,8 +105,6 @@ class _Session:
 
 
 class _Header(msgspec.Struct, array_like=True):
-    """The first piece."""
-
     version: int
     revision: int
     compacted: int
@@ -123,13 +113,13 @@ class _Header(msgspec.Struct, array_like=True):
     malformed: int
     horizon: int
     sessions: list[tuple[Proposer, int, int, list[tuple[int, Invoked]]]]
-    """Proposer, `used`, `answered`, answers: the proposer that was heard of last is the last."""
+    """Proposer, `used`, `answered`, answers; the most recently active proposer is last."""
     versions: int
-    """How many follow."""
+    """Number of versions in the pieces that follow."""
 
 
 _KeyedVersion = tuple[bytes, int, int, bytes | None]
-"""Key, and what a `KeyVersion` has."""
+"""Key, and the fields of `KeyVersion`."""
 _encoder = msgspec.msgpack.Encoder()
 _headers: msgspec.msgpack.Decoder[_Header] = msgspec.msgpack.Decoder(_Header)
 _portions: msgspec.msgpack.Decoder[list[_KeyedVersion]] = msgspec.msgpack.Decoder(list[_KeyedVersion])
@@ -146,39 +136,37 @@ _revision_of = attrgetter("revision")
 
 
 class Keyspace:
-    """The state of one replica of the metastore."""
-
     def __init__(self) -> None:
         self.revision = 0
         """Of the last change."""
         self.time_ms = 0
         """Of the last change."""
         self.compacted = 0
-        """What keys were before this revision is forgotten."""
+        """Values before this revision are compacted."""
         self.applied = 0
-        """How many commands there were, of whatever kind."""
+        """Commands so far, valid or not."""
         self.malformed = 0
-        """How many of them were refused."""
+        """Rejected commands."""
         self.history_bytes = 0
-        """Of keys and values that changed after the compaction, at about."""
+        """Approximate size of keys and values that changed after the compaction."""
         self._horizon = 0
-        """When the last of the forgotten proposers was heard of last, as a count of commands."""
+        """Highest count of commands at which a forgotten proposer was last active."""
         self._sessions: dict[Proposer, _Session] = {}
-        """Who was heard of last is the last."""
+        """The most recently active proposer is last."""
         self._versions: dict[bytes, list[KeyVersion]] = {}
-        """Of each key, by revision. The last one is what it is now."""
+        """Per key, by revision; the last one is the current value."""
         self._keys: list[bytes] = []
         """Those of `_versions`, sorted."""
         self._changed: dict[int, list[bytes]] = {}
-        """Which keys each revision after `_trimmed` has changed, sorted."""
+        """Keys that each revision after `_trimmed` has changed, sorted."""
         self._trimmed = 0
-        """Up to here versions are gone from memory. Not behind `compacted`; before it while somebody needs them."""
+        """Versions up to here are freed. At most `compacted`, and less while a watcher needs them."""
         self._needed: int | None = None
 
     # -- commands
 
     def apply(self, data: bytes) -> CommandAnswer | None:
-        """Carry out the next command of the log. None: it has no answer that anybody waits for."""
+        """Apply the next command of the log. None: no proposer waits for an answer."""
         self.applied += 1
         try:
             command = decode_command(data)
@@ -200,7 +188,7 @@ class Keyspace:
             if proposer.since < self._horizon:
                 return CommandAnswer(proposer, number, None)
             if proposer.since >= self.applied:
-                # Of a state that was given up. It could be taken for a new one later, so nothing is promised.
+                # It began with a state that was given up, and could count as new again later: give no answer.
                 return None
             session = _Session()
         self._sessions[proposer] = session
@@ -216,7 +204,6 @@ class Keyspace:
         return CommandAnswer(proposer, number, session.answers[number])
 
     def answer_of(self, proposer: Proposer, number: int) -> Invoked | None:
-        """What an invoke was answered; None: it was not applied, or this is forgotten."""
         session = self._sessions.get(proposer)
         return None if session is None else session.answers.get(number)
 
@@ -270,10 +257,10 @@ class Keyspace:
                 revision = entry.revision if entry.exists else 0
                 return bool(_HOLDS[how](revision, int.from_bytes(than, "big")))
 
-    # -- looking
+    # -- reads
 
     def get(self, key: bytes, revision: int | None = None) -> MetastoreEntry:
-        """The key as it is, or was at a revision. Raises RevisionCompacted, RevisionAhead."""
+        """The key now, or at a revision. Raises RevisionCompacted, RevisionAhead."""
         if revision is not None:
             self._check(revision)
         versions = self._versions.get(key)
@@ -285,7 +272,7 @@ class Keyspace:
         return self._entry(key, versions[at - 1]) if at else MetastoreEntry(key)
 
     def scan(self, prefix: bytes, revision: int | None = None) -> list[MetastoreEntry]:
-        """The keys with this prefix that have a value, sorted, as they are or were. Raises as `get` does."""
+        """The existing keys with this prefix, sorted. Raises as `get` does."""
         if revision is not None:
             self._check(revision)
         found: list[MetastoreEntry] = []
@@ -299,12 +286,12 @@ class Keyspace:
         return found
 
     def history(self, key: bytes) -> list[tuple[MetastoreEntry, int]]:
-        """What the key has been, as far as that is known, and since when (ms since 1970); the oldest first."""
+        """All known versions of a key with their times (ms since 1970), oldest first."""
         versions = _since(self._versions.get(key, []), self.compacted)
         return [(self._entry(key, version), version.time_ms) for version in versions]
 
     def changes(self, revision: int) -> RevisionChanges:
-        """What this revision has changed. Raises RevisionCompacted, RevisionAhead."""
+        """The changes of this revision. Raises RevisionCompacted, RevisionAhead."""
         self._check(revision - 1)
         self._check(revision)
         changes: list[tuple[MetastoreEntry, MetastoreEntry]] = []
@@ -313,7 +300,7 @@ class Keyspace:
             versions = self._versions[key]
             at = bisect_left(versions, revision, key=_revision_of)
             before = versions[at - 1] if at else None
-            # Whether it is known when it was removed depends on compactions, which not all have seen yet.
+            # Replicas compact at different moments, so the revision of a removal before this change is not reported.
             if before is not None and before.value is not None:
                 old = MetastoreEntry(key, before.value, before.revision)
             else:
@@ -323,7 +310,9 @@ class Keyspace:
         return RevisionChanges(revision, time_ms, tuple(changes))
 
     def _entry(self, key: bytes, version: KeyVersion) -> MetastoreEntry:
-        """A key that was removed before the compaction is as one that never was, also where it is still in memory."""
+        """A key that was removed before the compaction looks as if it never existed, even if its version is
+        not freed.
+        """
         if version.value is None and version.revision <= self.compacted:
             return MetastoreEntry(key)
         return MetastoreEntry(key, version.value, version.revision)
@@ -337,23 +326,23 @@ class Keyspace:
             )
 
     def __len__(self) -> int:
-        """How many keys have a value."""
+        """Number of existing keys."""
         return sum(versions[-1].value is not None for versions in self._versions.values())
 
-    # -- forgetting
+    # -- compaction
 
     def need_from(self, revision: int | None) -> None:
-        """Here what keys were at this revision, and later, stays to be read even when others forget it; None: not."""
+        """Keep the state at this revision and later in memory, even after a compaction; None: no need."""
         self._needed = revision
         self._trim()
 
     def can_tell_after(self, revision: int) -> bool:
-        """Whether all that has changed after this revision is still known."""
+        """Whether all changes after this revision are known."""
         return self._trimmed <= revision <= self.revision
 
     def compaction_due(self, revisions: int, history_bytes: int) -> int | None:
-        """Up to which revision to compact so that the last `revisions` remain, or fewer if they are larger than
-        `history_bytes`; None: it is not worth while yet.
+        """The revision to compact to, so that the last `revisions` remain, or fewer if they exceed `history_bytes`;
+        None: not worthwhile yet.
         """
         count = self.revision - self.compacted
         if count <= revisions + revisions // 4 and self.history_bytes <= history_bytes:
@@ -382,10 +371,10 @@ class Keyspace:
                     del self._versions[key]
                     del self._keys[bisect_left(self._keys, key)]
 
-    # -- as a whole
+    # -- snapshots
 
     def pieces(self) -> list[bytes]:
-        """All of it as it is now: the same bytes on all replicas that have applied the same."""
+        """The state as a snapshot; equal on all replicas that have applied the same commands."""
         versions = [
             (key, *version) for key in self._keys for version in _since(self._versions[key], self.compacted)
         ]
@@ -408,7 +397,7 @@ class Keyspace:
 
     @classmethod
     def from_pieces(cls, pieces: Sequence[bytes]) -> Keyspace:
-        """The state that these pieces tell of; of none at all: the first one. Raises ProtocolError."""
+        """Decode a snapshot; the initial state if there are no pieces. Raises ProtocolError."""
         state = cls()
         if not pieces:
             return state
@@ -448,7 +437,7 @@ def _size(key: bytes, version: KeyVersion) -> int:
 
 
 def _since(versions: list[KeyVersion], revision: int) -> list[KeyVersion]:
-    """What of these can be seen as of the revision or later."""
+    """The versions that a read at the revision or later can see."""
     at = bisect_right(versions, revision, key=_revision_of)
     if not at:
         return versions

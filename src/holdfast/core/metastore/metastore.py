@@ -1,16 +1,16 @@
-"""The metastore of one member: what may be asked of it, and who hears of its changes.
+"""Access of a member to the metastore: invokes, linearizable reads and watches.
 
-A question has a *ticket*; its asker is told what has come of it. All that is asked in a step leaves together when the
-step ends (`flush`).
+Each request has a *ticket*, under which its asker is notified of the outcome. All requests of a step are sent together
+at its end (`flush`).
 
-- metastore/W-1: A watcher is told the revisions in order, each one whole and once, and the next one when all have taken
-  the former. It may read as of the revision that it is told of. No compaction takes one away. Where they cannot be
-  told one by one, because the state came from elsewhere, it is told to begin anew.
-- metastore/W-2: An invoke that has got no answer is proposed again, as the same one, until its deadline. Then it is
-  unknown, unless nobody can have heard of it.
-- metastore/W-3: A read is answered with what is here when the leader has confirmed, after it was asked for, up to where
-  everything was applied. All reads of a step are one question.
-- metastore/W-4: Who leads the group compacts: `KEEP_REVISIONS` remain, or fewer if they are large (`HISTORY_BYTES`).
+- metastore/W-1: A watcher gets whole revisions, in order and once; the next one follows when all watchers have taken
+  the last. A watcher may read at the revision that it is notified of: compaction spares it. If the state was replaced
+  by a snapshot, and revisions cannot be delivered one by one, `on_watch_begins` is called again.
+- metastore/W-2: An invoke without an answer is proposed again, under the same number, until its deadline. Then its
+  outcome is unknown; if no replica can have received it, it has failed.
+- metastore/W-3: A read returns the local state once the leader has confirmed, after the read began, up to which index
+  everything is applied here. All reads of a step share one confirmation.
+- metastore/W-4: The leader of the group compacts: `KEEP_REVISIONS` remain, or fewer if they exceed `HISTORY_BYTES`.
 """
 
 from __future__ import annotations
@@ -44,54 +44,51 @@ from holdfast.core.raft.raft_state import LeaderElected, RaftRole
 from holdfast.errors import InvariantBroken, NotReady, ProtocolError, RequestError, TooLarge, Unknown
 
 ASK_AGAIN_NS = 1000 * MILLISECOND
-"""What got no answer for so long is asked again. Another leader is asked at once."""
+"""Retry interval for requests without an answer. After a change of leader they are retried at once."""
 DEADLINE_NS = 10_000 * MILLISECOND
 KEEP_REVISIONS = 1000
 HISTORY_BYTES = 2 << 20
 
 Ticket = int
-"""Names what was asked of the metastore of this member."""
+"""Identifies a request to this member's metastore."""
 KeyChange = tuple[MetastoreEntry, MetastoreEntry]
 """A key before and after."""
 
 
 class MetastoreAsker(Protocol):
-    """Who asks. Each ticket is told once."""
+    """A source of requests. It is notified once for each ticket."""
 
-    def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
-        """The invoke was applied."""
+    def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None: ...
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """What the keys are, as of this revision."""
+        """The entries at this revision."""
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
-        """Nothing will come of it any more: `Unknown` of an invoke that may be applied, or else `NotReady`."""
+        """The request has failed: `Unknown` for an invoke that may be applied, else `NotReady`."""
 
 
 class MetastoreWatcher(Protocol):
-    """Who wants to hear of changes. Told at the end of a step."""
+    """Receiver of changes, notified at the end of a step."""
 
     def on_watch_begins(self, revision: int) -> None:
-        """Look at everything as of this revision: only what comes after it is told. Perhaps again (metastore/W-1)."""
+        """Read the state at this revision; later changes follow. Perhaps called again (metastore/W-1)."""
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
-        """What a revision has changed of the watched keys, in the order of the keys. Answers whether it is taken; if
-        it is not, `Metastore.taken` is to be called when it is.
+        """The changes of a revision to the watched keys, sorted by key. Returns whether the watcher has taken them;
+        otherwise it calls `Metastore.taken` later.
         """
 
     def on_leading(self, term: int | None) -> None:
-        """This member's replica leads the metastore's group: read linearizably before anything is decided by it. None:
-        it leads no more.
+        """This member now leads the metastore's group (None: no longer). Read linearizably before deciding
+        anything.
         """
 
 
 class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to tell of the metastore of one member."""
-
     leader: NodeId | None
-    """None: not known here."""
+    """None: unknown."""
     term: int | None
-    """In which this member leads; None where it does not."""
+    """Term in which this member leads; None: it does not."""
     revision: int
     compacted: int
     time_ms: int
@@ -99,11 +96,11 @@ class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     history_bytes: int
     told: int
-    """Up to which revision the watchers here have heard of it."""
+    """Last revision that was delivered to the watchers here."""
     under_way: int
     """Invokes and reads of this member without an answer."""
     malformed: int
-    """Commands that were refused."""
+    """Rejected commands."""
 
 
 @dataclass(slots=True)
@@ -114,11 +111,11 @@ class _Invoke:
     deadline_ns: int
     data: bytes = b""
     asked_ns: int | None = None
-    """When it was proposed last; None: to be proposed."""
+    """When it was last proposed; None: propose it now."""
     heard: bool = False
-    """Whether anybody can have heard of it."""
+    """Whether any replica can have received it."""
     doubtful: bool = False
-    """Whether it may have been applied by commands that this replica has not seen one by one."""
+    """Whether it may be part of a snapshot, so that this replica did not see its answer."""
 
 
 @dataclass(slots=True)
@@ -127,7 +124,7 @@ class _Read:
     asker: MetastoreAsker
     keys: tuple[bytes, ...]
     prefix: bytes | None
-    """None: these keys."""
+    """None: read `keys`."""
     deadline_ns: int
 
 
@@ -138,10 +135,9 @@ class _Watching:
     keys: set[bytes] = field(default_factory=set)
     begun: bool = False
     busy: bool = False
-    """Whether it has not taken yet what it was told last."""
+    """Whether it has not taken the last revision yet."""
 
     def wants(self, key: bytes) -> bool:
-        """Whether this key is watched."""
         return key in self.keys or any(key.startswith(prefix) for prefix in self.prefixes)
 
 
@@ -149,10 +145,10 @@ _Told = tuple[MetastoreAsker, Ticket, Invoked | RequestError | tuple[list[Metast
 
 
 class Metastore:
-    """What a member has of the metastore: the client of its group."""
+    """A member's client of the metastore's group."""
 
     def __init__(self, name: bytes, out: Outbox, groups: GroupHost) -> None:
-        """`name`: of this process, never used again by any."""
+        """`name` identifies this process, and is never used again."""
         assert 0 < len(name) <= NAME_BYTES_MAX - 8, "room for how often it had to begin anew"
         self._name = name
         self._out = out
@@ -162,31 +158,31 @@ class Metastore:
         self._proposers = 0
         self._proposer: Proposer | None = None
         self._number = 0
-        """The last invoke of this proposer."""
+        """Of the last invoke of this proposer."""
         self._waiting: deque[_Invoke] = deque()
-        """Invokes without a number."""
+        """Invokes that have no number yet."""
         self._invokes: dict[tuple[Proposer, int], _Invoke] = {}
         self._rounds = 0
         self._asking: list[_Read] = []
-        """Reads that belong to no round yet."""
+        """Reads without a round yet."""
         self._reads: dict[bytes, tuple[int, list[_Read]]] = {}
-        """By the context of a round: when it was asked for, and its reads."""
+        """Context of a round -> its time, and its reads."""
         self._watching: list[_Watching] = []
         self.delivered: int | None = None
-        """Up to which revision the watchers were told; None before there is a state."""
+        """Last revision that the watchers were notified of; None: no state yet."""
         self._leading: int | None = None
         self._leading_told: int | None = None
         self._telling: deque[_Told] = deque()
         self._flushing = False
 
-    # -- what is asked of it
+    # -- requests
 
     def _ticket(self) -> Ticket:
         self._tickets += 1
         return self._tickets
 
     def invoke(self, branch: Branch, asker: MetastoreAsker) -> Ticket:
-        """Have one leaf of this tree carried out. Raises TooLarge when it is none that the metastore takes."""
+        """Apply one leaf of this tree. Raises TooLarge if the metastore cannot accept it."""
         widest = Proposer(bytes(NAME_BYTES_MAX), NUMBER_MAX)
         try:
             encode_command(InvokeCommand(widest, NUMBER_MAX, NUMBER_MAX - 1, NUMBER_MAX, branch))
@@ -197,11 +193,11 @@ class Metastore:
         return ticket
 
     def read(self, keys: Sequence[bytes], asker: MetastoreAsker) -> Ticket:
-        """Read these keys, linearizably; those that are absent are told, too."""
+        """Read these keys linearizably; absent ones have an entry as well."""
         return self._read(tuple(keys), None, asker)
 
     def read_prefix(self, prefix: bytes, asker: MetastoreAsker) -> Ticket:
-        """Read the keys with this prefix that have a value, linearizably."""
+        """Read the existing keys with this prefix linearizably."""
         return self._read((), prefix, asker)
 
     def _read(self, keys: tuple[bytes, ...], prefix: bytes | None, asker: MetastoreAsker) -> Ticket:
@@ -210,17 +206,17 @@ class Metastore:
         return ticket
 
     def get(self, key: bytes, revision: int | None = None) -> MetastoreEntry:
-        """What is here, perhaps behind what others have. Raises RevisionCompacted, RevisionAhead."""
+        """This member's copy of a key, perhaps old. Raises RevisionCompacted, RevisionAhead."""
         return self.keyspace.get(key, revision)
 
     def scan(self, prefix: bytes, revision: int | None = None) -> list[MetastoreEntry]:
-        """The same of all keys with this prefix that have a value."""
+        """This member's copy of the existing keys with this prefix, perhaps old."""
         return self.keyspace.scan(prefix, revision)
 
     def watch(
         self, watcher: MetastoreWatcher, *, prefix: bytes | None = None, key: bytes | None = None
     ) -> None:
-        """Tell this one of changes of keys with a prefix, or of one key; may be said several times."""
+        """Notify the watcher of changes to a prefix or a key. May be called several times."""
         watching = next((one for one in self._watching if one.watcher is watcher), None)
         if watching is None:
             watching = _Watching(watcher)
@@ -231,18 +227,16 @@ class Metastore:
             watching.keys.add(key)
 
     def unwatch(self, watcher: MetastoreWatcher) -> None:
-        """It wants to hear no more."""
         self._watching = [one for one in self._watching if one.watcher is not watcher]
 
     def taken(self, watcher: MetastoreWatcher) -> None:
-        """This watcher has taken what it was told last."""
+        """The watcher has taken the last revision that it was notified of."""
         for one in self._watching:
             if one.watcher is watcher:
                 one.busy = False
 
     @property
     def status(self) -> MetastoreStatus:
-        """How it stands here."""
         state = self.keyspace
         return MetastoreStatus(
             leader=self._groups.lead(METASTORE_GROUP),
@@ -264,19 +258,18 @@ class Metastore:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counters that are zero when nothing is in progress."""
         return {"questions to the metastore": self._under_way}
 
     @property
     def unsent(self) -> bool:
-        """Whether something waits for the end of a step."""
+        """Whether anything waits for the end of the step."""
         led = self._groups.lead(METASTORE_GROUP) is not None
         return bool(self._telling) or (led and bool(self._asking or self._waiting))
 
-    # -- the client of the group
+    # -- callbacks of the group
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """Commands are committed."""
         for entry in entries:
             answer = self.keyspace.apply(entry.data)
             if answer is not None:
@@ -296,11 +289,11 @@ class Metastore:
             error = Unknown("the metastore does not know any more whether this was applied")
             self._telling.append((invoke.asker, invoke.ticket, error))
         else:
-            # It was never applied, and cannot be any more: so it may have another number.
+            # It was not applied, and never will be under this number: it may get another one.
             self._waiting.appendleft(_Invoke(invoke.ticket, invoke.asker, invoke.branch, invoke.deadline_ns))
 
     def read_ready(self, context: bytes) -> None:
-        """A round of reads is confirmed (metastore/W-3)."""
+        """A round of reads was confirmed (metastore/W-3)."""
         _, reads = self._reads.pop(context, (0, []))
         state = self.keyspace
         for read in reads:
@@ -311,7 +304,6 @@ class Metastore:
         self.flush()
 
     def on_group(self, notice: ReplicaNotice) -> None:
-        """The group has another leader, or this member leads it."""
         if isinstance(notice, LeaderElected):
             self._leading = notice.term
         elif isinstance(notice, LeadChanged):
@@ -321,12 +313,11 @@ class Metastore:
         self.flush()
 
     def pieces(self) -> list[bytes]:
-        """The state as of now."""
         return self.keyspace.pieces()
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        """Hold this state in place of everything. Raises InvariantBroken when it is none: then this replica cannot
-        follow the others any more.
+        """Replace the state by a snapshot. Raises InvariantBroken if it is invalid: this replica cannot follow the
+        others any more.
         """
         try:
             state = Keyspace.from_pieces(pieces)
@@ -338,7 +329,7 @@ class Metastore:
             for watching in self._watching:
                 watching.begun = watching.busy = False
         state.need_from(self.delivered)
-        self._proposer = None  # It may have begun after what this state has heard of.
+        self._proposer = None  # The snapshot may be older than its `since`.
         for (proposer, number), invoke in list(self._invokes.items()):
             invoke.doubtful = True
             known = state.answer_of(proposer, number)
@@ -348,7 +339,7 @@ class Metastore:
     # -- time
 
     def on_timer(self) -> None:
-        """About half a second has passed."""
+        """Called about twice a second."""
         now = self._out.now_ns
         self._give_up(now)
         self._ask_again(now - ASK_AGAIN_NS)
@@ -366,7 +357,7 @@ class Metastore:
                 pass  # It is still due the next time.
 
     def _ask_again(self, before_ns: int) -> None:
-        """What was asked at this time or earlier is asked again."""
+        """Retry all requests that were sent at this time or earlier."""
         for invoke in self._invokes.values():
             if invoke.asked_ns is not None and invoke.asked_ns <= before_ns:
                 invoke.asked_ns = None
@@ -398,8 +389,8 @@ class Metastore:
     # -- the end of a step
 
     def flush(self) -> None:
-        """The step ends: tell who has to be told, and ask what has to be asked. To be called before the groups' own; it
-        is not needed after it.
+        """End the step: notify askers and watchers, then send proposals and reads. Call it before the groups' own
+        flush, and not again after it.
         """
         if self._flushing:
             return
@@ -424,7 +415,7 @@ class Metastore:
                 asker.on_read(ticket, *what)
 
     def _deliver(self) -> bool:
-        """Tell the watchers what comes next (metastore/W-1); whether anything did."""
+        """Notify the watchers of the next event (metastore/W-1). Returns whether there was one."""
         if self.delivered is None:
             return False
         told = False
@@ -453,13 +444,12 @@ class Metastore:
         return told
 
     def _begin_proposer(self) -> Proposer:
-        """Another name: the first one, or the one before is forgotten (metastore/M-3)."""
+        """A new name: the first one, or the last one was forgotten (metastore/M-3)."""
         self._proposers += 1
         self._number = 0
         return Proposer(self._name + b"/%d" % self._proposers, self.keyspace.applied)
 
     def _propose(self) -> None:
-        """Propose what has to be proposed, all together (metastore/W-2)."""
         if self._groups.lead(METASTORE_GROUP) is None:
             return
         if self._proposer is None and self._waiting:
@@ -488,7 +478,6 @@ class Metastore:
             invoke.asked_ns, invoke.heard = self._out.now_ns, True
 
     def _ask(self) -> None:
-        """Ask for a round of reads (metastore/W-3)."""
         if not self._asking or self._groups.lead(METASTORE_GROUP) is None:
             return
         self._rounds += 1

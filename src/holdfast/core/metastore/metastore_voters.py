@@ -1,22 +1,25 @@
-"""Who votes in the metastore's group? It follows the members (J6).
+"""Choice of the voters of the metastore's group, which follow the members of the cluster (J6).
 
-Whoever leads the group brings it to what the view asks for; everybody who is no voter is a learner, so each member has
-the whole metastore.
+The leader of the group adjusts its configuration to the view. Every member that is no voter is a learner, so each
+member has the whole metastore.
 
-- metastore/V-1: The group begins once: with the member that forms a new cluster as its only voter. Whoever forms one
-  anew from files has it in these files, or gets it from who has.
-- metastore/V-2: There is an odd number of voters, at most `metastore.voters` and no more than members that stay. A
-  voter stays one as long as it can.
-- metastore/V-3: A voter that has gone is given up after `metastore.replace_after_ms`, or when those who stay would be
-  no majority beside it. Nothing is changed while the
-  table is frozen: who is gone then is to come back.
-- metastore/V-4: A member does not leave while it is a voter, unless everybody leaves.
-- metastore/V-5: When most voters are gone for good an operator may order a reset: the group goes on with what the
-  member that is asked has of it. Of two members that are asked at once one wins, and the other follows it.
-- metastore/V-6: A reset is rejected while a leader or a majority of the voters is heard, and while voters that are
-  silent are still in the view: with voters {A, B, C} and A, B behind a cut cable, C must not begin a second metastore.
-- metastore/V-7: Where no data member stays lite ones vote. Else one of them votes if that makes the number odd: two
-  data members and a lite one are three voters, of which any one may be lost; two alone would be one voter.
+- metastore/V-1: The group begins once, with the member that forms a new cluster as its only voter. A cluster that is
+  formed again from files finds the group in these files, or gets it from members that have it.
+- metastore/V-2: The number of voters is odd, at most `metastore.voters`, and at most the number of members that stay.
+  A voter remains one as long as possible.
+- metastore/V-3: A voter that has gone is replaced after `metastore.replace_after_ms`, or sooner if the voters that
+  stay would be no majority beside it. Nothing changes while the table is frozen: absent members are expected to
+  return.
+- metastore/V-4: A member does not leave while it is a voter, unless all members leave.
+- metastore/V-5: When most voters are gone for good, an operator may order a reset: the group continues with the state
+  of the member that got the order. Of two members that are asked at the same time one wins, and the other follows it.
+- metastore/V-6: A reset is rejected while a leader or a majority of the voters is reachable, and while silent voters
+  are still in the view. Example: with voters {A, B, C}, and A and B behind a cut cable, C must not start a second
+  metastore.
+- metastore/V-7: If no data member stays, lite members vote. Otherwise one lite member votes if that makes the number
+  of voters odd. Example: with data members A and B and the lite member W, the voters are {A, B, W}, and any one may
+  fail. Without W one of two data members would have to be the only voter, and its failure would stop the metastore. W
+  is a witness: it holds the metastore, which is small, and no partitions, so it can run on a cheap third host.
 """
 
 from __future__ import annotations
@@ -37,23 +40,24 @@ from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.reconfiguration import ChangeAnswer
 
 LOOK_NS = 500 * MILLISECOND
-"""What could not be changed is tried again after this time."""
+"""Retry interval for changes that were not possible."""
 
 
 PLACE_BITS = 16
-"""Of a token of a reset: the place of who has reset it in its view."""
+"""Bits of a reset token that hold the position in the view of the member that was reset."""
 
 
 def odd(count: int) -> int:
-    """The largest odd number up to this one."""
+    """The largest odd number that is not above `count`."""
     return count - 1 + count % 2
 
 
 def wanted_voters(
     now: Configuration, staying: Sequence[NodeId], kept: Iterable[NodeId], most: int
 ) -> frozenset[NodeId]:
-    """Who is to vote (metastore/V-2): of those who stay, oldest first; `kept`: voters that have gone, so far. Most of
-    them stay: a seat that is kept for somebody must not cost the group its majority.
+    """The voters (metastore/V-2). `staying` is ordered by age; `kept` are voters that have gone and may return.
+
+    A majority of the result are members that stay: a vote that is kept for an absent node must not cost the quorum.
     """
     absent = sorted(set(kept) - set(staying))[: len(staying)]
     count = odd(min(most, len(staying) + len(absent)))
@@ -64,7 +68,7 @@ def wanted_voters(
 
 
 class MetastoreVoters:
-    """On each member; only who leads the group does anything."""
+    """Adjusts the voters on the member that leads the group; idle on all others."""
 
     def __init__(
         self, out: Outbox, settings: MetastoreSettings, standing: MembershipStatus, groups: GroupHost
@@ -74,14 +78,14 @@ class MetastoreVoters:
         self._standing = standing
         self._groups = groups
         self._gone_since: dict[NodeId, int] = {}
-        """When voters were first missed in the view."""
+        """Voter -> since when it is missing in the view."""
         self._asked: tuple[frozenset[NodeId], frozenset[NodeId], int] | None = None
-        """What was asked for last: voters, learners, token."""
+        """The last requested voters, learners and token."""
         self._timer = False
 
     @property
     def configuration(self) -> Configuration | None:
-        """That of the group, as this member knows it; None before it knows any."""
+        """The group's configuration as this member knows it; None: unknown."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         if hosted is None or not hosted.group.configuration.voters:
             return None
@@ -89,7 +93,7 @@ class MetastoreVoters:
 
     @property
     def lacking(self) -> int:
-        """How many voters are not here, as far as this member knows."""
+        """Number of voters that are absent, as far as this member knows."""
         configuration = self.configuration
         if configuration is None:
             return 0
@@ -105,7 +109,7 @@ class MetastoreVoters:
         return not self._staying()
 
     def begins_here(self, notice: ViewInstalled) -> bool:
-        """Whether this view is the beginning of a new cluster, by this member alone (metastore/V-1)."""
+        """Whether this member alone forms a new cluster with this view (metastore/V-1)."""
         view = notice.new
         return (
             self._settings.voters > 0
@@ -118,8 +122,8 @@ class MetastoreVoters:
         )
 
     def reset(self) -> str:
-        """An operator gives up the voters that are gone: this member's replica is the metastore from here on. Answers
-        why not; empty: it is done (metastore/V-5).
+        """Give up the absent voters: this member's replica becomes the metastore (metastore/V-5). Returns the reason
+        if that is not possible; empty: it is started.
         """
         hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._standing.view
         if hosted is None or view is None or not hosted.group.log.last:
@@ -132,7 +136,8 @@ class MetastoreVoters:
             return rejection
         place = next((at for at, info in enumerate(view.members) if info.uuid == self._standing.me), 0)
         known = max(configuration.token, hosted.group.generation)
-        # Nobody else draws the same: of two at once one is higher, and the other abandons what it has.
+        # Tokens of different members differ. If two are reset at once, the higher token wins and the other drops its
+        # state.
         token = (max(known >> PLACE_BITS, self._out.wall_ms()) + 1 << PLACE_BITS) + place
         answer = self._groups.reset(METASTORE_GROUP, [self._groups.me], token)
         self._asked = None
@@ -140,10 +145,11 @@ class MetastoreVoters:
         return "" if answer is ChangeAnswer.STARTED else f"it cannot be reset now: {answer.value}"
 
     def _reset_rejection(self, configuration: Configuration) -> str:
-        """Why a reset would give up what others may still have; empty: a majority of the voters is not in the cluster.
+        """The reason why a reset could give up data that others still have; empty: a majority of voters is not in the
+        cluster.
 
-        A voter that is in the view and silent may be serving a majority on the other side of a cut: it has to be out of
-        the view first, which a majority of the members decides, or the operator (membership/V-6).
+        A silent voter in the view may serve a majority on the other side of a network partition. It has to leave the
+        view first, by the decision of a majority of members or of the operator (membership/V-6).
         """
         standing, now_ns = self._standing, self._out.now_ns
         if silent := way_out(standing, now_ns):
@@ -170,9 +176,7 @@ class MetastoreVoters:
         return ""
 
     def way_out(self) -> str:
-        """What an operator can do where a majority of the voters is not in the cluster; empty: it is, or others are to
-        be waited for.
-        """
+        """Advice for an operator if a majority of the voters is absent; empty: not needed, or waiting helps."""
         configuration = self.configuration
         here = {node_of(info) for info in self._standing.members()}
         if configuration is None or not configuration.lacks_majority(here):
@@ -185,7 +189,7 @@ class MetastoreVoters:
         )
 
     def _staying(self) -> list[NodeId]:
-        """Nodes of the members that may vote, data members before lite ones (metastore/V-7), each oldest first."""
+        """The nodes that may vote, data members before lite ones (metastore/V-7), each by age."""
         departing = self._standing.departing
         others = [info for info in self._standing.members() if info.uuid not in departing]
         data = [node_of(info) for info in self._standing.data_members()]
@@ -195,18 +199,16 @@ class MetastoreVoters:
         return data + [node_of(info) for info in others if info.lite][: int(is_even)]
 
     def on_watch_begins(self, revision: int) -> None:
-        """No key matters to it."""
+        """It watches no key."""
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
-        """No key matters to it."""
         return True
 
     def on_leading(self, term: int | None) -> None:
-        """This member leads the metastore's group, or does no more."""
         self.look()
 
     def look(self) -> None:
-        """Members, or what they want to become, are others than before, or time has passed."""
+        """Adjust the configuration: the members have changed, or time has passed."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         term = self._groups.term(METASTORE_GROUP)
         view = self._standing.view
@@ -227,7 +229,7 @@ class MetastoreVoters:
         self._look_again()
 
     def _kept(self, now: Configuration, nodes: set[NodeId]) -> list[NodeId]:
-        """Voters that have gone so short a time ago that they may come back (metastore/V-3)."""
+        """Voters that have gone recently and may return (metastore/V-3)."""
         absent = now.voters - nodes
         self._gone_since = {node: self._gone_since.get(node, self._out.now_ns) for node in sorted(absent)}
         wait_ns = self._settings.replace_after_ms * MILLISECOND
@@ -245,7 +247,7 @@ class MetastoreVoters:
         try:
             self._groups.change_peers(METASTORE_GROUP, term, voters, learners, max(self._asked[2], now.token))
         except ProposalRefused:
-            pass  # Asked again when the timer is due.
+            pass  # The timer retries.
 
     def _look_again(self) -> None:
         if not self._timer:
@@ -253,6 +255,5 @@ class MetastoreVoters:
             self._out.timer(TimerName.METASTORE_VOTERS, LOOK_NS)
 
     def on_timer(self) -> None:
-        """Look again."""
         self._timer = False
         self.look()

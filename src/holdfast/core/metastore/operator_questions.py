@@ -1,4 +1,4 @@
-"""What operators ask the metastore of this member: get, scan, put, remove, history, watch."""
+"""Requests of operators to this member's metastore: get, scan, put, remove, history, watch."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from holdfast.errors import RequestError, TooLarge
 
 
 class OperatorQuestions:
-    """Asks the metastore in the name of operators. Reads see everything that was answered to anybody before."""
+    """Handles requests of operators. A read sees everything that was acknowledged before it."""
 
     def __init__(self, metastore: Metastore) -> None:
         self._metastore = metastore
         self._asked: dict[Ticket, tuple[MetastoreQuestion, Reply]] = {}
 
     def ask(self, question: MetastoreQuestion, reply: Reply) -> None:
-        """Answer this with a `MetastoreAnswer`, later. That a leader answers is not waited for by who watches."""
+        """Reply with a `MetastoreAnswer`, later. A watch is answered at once from this member's copy."""
         if isinstance(question, KeyChangesAsked):
             reply(self._found(question))
             return
@@ -58,7 +58,7 @@ class OperatorQuestions:
             ticket = self._metastore.read((), self)
         self._asked[ticket] = (question, reply)
 
-    # -- told by the metastore
+    # -- callbacks of the metastore
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
         """A put or a removal was applied, or its condition did not hold."""
@@ -71,21 +71,19 @@ class OperatorQuestions:
             reply(MetastoreAnswer([now], invoked.revision, applied=False))
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """What is here now is new enough."""
         question, reply = self._asked.pop(ticket)
         reply(self._found(question))
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
-        """Nobody has answered."""
         _, reply = self._asked.pop(ticket)
         reply(_failed(error))
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counters that are zero when nothing is in progress."""
         return {"questions of operators": len(self._asked)}
 
-    # -- looking
+    # -- answers
 
     def _found(self, question: MetastoreQuestion) -> MetastoreAnswer:
         state = self._metastore.keyspace
@@ -114,9 +112,9 @@ class OperatorQuestions:
         raise AssertionError(f"{question} changes something")
 
     def _changes(self, prefix: bytes, after: int) -> MetastoreAnswer:
-        """Whole revisions."""
+        """All changes of whole revisions, as many as fit in one answer."""
         state = self._metastore.keyspace
-        state.get(b"", after)  # Raises where this revision is not known.
+        state.get(b"", after)  # Raises if the revision is unknown.
         found: list[KeyAnswer] = []
         size = 0
         for revision in range(after + 1, state.revision + 1):
@@ -150,7 +148,7 @@ def _size(answer: KeyAnswer) -> int:
 
 
 def _portion(answers: Iterable[KeyAnswer]) -> tuple[list[KeyAnswer], bool]:
-    """As many as one answer may have, one at least, and whether there are more."""
+    """At least one answer, and as many as fit; whether more remain."""
     found: list[KeyAnswer] = []
     size = 0
     for answer in answers:

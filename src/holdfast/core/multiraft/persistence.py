@@ -1,7 +1,7 @@
-"""What a replica of a group writes down, and what a restart makes of that.
+"""Journal format of a Raft replica, and its recovery after a restart.
 
-A group is in the journal as a partition is: it begins, its writes follow, and a checkpoint takes the place of all
-before. A checkpoint is a list of pieces: the first is a `GroupHead`, the others are the state as its client tells it.
+The journal treats a group like a partition: a beginning, its writes, and checkpoints that replace everything before
+them. A checkpoint is a list of pieces: a `GroupHead`, then the state in the form of its client.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from holdfast.core.raft.raft_messages import RaftEntry, RaftSnapshot
 from holdfast.core.raft.raft_state import HardState
 
 NOTHING = RaftSnapshot(0, 0, Configuration())
-"""What a replica begins with that was told nothing: it waits for a leader to send it the state."""
+"""Initial state of an empty replica, which waits for a snapshot of its leader."""
 
 
 class GroupWrite(msgspec.Struct, frozen=True, array_like=True):
-    """What one `RaftReady` wants written down."""
+    """Everything that one `RaftReady` has to store."""
 
     hard: HardState | None = None
-    """None: as before."""
+    """None: unchanged."""
     entries: tuple[RaftEntry, ...] = ()
-    """They replace what was written down at their indexes and behind."""
+    """They replace stored entries from their first index on."""
     abandoned: bool = False
-    """Whether all that was written down before is void."""
+    """Whether everything stored before is void."""
     begin: RaftSnapshot | None = None
-    """The place after which the log begins; the state there is empty."""
+    """The log starts after this index; the state there is empty."""
     installing: int = 0
-    """The index of a snapshot that entries and commit follow, and whose checkpoint may not be durable yet; 0: none."""
+    """Index of the snapshot that entries and commit depend on, while its checkpoint may not be durable; 0: none."""
 
 
 class GroupHead(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint says of the log: the state is as of the snapshot's index."""
+    """Head of a checkpoint: the state is that at the snapshot's index."""
 
     hard: HardState
     snapshot: RaftSnapshot
     entries: tuple[RaftEntry, ...]
-    """Those after it, applied or not."""
+    """The entries after it, applied or not."""
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -51,29 +51,29 @@ _heads: msgspec.msgpack.Decoder[GroupHead] = msgspec.msgpack.Decoder(GroupHead)
 
 
 def encoded(what: GroupWrite | GroupHead) -> bytes:
-    """As it is written."""
     return _encoder.encode(what)
 
 
 @dataclass(slots=True)
 class RestoredGroup:
-    """What a restart has of a replica."""
+    """A replica as a restart finds it."""
 
     hard: HardState = field(default_factory=HardState)
     snapshot: RaftSnapshot = NOTHING
     entries: list[RaftEntry] = field(default_factory=list)
     pieces: Sequence[bytes] = ()
-    """The state as of the snapshot."""
+    """The state at the snapshot's index."""
 
     def log(self) -> RaftLog:
-        """The log of the new life."""
         return RaftLog(self.snapshot, self.entries, committed=self.hard.commit)
 
     def take(self, write: GroupWrite) -> None:
-        """One more write.
+        """Apply one more write.
 
-        What follows a snapshot that was being installed, and is not here, does not count, but for term and vote: nobody
-        was told that it is held, and what is here may be another log than that which it follows.
+        Example: the leader installs a snapshot at index 900, entries 901 to 905 follow, and the process crashes before
+        the checkpoint of 900 is durable. These entries are dropped: no acknowledgement of them was sent, and the log
+        here may be another one than the log they belong to. Only term and vote count, since a vote must never be
+        forgotten.
         """
         missing = write.installing > self.snapshot.index
         if write.abandoned:
@@ -92,7 +92,7 @@ class RestoredGroup:
 
 
 def regained(found: RecoveredGroup) -> RestoredGroup:
-    """What these pieces and writes, in their order, say. Raises msgspec.DecodeError when they are none."""
+    """The replica from its checkpoint and writes, in order. Raises msgspec.DecodeError if they are invalid."""
     replica = RestoredGroup()
     if found.pieces:
         head = _heads.decode(found.pieces[0])

@@ -1,12 +1,17 @@
-"""Does this member still lead its groups? One question to each other member answers that for all groups that are read
-in a step.
+"""Read rounds: one question to each other member confirms the leadership of all groups that are read in a step.
 
-A member counts how often anything has changed in whom its replicas follow: its *standing*. Who answers says how that
-stands. A leader remembers in which of its groups a member has said, at this standing, that it knows no higher term: so
-it need not ask for each group again. While nobody is elected a question and its answer are a few bytes.
+A member counts changes of leader and term of its replicas: this count is its *standing*, which it adds to each answer.
+A leader remembers in which of its groups a member has confirmed, at its present standing, that it knows no higher
+term. These groups need not be named again, so while there are no elections a question and its answer have a few bytes.
 
-- multiraft/H-5: A read is answered when a majority of the group has said, after the read came, that it knows no higher
-  term than the leader's. Who said so before, and whose standing is still the same, says so again.
+Example: member 1 leads groups 10 to 99, and reads in all of them arrive. It asks member 2 "round 7: groups 10 to 99 at
+term 4?" and gets "standing 31: yes, all". For the next reads it asks "round 8?", and the answer "standing 31" confirms
+all ninety groups. If any replica of member 2 had followed another leader meanwhile, the standing would be 32, and
+member 1 would have to ask by group again.
+
+- multiraft/H-5: A read is answered when a majority of the group has confirmed, after the read arrived, that it knows
+  no higher term than the leader's. A member that confirmed a group before, and has the same standing, confirms it
+  again.
 """
 
 from __future__ import annotations
@@ -24,42 +29,36 @@ from holdfast.core.raft.group import Group
 from holdfast.core.raft.quorum import majority
 
 SLOW_NS = 20 * MILLISECOND
-"""After this time it is not only asked who is needed, and who comes later does not wait any more."""
+"""After this time all voters are asked, not only the necessary ones, and new reads start a round of their own."""
 
 AGAIN_NS = 500 * MILLISECOND
-"""And after this time it is asked again."""
+"""After this time the question is repeated."""
 
 
 class LedReplica(Protocol):
-    """What is to be known of a group's replica here."""
-
     group: Group
     halted: bool
     reads: list[tuple[int, bytes]]
-    """Reads that wait for an index to be applied."""
+    """Reads that wait until an index is applied."""
 
 
 class LeadWaiter(Protocol):
-    """Who has read the state of groups as it is here."""
+    """Waits for the confirmation of a read of several groups."""
 
     def lead_confirmed(self, *, confirmed: bool) -> None:
-        """This member has led all of them since; or that cannot be said, and what was read does not count."""
+        """This member has led all groups since then; not `confirmed`: unknown, so drop what was read."""
 
 
 @dataclass(slots=True)
 class _Said:
-    """What another member has said."""
-
     member: MemberId
     standing: int
     terms: dict[GroupNumber, int] = field(default_factory=dict)
-    """At this standing: in these groups it knows no higher term than this one."""
+    """Groups in which it knew no higher term than this one, at this standing."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """The reads of one group in a round."""
-
     term: int
     index: int
     contexts: list[bytes]
@@ -68,8 +67,6 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Waiter:
-    """Who waits for several groups at once."""
-
     groups: frozenset[GroupNumber]
     asked_ns: int
     told: LeadWaiter
@@ -80,23 +77,22 @@ class _Round:
     number: int
     asked_ns: int
     groups: dict[GroupNumber, _Asked]
-    """Those that are not confirmed yet."""
+    """Groups that are not confirmed yet."""
     waiters: list[_Waiter]
     sent_ns: int = 0
-    """When somebody was asked last."""
+    """Time of the last question."""
     asked: set[NodeId] = field(default_factory=set)
-    """Who was asked."""
     few: bool = True
-    """Whether these are only as many as are needed."""
+    """Whether only the necessary members were asked."""
 
 
 class ReadRounds:
-    """The reads of groups that this member leads, and what it answers others about theirs."""
+    """Confirms reads of groups that this member leads, and answers the questions of other leaders."""
 
     def __init__(
         self, me: NodeId, out: Outbox, replicas: Mapping[GroupNumber, LedReplica], patience_ns: int
     ) -> None:
-        """`patience_ns`: how long anybody waits."""
+        """Reads fail after `patience_ns`."""
         self._me = me
         self._out = out
         self._replicas = replicas
@@ -104,44 +100,45 @@ class ReadRounds:
         self._members: dict[NodeId, MemberId] = {}
         self._nodes: dict[MemberId, NodeId] = {}
         self.standing = 0
-        """How often it has changed whom the replicas here follow."""
+        """Number of changes in whom the replicas here follow."""
         self._said: dict[NodeId, _Said] = {}
         self._slow: set[NodeId] = set()
-        """Who has not answered in time when it was asked last."""
+        """Nodes that did not answer the last question in time."""
         self._number = 0
         self._open: dict[GroupNumber, list[bytes]] = {}
-        """Reads that no round has taken yet, by their contexts."""
+        """Contexts of reads without a round."""
         self._waiters: list[_Waiter] = []
-        """Who waits for several groups, and is in no round yet."""
+        """Waiters without a round."""
         self._rounds: dict[int, _Round] = {}
-        """Those that are on their way: the youngest keeps the next one waiting, for a while."""
+        """Open rounds; the newest delays the next one for a while."""
         self._questions: list[tuple[MemberId, LeadAsked]] = []
-        """Of other members: answered when this step has done to the replicas what it does."""
+        """Questions of other members, answered at the end of the step, when its effects on the replicas are known."""
         self.ready: set[GroupNumber] = set()
-        """Groups some of whose reads are confirmed now."""
+        """Groups with newly confirmed reads."""
         self.doubted: set[GroupNumber] = set()
-        """Groups of which another member does not say what it was asked to: they should hear why."""
+        """Groups that another member did not confirm: they should send heartbeats to learn why."""
         self._timer = False
 
     def changed(self) -> None:
-        """A replica here follows somebody else, in another term, or has come or gone."""
+        """A replica here follows another leader or term, or was added or removed."""
         self.standing += 1
 
     # -- reads here
 
     def takes(self, group: Group) -> bool:
-        """Whether a read of this group can be confirmed by a round: this member leads it, and it has other voters."""
+        """Whether a round can confirm reads of this group: this member leads it, and it has other voters."""
         if group.leading is None or not group.leading.settled:
             return False
         configuration = group.configuration
         return len(configuration.voters) > 1 or bool(configuration.outgoing)
 
     def ask(self, number: GroupNumber, context: bytes) -> None:
-        """Have this read confirmed."""
         self._open.setdefault(number, []).append(context)
 
     def wait(self, numbers: Iterable[GroupNumber], told: LeadWaiter) -> None:
-        """Something was read in these groups, whose states were whole (`Groups.current`): tell when it counts."""
+        """These groups were read, and their states were complete (`Groups.current`): notify when the read is
+        confirmed.
+        """
         asked = frozenset([number for number in numbers if not self._alone(number)])
         if asked:
             self._waiters.append(_Waiter(asked, self._out.now_ns, told))
@@ -149,7 +146,9 @@ class ReadRounds:
             told.lead_confirmed(confirmed=True)
 
     def _alone(self, number: GroupNumber) -> bool:
-        """Whether this member is the group's one voter, and leads it. One that rests may have been given up."""
+        """Whether this member is the only voter of the group, and leads it. A halted replica may have been
+        given up.
+        """
         replica = self._replicas[number]
         group, configuration = replica.group, replica.group.configuration
         return (
@@ -162,11 +161,10 @@ class ReadRounds:
 
     @property
     def dirty(self) -> bool:
-        """Whether the end of the step has anything to do."""
         return bool(self._open or self._waiters or self._questions)
 
     def flush(self) -> None:
-        """The step ends: answer what others have asked, and ask what is to be asked here."""
+        """End the step: answer the questions of others, and start a round if one is due."""
         questions, self._questions = self._questions, []
         for sender, message in questions:
             self._answer(sender, message)
@@ -174,12 +172,12 @@ class ReadRounds:
             self._begin()
 
     def _waits(self) -> bool:
-        """Whether what is open is to wait for the round that is on its way."""
+        """Whether open reads should wait for the round in progress."""
         youngest = self._rounds.get(self._number)
         return youngest is not None and self._out.now_ns - youngest.asked_ns < SLOW_NS
 
     def _begin(self) -> None:
-        """Ask for all that is open, but not for groups that an older round waits for in vain."""
+        """Start a round for all open reads, except for groups that an older round has not confirmed."""
         vain = {number for one in self._rounds.values() for number in one.groups}
         groups: dict[GroupNumber, _Asked] = {}
         for number in [number for number in self._open if number not in vain]:
@@ -203,7 +201,6 @@ class ReadRounds:
             self._arm()
 
     def _enters(self, groups: dict[GroupNumber, _Asked], number: GroupNumber) -> bool:
-        """Whether the group can be asked about; then it is."""
         replica = self._replicas.get(number)
         if replica is None or replica.halted or not self.takes(replica.group):
             return False
@@ -212,7 +209,7 @@ class ReadRounds:
         return True
 
     def _needed(self, groups: Mapping[GroupNumber, _Asked]) -> set[NodeId]:
-        """Whom to ask at first: few, for each answer costs as much as all that it is about. Those that do not answer
+        """The nodes to ask first: as few as possible, because an answer costs more than the groups in it. Slow nodes
         come last.
         """
         chosen: set[NodeId] = set()
@@ -225,11 +222,11 @@ class ReadRounds:
         return chosen
 
     def _rank(self, node: NodeId) -> tuple[bool, bool, NodeId]:
-        """Who is asked first: who is here, who has answered in time, and who follows by name."""
+        """Order of preference: present and fast nodes first, then by name."""
         return (node not in self._members or node in self._slow, node < self._me, node)
 
     def _send(self, asked: _Round, nodes: set[NodeId]) -> None:
-        """Ask these; by name of the groups of which they have not said so at their present standing."""
+        """Ask these nodes. Name only the groups that they have not confirmed at their present standing."""
         asked.asked |= nodes
         asked.sent_ns = self._out.now_ns
         for node in sorted(nodes):
@@ -243,7 +240,7 @@ class ReadRounds:
             self._out.send(member, LeadAsked(asked.number, unsaid))
 
     def on_confirmed(self, sender: MemberId, message: LeadConfirmed) -> None:
-        """Another member says what it knows (multiraft/H-5)."""
+        """Another member answers a question (multiraft/H-5)."""
         node = self._nodes.get(sender)
         asked = self._rounds.get(message.round)
         if node is None:
@@ -284,7 +281,6 @@ class ReadRounds:
         )
 
     def _tell(self, asked: _Round) -> None:
-        """Tell those who wait for nothing more in this round, and end it when nobody does."""
         waiters, asked.waiters = asked.waiters, []
         for waiter in waiters:
             if not asked.groups.keys().isdisjoint(waiter.groups):
@@ -297,7 +293,6 @@ class ReadRounds:
     # -- reads of others
 
     def on_asked(self, sender: MemberId, message: LeadAsked) -> None:
-        """Another member wants to know whether it still leads."""
         self._questions.append((sender, message))
 
     def _answer(self, sender: MemberId, message: LeadAsked) -> None:
@@ -311,7 +306,7 @@ class ReadRounds:
     # -- occasions
 
     def on_view(self, members: Mapping[NodeId, MemberId]) -> None:
-        """Who is where now: all are asked again, for whoever has come may be the one that is missing."""
+        """The members have changed: ask all voters again, since a new member may be the missing one."""
         self._members = dict(members)
         self._nodes = {member: node for node, member in members.items()}
         self._said = {node: said for node, said in self._said.items() if members.get(node) == said.member}
@@ -328,7 +323,7 @@ class ReadRounds:
         return voters - {self._me}
 
     def lead_lost(self, number: GroupNumber) -> None:
-        """This member does not lead the group any more, or has no replica of it: what was read does not count."""
+        """This member no longer leads the group, or has no replica of it: reads of it fail."""
         self._open.pop(number, None)
         for asked in list(self._rounds.values()):
             if asked.groups.pop(number, None) is not None:
@@ -337,7 +332,6 @@ class ReadRounds:
         self._refuse(self._waiters, [one for one in self._waiters if number in one.groups])
 
     def ended(self, number: GroupNumber) -> None:
-        """There is no replica of this group here any more."""
         self.lead_lost(number)
         self.ready.discard(number)
         self.doubted.discard(number)
@@ -353,7 +347,7 @@ class ReadRounds:
             self._out.timer(TimerName.READ_ROUNDS, SLOW_NS)
 
     def on_timer(self) -> None:
-        """Ask everybody what those who were chosen have not answered, and let nobody wait for ever."""
+        """Ask all voters if the chosen ones have not answered, and fail reads that have waited too long."""
         self._timer = False
         now_ns = self._out.now_ns
         for asked in list(self._rounds.values()):
@@ -368,19 +362,17 @@ class ReadRounds:
         given_up_ns = now_ns - self._patience_ns
         self._refuse(self._waiters, [one for one in self._waiters if one.asked_ns <= given_up_ns])
         if self._rounds:
-            self._arm()  # Otherwise the end of the step begins one with what is left.
+            self._arm()  # Otherwise the end of the step starts a round with the remaining reads.
 
     def take_ready(self) -> list[GroupNumber]:
-        """The groups whose reads have been confirmed since this was asked last."""
         ready, self.ready = self.ready, set()
         return sorted(ready)
 
     def take_doubted(self) -> list[GroupNumber]:
-        """The groups whose leader here may lead no more, since this was asked last."""
+        """The groups whose leader here may have been replaced, since the last call."""
         doubted, self.doubted = self.doubted, set()
         return sorted(doubted)
 
     @property
     def leftovers(self) -> int:
-        """Reads that are not confirmed."""
         return len(self._open) + len(self._waiters) + len(self._rounds)

@@ -1,9 +1,9 @@
-"""The second replication engine: a Raft group for each partition. A request is decided at its place in the log.
+"""Engine 2: a Raft group per partition; a request is decided when its log entry is applied.
 
-The log holds the requests themselves, with the time of the leader that took them: every replica decides and applies
-them in the same order, at the same time, on the same state, and comes to the same.
+The log holds the requests themselves, with the time of the leader that accepted them. Every replica decides and
+applies them in the same order, at the same time and on the same state, so all get the same result.
 
-A change goes through `proposals` into the log and, when it is committed, through `zone_partition` to the
+A change passes through `proposals` into the log and, when it is committed, through `zone_partition` to the
 `state_machine`. A read waits in `read_barrier` until a majority has confirmed the leader.
 """
 
@@ -24,7 +24,7 @@ from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate,
 
 @dataclass(slots=True)
 class _Whole:
-    """An operation on whole partitions, of those that are led here."""
+    """An operation on all partitions that are led here."""
 
     request: Request
     done: ShareDone
@@ -35,7 +35,7 @@ class _Whole:
 
 
 class ConsensusReplication:
-    """Requests on the partitions of one zone whose groups this member leads. Implements `protocol.Replication`."""
+    """Requests on the partitions of one zone that are led here. Implements `ReplicationEngine`."""
 
     crowded = False
     refusing = False
@@ -44,31 +44,29 @@ class ConsensusReplication:
     def __init__(self, zone: ZoneReplicas) -> None:
         self._zone = zone
         self.partitions: dict[int, ZonePartition] = {}
-        """Those that have a replica here."""
+        """Partitions with a replica here."""
         self._dirty: set[int] = set()
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
-        """Requests come from here: it need not be asked, for there is no long work and nothing that waits."""
+        """There is no long work to start, so the delegate is not needed."""
 
     def leads(self, partition: int) -> bool:
-        """Whether this member leads the partition's group, and may be given requests."""
         found = self.partitions.get(partition)
         return found is not None and found.leads
 
     def joining(self, partition: int) -> MemberId | None:
-        """Nobody is told of records beside the group."""
+        """Records are sent inside the group only."""
         return None
 
     def tell(self, event: EntryEvent) -> None:
-        """Let the listeners of a map hear of something that happened to all of it."""
+        """Pass an event about a whole map to its listeners."""
         if event.map in self._zone.sink.listening:
             self._zone.sink.hear(event)
 
-    def on_timer(self) -> None:
-        """There is no long work."""
+    def on_timer(self) -> None: ...
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """A request on one partition that is led here."""
+        """Handle a request on one partition that is led here."""
         partition = request.partitions[0]
         found = self.partitions[partition]
         assert found.leads, "only the leader is given requests"
@@ -76,12 +74,11 @@ class ConsensusReplication:
         (found.reads if request.op in READS else found.proposals).submit(request, done)
 
     def write(self, partition: int, writes: list[ZoneWrite], told: Answered) -> None:
-        """Writes of single entries of a partition that is led here: see `Proposals.write`."""
         self._dirty.add(partition)
         self.partitions[partition].proposals.write(writes, told)
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """A share of an operation on whole partitions: as many requests as it has partitions here."""
+        """Handle this member's share of an operation on all partitions, as one request for each partition led here."""
         led = [partition for partition in request.partitions if self.leads(partition)]
         missed = [partition for partition in request.partitions if not self.leads(partition)]
         whole = _Whole(request, done, missed, len(led))
@@ -96,11 +93,9 @@ class ConsensusReplication:
 
     @property
     def dirty(self) -> bool:
-        """Whether something of this step has not gone to a group."""
         return bool(self._dirty)
 
     def flush(self) -> None:
-        """The step ends."""
         while self._dirty:
             dirty, self._dirty = sorted(self._dirty), set()
             for partition in dirty:
@@ -109,18 +104,16 @@ class ConsensusReplication:
                     found.flush()
 
     def sweep(self) -> None:
-        """Once in a while."""
         for _, found in sorted(self.partitions.items()):
             found.sweep()
 
     @property
     def waiting(self) -> int:
-        """Requests that are not answered."""
         return sum(found.waiting for found in self.partitions.values())
 
 
 class _ShareOf:
-    """What has become of an operation in one of its partitions."""
+    """Callback for one partition's share of an operation."""
 
     __slots__ = ("_partition", "_whole")
 

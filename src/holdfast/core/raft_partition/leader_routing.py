@@ -1,14 +1,16 @@
-"""How does a request on a map in a zone find the leader of its partition's group?
+"""Routing of requests on zones to the leader of the partition's group.
 
-Each zone has a router of its own, over the assignments that its leaders make: who is elected tells everybody. The rules
-of `router` hold there as they are.
+Each zone has a router of its own. Its assignments come from leaders, which announce themselves to all members after
+their election. The rules of `router` apply unchanged.
 
-- raft_partition/R-1: Of two members that say that they lead a group the one of the higher term is believed. Who is
-  asked and does not lead says so, and has applied nothing. When the one of the higher term is gone any other one is
-  believed: after a reset terms may begin again.
-- raft_partition/R-2: What was sent to a leader is sent to the next one as soon as that is known: a read, and what has
-  an id by which a group applies it once. The former takes it in no other term, however late it arrives, and does not
-  keep it until it leads again: it may have been answered by then.
+- raft_partition/R-1: Of two members that claim to lead a group the one with the higher term is believed; if that
+  member is gone, any other, since a reset starts terms again. A member that does not lead says so, and has applied
+  nothing.
+- raft_partition/R-2: When a new leader is known, it gets what the old one has not answered: reads, and changes with an
+  id, which a group applies once. The old leader accepts these in their term only, however late they arrive, and does
+  not keep them until it leads again. Example: member 1 leads in term 4 and gets change X, late. Member 2 leads in term
+  5, has applied X, and has forgotten its id again. If member 1, leader in term 6, then accepted the late copy of X,
+  the change would be applied twice.
 """
 
 from __future__ import annotations
@@ -45,40 +47,39 @@ from holdfast.core.routing.router import Router
 from holdfast.core.store.replica import MapReplica
 
 UNANSWERED_NS = SECOND
-"""After this time a leader that does not answer is looked for by the replica here, which may sleep."""
+"""If a leader does not answer for so long, the replica here looks for it; a sleeping group has no heartbeats."""
 SERVED = frozenset({Op.CALL, Op.ASK})
-"""What is about a service, whatever its name."""
+"""Operations on services, whatever their names."""
 
 
 class ReplicaWatcher(Protocol):
-    """Who has to know what happens to the groups of zones."""
+    """Receives notices about the groups of zones."""
 
-    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
-        """Something has happened to a group that has a replica here."""
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 
 
 class _NoOffers:
-    """There is no table that could be on its way."""
+    """A table that never has assignments in transit."""
 
     def stored_assignment(self, partition: int) -> Assignment | None:
         return None
 
 
 LedMaps = list[Mapping[str, MapReplica]]
-"""Of each partition that is led here: its maps, by name."""
+"""Per partition that is led here: its maps, by name."""
 
 
 class ZoneEntries:
-    """What sessions see of a zone: the replicas here whose entries they may read and write (`Driver.zone_batch`)."""
+    """The replicas here whose entries sessions may read and write directly (`Driver.zone_batch`)."""
 
     def __init__(self, zone: int, partitions: int) -> None:
         self.zone = zone
         self.serving: list[ZonePartition | None] = [None] * partitions
-        """By partition; None: not here, or not now, and then a request takes the general way."""
+        """By partition; None: use the general path."""
 
 
 class _BatchUnderWay:
-    """A batch of a session, until all that it wants is done or given up."""
+    """A batch of a session until all its parts are done."""
 
     __slots__ = ("_done", "_out", "_token", "_waiting")
 
@@ -90,7 +91,6 @@ class _BatchUnderWay:
         assert self._waiting, "a session asks for something"
 
     def wrote(self, partition: int, outcome: Outcome) -> None:
-        """What has come of the writes in a partition."""
         if outcome.status is Status.OK:
             self._done.former.append((partition, cast("list[bytes | None]", outcome.value)))
         else:
@@ -98,7 +98,6 @@ class _BatchUnderWay:
         self._one_less()
 
     def lead_confirmed(self, *, confirmed: bool) -> None:
-        """Whether the reads count: see `LeadWaiter`."""
         if not confirmed:
             self._done.unconfirmed = NOT_LEADING
         self._one_less()
@@ -112,19 +111,19 @@ class _BatchUnderWay:
 
 @dataclass(slots=True)
 class _Zone:
-    """What this member needs to know of a zone to route requests on its maps."""
+    """Routing state of a zone."""
 
     name: str
     partitions: int
     rows: list[Assignment]
-    """Of each partition: its leader, and since which term."""
+    """Per partition: its leader, with the term as version."""
     replication: ConsensusReplication
     router: Router
     entries: ZoneEntries
 
 
 class LeaderRouting:
-    """The zones that this member knows, and the replicas of their partitions that live here."""
+    """The known zones, and the replicas of their partitions on this member."""
 
     def __init__(
         self,
@@ -138,7 +137,9 @@ class LeaderRouting:
         refusals: RequestRefusals,
         watcher: ReplicaWatcher,
     ) -> None:
-        """`waiting`: the other router's, so that there is one bound for both; `refusals`: what that one refuses."""
+        """`waiting` is shared with the other router, so that both have one limit; `refusals` are those of
+        that router.
+        """
         self._me = me
         self._settings = settings
         self._out = out
@@ -157,30 +158,27 @@ class LeaderRouting:
         self._led: dict[GroupNumber, int] = {}
         """Groups that this member leads, with the term."""
         self._known: dict[GroupNumber, tuple[int, MemberId]] = {}
-        """The highest term that was heard of, and who leads in it: also of zones that are not known here yet."""
+        """Highest known term of each group, and its leader; includes zones that are unknown here yet."""
         self._news: list[tuple[GroupNumber, int]] = []
         self._elected: set[GroupNumber] = set()
-        """Groups that this member leads now, and whose state may not have everything yet."""
+        """Groups that this member leads, whose state may not include all committed entries yet."""
 
-    # -- which zones there are
+    # -- known zones
 
     @property
     def known(self) -> list[int]:
-        """The numbers of all zones that there are."""
         return sorted(self._zones)
 
     @property
     def names(self) -> dict[str, int]:
-        """Their numbers, by what they are called."""
         return dict(sorted(self._by_name.items()))
 
     @property
     def led(self) -> list[GroupNumber]:
-        """Groups of zones that this member leads."""
         return sorted(self._led)
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        """What came before then for the maps of zones, and waits for a majority, or for who leads."""
+        """Operations on zones that have waited since before then for a majority, or for a leader."""
         for number, (zone, replica) in self._clients.items():
             found = replica.proposals.oldest()
             if found is not None and found[1] <= before_ns and zone in self._zones:
@@ -192,7 +190,7 @@ class LeaderRouting:
             yield from each.router.open_since(before_ns)
 
     def know(self, zone: int, name: str, partitions: int) -> None:
-        """There is a zone with this number, this name, and so many partitions."""
+        """Add or rename a zone."""
         found = self._zones.get(zone)
         if found is not None:
             del self._by_name[found.name]
@@ -220,7 +218,7 @@ class LeaderRouting:
             self._lead(number, term, member)
 
     def forget(self, zone: int) -> None:
-        """The zone was dropped: what waits for it is answered."""
+        """The zone was dropped: answer the requests that wait for it."""
         found = self._zones.pop(zone, None)
         if found is None:
             return
@@ -233,7 +231,7 @@ class LeaderRouting:
         found.router.end(f"zone {found.name!r} was dropped")
 
     def partition(self, number: GroupNumber) -> ZonePartition:
-        """The client of a group of a zone that is known, to start a replica with; made on first use."""
+        """The client of a group, created on first use. The zone must be known."""
         known = self._clients.get(number)
         if known is None:
             zone, partition = place_of(number)
@@ -243,7 +241,6 @@ class LeaderRouting:
         return known[1]
 
     def end(self, number: GroupNumber) -> None:
-        """The replica of this group here ends."""
         known = self._clients.pop(number, None)
         if known is None:
             return
@@ -256,17 +253,17 @@ class LeaderRouting:
             found.replication.partitions.pop(client.partition, None)
 
     def holds(self, request: Request) -> bool:
-        """Whether this is about a map that lives in a zone."""
+        """Whether the map of this request lives in a zone."""
         return self._some and request.op not in SERVED and bool(self._settings.map(request.map).raft_zone)
 
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
-        """The highest term of this group that was heard of, and who leads in it, for looking."""
+        """The highest known term and its leader, for display."""
         return self._known.get(number)
 
     # -- comparing replicas
 
     def mark(self, order: MarkPartitions) -> list[PartitionMark]:
-        """Marks in the logs of these partitions, where this member leads."""
+        """Put marks into the logs of these partitions, where this member leads."""
         found = self._zones.get(order.zone)
         marks: list[PartitionMark] = []
         for partition in sorted(set(order.partitions)):
@@ -277,7 +274,7 @@ class LeaderRouting:
         return marks
 
     def replica_at(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """How far this member's replica is, and what it has kept of that index; None: it has none that runs."""
+        """Progress of this member's replica, with its copy at that index; None: no running replica."""
         found = self._zones.get(zone)
         replica = found.replication.partitions.get(partition) if found is not None else None
         hosted = self._groups.hosted.get(replica.number) if replica is not None else None
@@ -288,7 +285,7 @@ class LeaderRouting:
 
     @property
     def maps(self) -> frozenset[str]:
-        """Maps of which a replica here has an entry."""
+        """Maps that have an entry in a replica here."""
         return frozenset(
             name
             for _, client in self._clients.values()
@@ -297,20 +294,20 @@ class LeaderRouting:
         )
 
     def led_here(self) -> LedMaps:
-        """Of each partition of a zone that is served here: its maps, by name."""
+        """The maps of each partition that is served here."""
         return [MappingProxyType(client.state.maps) for _, client in self._clients.values() if client.leads]
 
-    # -- what sessions do with entries
+    # -- the fast path of sessions
 
     def entries(self, name: str) -> ZoneEntries | None:
-        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
+        """The fast path for this map; None: it lives in no known zone."""
         if not self._some:
             return None
         zone = self._by_name.get(self._settings.map(name).raft_zone)
         return self._zones[zone].entries if zone is not None else None
 
     def take(self, token: Token, batch: ZoneBatch) -> None:
-        """A session wants this: it is answered by a `ZoneBatchDone`."""
+        """Run a batch of a session, which gets a `ZoneBatchDone`."""
         under_way = _BatchUnderWay(self._out, token, batch)
         zone = self._zones.get(batch.zone)
         served = zone.entries.serving if zone is not None else []
@@ -329,7 +326,7 @@ class LeaderRouting:
             under_way.lead_confirmed(confirmed=False)
 
     def _show(self, number: GroupNumber) -> None:
-        """Let sessions use the replica of a group, if they may."""
+        """Open or close the fast path to a group's replica."""
         zone, partition = place_of(number)
         found = self._zones.get(zone)
         if found is None or partition >= len(found.rows):
@@ -347,7 +344,7 @@ class LeaderRouting:
     # -- requests
 
     def execute(self, request: Request, asker: Asker) -> None:
-        """Carry out a request on a map in a zone, wherever its partition's leader is."""
+        """Send a request to its partition's leader."""
         found = self._find(request)
         if isinstance(found, Outcome):
             answer(self._out, asker, found)
@@ -372,16 +369,15 @@ class LeaderRouting:
         return self._zones[zone]
 
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
-        """Another member passes a request on."""
         found = self._find(forward.request)
         if isinstance(found, Outcome):
-            # Who asks knows the zone, or it does not any more: it looks again.
+            # The sender knows a newer or an older set of zones: it looks the map up again.
             answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
         else:
             found.router.on_forward(sender, forward)
 
     def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
-        """Another member passes a request on to who leads in a term (raft_partition/R-2)."""
+        """Another member forwards a request to the leader of a term (raft_partition/R-2)."""
         found = self._find(forward.request)
         if not isinstance(found, Outcome):
             [partition] = forward.request.partitions
@@ -394,21 +390,20 @@ class LeaderRouting:
             found.router.on_forward(sender, Forward(forward.ticket, forward.request))
 
     def on_answer(self, sender: MemberId, message: Answer) -> bool:
-        """Another member answers; whether it was asked for here."""
+        """Returns whether the answer belongs to a request of this router."""
         for zone in self._zones.values():
             if zone.router.awaits(message.ticket):
                 zone.router.on_answer(sender, message)
                 return True
         return False
 
-    # -- who leads
+    # -- leaders
 
     def hear(self, event: EntryEvent) -> None:
-        """An entry has changed here: listeners are told by the leader."""
+        """An entry has changed here; only the leader notifies listeners."""
         self._ears.hear(msgspec.structs.replace(event, member=self._me))
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
-        """Something has happened to a group that has a replica here."""
         if isinstance(notice, LeaderElected):
             self._led[number] = notice.term
             self._elected.add(number)
@@ -421,7 +416,6 @@ class LeaderRouting:
         self._watcher.on_replica(number, notice)
 
     def on_leaders(self, sender: MemberId, message: ZoneLeaders) -> None:
-        """Another member leads these."""
         for number, term in message.groups:
             self._hear_of(number, term, sender)
 
@@ -447,7 +441,7 @@ class LeaderRouting:
     # -- occasions
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Who has come is told who leads; what was asked of those who have gone is asked elsewhere."""
+        """Announce leaders to new members, and redirect requests that were sent to members that have gone."""
         gone = set(notice.gone)
         for zone in self._zones.values():
             zone.router.askers_gone(gone)
@@ -458,7 +452,7 @@ class LeaderRouting:
                 self._out.send(member, led)
 
     def restrict(self) -> None:
-        """Look again at what must not be taken: as the other router refuses it, where the leader has no room."""
+        """Apply the other router's limits again, where this member leads and has no room."""
         for zone in self._zones.values():
             refusals = zone.router.refusals
             refusals.follow(self._refusals)
@@ -468,36 +462,35 @@ class LeaderRouting:
             self._show(number)
 
     def unread(self, member: MemberId, *, too_many: bool) -> None:
-        """Whether a member does not take in what it was answered."""
+        """Whether a member does not read its answers."""
         for zone in self._zones.values():
             zone.router.unread(member, too_many=too_many)
 
     def on_timer(self) -> None:
-        """Try again what could not be sent, and refuse what has waited too long."""
+        """Retry what could not be sent, and reject requests that have waited too long."""
         for number, zone in self._zones.items():
             zone.router.on_timer()
             for partition in sorted(zone.router.unanswered(UNANSWERED_NS)):
                 self._replicas.groups.rouse(group_of(number, partition))
 
     def take_turns(self) -> None:
-        """The next slices of operations on whole partitions."""
+        """Run the next slices of operations on all partitions."""
         for zone in self._zones.values():
             zone.router.gatherings.take_turns()
 
     def sweep(self) -> None:
-        """Once in a while."""
         for zone in self._zones.values():
             zone.replication.sweep()
 
     @property
     def dirty(self) -> bool:
-        """Whether something of this step has not gone to the groups, or to other members."""
+        """Whether anything waits for the end of the step."""
         if self._news or self._replicas.again:
             return True
         return any(zone.replication.dirty for zone in self._zones.values())
 
     def flush(self, members: Sequence[MemberId]) -> None:
-        """The step ends: what came goes to the groups, and who was elected is told to these members."""
+        """End the step: hand requests to the groups, and announce new leaderships to these members."""
         for number in sorted(self._elected):
             if number not in self._led or self._replicas.groups.current(number):
                 self._elected.discard(number)
@@ -515,7 +508,7 @@ class LeaderRouting:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counters that are zero when nothing is in progress."""
         found: dict[str, int] = {}
         for zone in self._zones.values():
             counts = {**zone.router.leftovers, "requests at groups": zone.replication.waiting}
@@ -525,7 +518,7 @@ class LeaderRouting:
 
 
 def of_this_term(led: int, meant: int) -> bool:
-    """Whether who leads in a term, or in none (0), may take what was meant for the leader of another
+    """Whether the leader of term `led` (0: none) may accept a request that was sent to the leader of term `meant`
     (raft_partition/R-2).
     """
     return 0 < led == meant

@@ -1,4 +1,4 @@
-"""What an entry in the log of a partition's group holds: requests, writes or a mark, with the time of their leader."""
+"""Entries in the log of a partition's group: requests, writes or a mark, with the leader's time."""
 
 from __future__ import annotations
 
@@ -9,29 +9,25 @@ from holdfast.core.model.zone_batches import ZoneWrite
 
 
 class ZoneRequests(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Requests that came one after the other."""
-
     requests: list[Request]
 
 
 class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Writes of single entries that came one after the other."""
-
     writes: list[ZoneWrite]
 
 
 class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Nothing changes; what is held at this place is kept for a while, to be compared: see `marked_copies`."""
+    """Changes nothing; replicas keep a copy of their state at this index, to be compared (`marked_copies`)."""
 
 
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
-    """What is in one entry of a partition's log."""
+    """One entry of a partition's log."""
 
     time_ms: int
-    """When the leader took it: milliseconds since 1970, as that one believes."""
+    """Clock of the leader that accepted it: milliseconds since 1970."""
     parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = ()
     sweep: bool = False
-    """Whether everything whose time is over is taken out."""
+    """Whether to remove all expired entries."""
 
 
 encode_command = msgspec.msgpack.Encoder().encode

@@ -1,6 +1,6 @@
-"""The state of a partition as pieces, for a replica that starts without it, and back.
+"""Snapshot of a partition's state, as pieces.
 
-The first piece has the time, the request ids and the counters; each further one has some entries of one map.
+The first piece has the time, the request ids and the counters; every other one some entries of one map.
 """
 
 from __future__ import annotations
@@ -14,29 +14,27 @@ from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.core.store.request_ids import Remembered
 
 PIECE_ENTRIES = 500
-"""Of a map in one piece of a state."""
+"""Of a map in one piece."""
 
 
 class MapHead(msgspec.Struct, frozen=True, array_like=True):
-    """The first piece of a partition's state."""
+    """The first piece."""
 
     time_ms: int
     requests: bytes
-    """The requests that were applied not long ago."""
+    """Recently applied requests."""
     counters: list[tuple[str, int]]
-    """How many updates each map has had."""
+    """Number of updates of each map."""
 
 
 class MapPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Some entries of a map."""
-
     map: str
     keys: list[bytes]
     values: list[bytes]
     expiries: list[tuple[int, int, int]]
-    """Of those that end: place in the columns, time to live in ms, and when it began, in zone ms."""
+    """Of entries that expire: position in the columns, time to live in ms, start in zone ms."""
     hashes: list[tuple[int, int]]
-    """Of those that have one: place in the columns, partition-hash word."""
+    """Of entries that have a partition-hash word: position in the columns, word."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -46,13 +44,12 @@ _Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, tuple[int, int]], dic
 
 
 def head_of(time_ms: int, requests: Remembered, maps: Mapping[str, MapReplica]) -> bytes:
-    """The first piece."""
     counters = sorted((name, held.updates.lwm) for name, held in maps.items())
     return _encoder.encode(MapHead(time_ms, requests.encode(), counters))
 
 
 def pieces_of(time_ms: int, requests: Remembered, maps: Mapping[str, MapReplica]) -> Iterator[bytes]:
-    """All pieces, of what is there now: later changes are in none of them, however slowly they are read."""
+    """All pieces of the present state; later changes do not affect them, however slowly they are read."""
     taken = [
         (
             name,
@@ -87,7 +84,7 @@ def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
 
 
 def restored(pieces: Sequence[bytes], requests: Remembered) -> tuple[int, dict[str, MapReplica]]:
-    """The time and the maps of these pieces; the request ids are added to `requests`."""
+    """The time and the maps of these pieces. Adds the request ids to `requests`."""
     maps: dict[str, MapReplica] = {}
     if not pieces:
         return 0, maps

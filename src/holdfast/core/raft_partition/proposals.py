@@ -1,11 +1,12 @@
-"""Changes of one partition on their way into its log, and who waits for them.
+"""Proposals of one partition: changes on their way into the log, with their callers.
 
-What came in one step is one entry of the log. While two entries are on their way, what comes meanwhile waits and shares
-the next one: with many writers entries grow, not their number.
+All changes of one step share one log entry. While two entries are in flight, further changes wait and share the next
+one: with many writers entries get larger, not more numerous.
 
-- raft_partition/Z-1: A change is answered when it is applied where it was proposed. Of one whose place in the log
-  another entry has taken it is certain that it was not, and never will be, applied; of one whose place is not known
-  to be taken by the time that callers wait, nothing is known.
+- raft_partition/Z-1: A change is answered when it is applied where it was proposed. If an entry of another leader
+  takes its index, the change was not applied and never will be. If neither is known before the timeout, the outcome is
+  unknown. Example: member 1 proposes X at index 17 in term 4 and is deposed. If the entry 17 that is committed has
+  term 5, X is lost, and the caller may safely send it again.
 """
 
 from __future__ import annotations
@@ -30,51 +31,49 @@ from holdfast.core.raft_partition.partition_commands import (
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 
 COMMAND_BYTES = 1 << 20
-"""Of the requests in one entry of the log, at about."""
+"""Approximate size of the requests in one entry."""
 PROPOSED_MOST = 2
-"""Entries of a partition that are on their way: what comes meanwhile goes into the next one."""
+"""Entries of a partition in flight."""
 LOST = Outcome(Status.MOVED, None, "another leader's entry has taken its place: it was not applied")
 LATE = Outcome(Status.UNKNOWN, None, "the partition's group has not agreed on it in time")
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")
 
 _Waiting = tuple[Request | list[ZoneWrite], Answered]
-"""What waits for its place in the log, and the callback. A callback of writes gets the former values."""
+"""A change without an index yet, and its callback; a callback of writes gets the former values."""
 
 
 @dataclass(slots=True)
 class Proposed:
-    """What has a place in the log, of which it is not known yet whether it stays its own."""
+    """Changes at an index of the log that may still get another entry."""
 
     term: int
     deadline_ns: int
     callbacks: list[tuple[Answered, int]]
-    """Each with the number of its writes; 0: of a request."""
+    """Each with its number of writes; 0: a request."""
 
 
 class Proposals:
-    """The proposals of one partition on this member."""
-
     def __init__(self, number: GroupNumber, zone: ZoneReplicas) -> None:
         self._number = number
         self._zone = zone
         self._out = zone.out
         self.waiting: list[_Waiting] = []
-        """What has no place in the log yet."""
+        """Changes without an index yet."""
         self.placed: dict[int, Proposed] = {}
-        """What has one, by index."""
+        """Changes by index."""
 
     @property
     def unanswered(self) -> int:
-        """Requests and batches of writes whose callbacks were not called."""
+        """Requests and batches of writes without an answer."""
         return len(self.waiting) + sum(len(one.callbacks) for one in self.placed.values())
 
     def oldest(self) -> tuple[int, int] | None:
-        """Of what has waited longest for a majority: how many requests, and since when; None: nothing waits."""
+        """The oldest entry that waits for a majority: number of requests, start time; None: none waits."""
         one = next(iter(self.placed.values()), None)
         return None if one is None else (len(one.callbacks), one.deadline_ns - self._zone.timeout_ns)
 
     def submit(self, request: Request, on_done: Answered) -> None:
-        """A request that changes something; `on_done` is called once."""
+        """Propose a request; `on_done` is called once."""
         if request.ttl_ms == DEFAULT_TTL and request.op in GROWING and request.op is not Op.SET_TTL:
             ttl_ms = self._zone.lifetime(request.map)
             if ttl_ms:
@@ -82,15 +81,13 @@ class Proposals:
         self.waiting.append((request, on_done))
 
     def write(self, writes: list[ZoneWrite], on_done: Answered) -> None:
-        """Writes of single entries; `on_done` is called once, with what the entries were."""
+        """Propose writes of single entries; `on_done` is called once, with the former values."""
         self.waiting.append((writes, on_done))
 
     # -- into the log
 
     def flush(self, term: int) -> None:
-        """The step ends: what has come goes to the group, unless so much is on its way there that it can wait for what
-        comes next.
-        """
+        """End the step: propose what waits, unless too many entries are in flight."""
         while self.waiting and len(self.placed) < PROPOSED_MOST:
             count = _fitting(self.waiting)
             some = self.waiting[:count]
@@ -123,8 +120,8 @@ class Proposals:
             self.placed[index] = Proposed(term, self._out.now_ns + self._zone.timeout_ns, callbacks)
 
     def place(self, command: ZoneCommand, term: int) -> int | None:
-        """Give it a place in the log, as leader of `term`; None: it has none, and will not have one. No other leader is
-        asked: it would be said that it was not applied.
+        """Append the command as leader of `term`; returns its index, or None if this member does not lead in that
+        term. Never forwarded to another leader: the caller is going to report that the command was not applied.
         """
         groups = self._zone.groups
         if not term or groups.term(self._number) != term:
@@ -134,21 +131,20 @@ class Proposals:
         except ProposalRefused:
             return None
 
-    # -- what has become of it
+    # -- outcomes
 
     def take(self, index: int) -> Proposed | None:
-        """What was proposed at this index, which is committed now."""
+        """The changes that were proposed at this index, which is committed now."""
         while self.placed and (first := next(iter(self.placed))) < index:
-            self._lose(first, LOST)  # An entry without a command is there.
+            self._lose(first, LOST)  # That index has an entry without a command.
         return self.placed.pop(index, None)
 
     def lose_placed(self, outcome: Outcome) -> None:
-        """It will not be known here what becomes of what has a place in the log."""
+        """The outcome of all changes with an index will not be known here."""
         for index in list(self.placed):
             self._lose(index, outcome)
 
     def lose_waiting(self) -> None:
-        """This member does not lead any more."""
         waiting, self.waiting = self.waiting, []
         for _, each in waiting:
             each(NOT_LEADING)
@@ -158,14 +154,14 @@ class Proposals:
             each(outcome)
 
     def expire(self, now_ns: int) -> None:
-        """Answer what has waited long enough. What waits behind it would wait as long."""
+        """Answer changes that have timed out, and those behind them, which would wait as long."""
         for index in [index for index, one in self.placed.items() if one.deadline_ns <= now_ns]:
             self._lose(index, LATE)
             self.lose_waiting()
 
 
 def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Value]) -> None:
-    """The entry at its place is applied. `answers` has one for each request and write of it, in their order."""
+    """The entry at this index was applied. `answers` has one item for each of its requests and writes, in order."""
     if proposed.term == entry.term:
         _answer(proposed.callbacks, answers)
     else:
@@ -187,7 +183,7 @@ def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Value]) -> 
 
 
 def _fitting(waiting: Sequence[_Waiting]) -> int:
-    """How many of the first of these go into one entry: one at least."""
+    """How many of these fit into one entry; at least one."""
     size = 0
     for count, (wanted, _) in enumerate(waiting):
         if isinstance(wanted, list):

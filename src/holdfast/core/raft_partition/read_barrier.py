@@ -1,10 +1,12 @@
-"""Reads of one partition, which wait until its leader is confirmed.
+"""Read barrier of one partition: reads wait until a majority has confirmed the leader.
 
-The reads of a step share one question to the group: is this still the leader? A leader that was cut off does not know
-that another one was elected, and would answer from a state that is behind.
+The reads of a step share one confirmation. Without it reads could be stale. Example: member 1 leads in term 4 and is
+cut off. Members 2 and 3 elect member 2, which acknowledges `x = 2`. Member 1 does not know that yet: if it answered a
+read at once, a client that has seen `x = 2` would read `x = 1`. A majority never confirms term 4 again, because
+members 2 and 3 know term 5.
 
-- raft_partition/Z-2: A read is answered when the replica has applied all that was answered anywhere before the read
-  came. A map with `read = "local"` is read at once, and may show what is no longer so.
+- raft_partition/Z-2: A read is answered when the replica has applied everything that was acknowledged, by any member,
+  before the read arrived. A map with `read = "local"` is read at once, and may return old values.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 
 READ_AGAIN_NS = 500 * MILLISECOND
-"""A question to the group may be lost: it is asked again after this time."""
+"""Timeout for a confirmation, which may be lost; then it is requested again."""
 NOT_CONFIRMED = Outcome(Status.NOT_READY, None, "no majority has confirmed the partition's leader in time")
 
 _Reads = list[tuple[Request, Answered]]
@@ -26,33 +28,29 @@ _Reads = list[tuple[Request, Answered]]
 
 @dataclass(slots=True)
 class _Asked:
-    """Reads that wait for a majority to confirm the leader."""
-
     asked_ns: int
     deadline_ns: int
     reads: _Reads = field(default_factory=list)
 
 
 class ReadBarrier:
-    """The reads of one partition on this member."""
-
     def __init__(self, number: GroupNumber, zone: ZoneReplicas, state: StateMachine) -> None:
         self._number = number
         self._zone = zone
         self._out = zone.out
         self._state = state
         self.waiting: _Reads = []
-        """Those for which the group was not asked yet."""
+        """Reads that no confirmation was requested for."""
         self.asked: dict[bytes, _Asked] = {}
         """By context."""
 
     @property
     def unanswered(self) -> int:
-        """Reads whose callbacks were not called."""
+        """Reads without an answer."""
         return len(self.waiting) + sum(len(one.reads) for one in self.asked.values())
 
     def submit(self, request: Request, on_done: Answered) -> None:
-        """A read; `on_done` is called once."""
+        """Read when the leader is confirmed; `on_done` is called once."""
         if self._zone.settings.map(request.map).reads == "local":
             on_done(self._read(request))
         else:
@@ -66,7 +64,7 @@ class ReadBarrier:
         return Outcome(Status.OK, value)
 
     def flush(self) -> None:
-        """The step ends: the group is asked, unless it is being asked; then later reads share the next question."""
+        """End the step: request a confirmation. If one is outstanding, these reads share the next one."""
         if self.waiting and not self.asked:
             reads, self.waiting = self.waiting, []
             now_ns = self._out.now_ns
@@ -83,25 +81,24 @@ class ReadBarrier:
         self.asked[context] = asked
 
     def on_confirmed(self, context: bytes) -> None:
-        """All that these reads must see is applied (raft_partition/Z-2)."""
+        """Everything that these reads must see is applied (raft_partition/Z-2)."""
         asked = self.asked.pop(context, None)
         if asked is not None:
             for request, on_done in asked.reads:
                 on_done(self._read(request))
 
     def lose_asked(self) -> None:
-        """This member does not lead any more: no question of it is answered."""
+        """This member no longer leads: no confirmation will arrive."""
         asked, self.asked = self.asked, {}
         for one in asked.values():
             _answer(one.reads, NOT_LEADING)
 
     def lose_waiting(self) -> None:
-        """This member does not lead any more."""
         waiting, self.waiting = self.waiting, []
         _answer(waiting, NOT_LEADING)
 
     def expire(self, now_ns: int) -> None:
-        """Answer what has waited long enough, and repeat questions that may be lost."""
+        """Answer reads that have timed out, and request lost confirmations again."""
         for context, one in list(self.asked.items()):
             if one.deadline_ns <= now_ns:
                 _answer(self.asked.pop(context).reads, NOT_CONFIRMED)

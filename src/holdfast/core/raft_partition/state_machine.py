@@ -1,8 +1,8 @@
-"""The state machine of a partition: what its maps hold, as a function of the commands that were applied.
+"""State machine of a partition: the contents of its maps, as a function of the applied commands.
 
-- raft_partition/Z-3: A request with an id is applied once: what it answered is part of the state.
-- raft_partition/Z-4: Time in a partition is what its leaders say, and never goes back: so an entry ends for all
-  replicas at the same place of the log. A map's own time to live is said by who leads, too: settings may differ.
+- raft_partition/Z-3: A request with an id is applied once: the ids, with their answers, are part of the state.
+- raft_partition/Z-4: The time of a partition is set by its leaders, and never goes back, so an entry expires at the
+  same index on all replicas. The leader also decides a map's default time to live, since settings may differ.
 """
 
 from __future__ import annotations
@@ -22,28 +22,26 @@ from holdfast.core.store.request_ids import Remembered, mark_of
 
 ALL = 1 << 60
 Hearer = Callable[[EntryEvent, str], None]
-"""Hears what has happened to an entry of a map."""
+"""Receives events of a map's entries."""
 
 
 class StateMachine:
-    """What the maps of a zone hold of one partition: a function of the commands that were applied."""
-
     def __init__(self, partition: int, request_ids: int) -> None:
         self.partition = partition
         self._request_ids = request_ids
         self.maps: dict[str, MapReplica] = {}
         self.requests = Remembered(request_ids)
         self.time_ms = 0
-        """The time of the last command (raft_partition/Z-4)."""
+        """Time of the last command (raft_partition/Z-4)."""
 
     def now_ns(self, wall_ms: int = 0) -> int:
-        """The partition's time; `wall_ms`: a clock that may be further."""
+        """The partition's time, or `wall_ms` if that is later."""
         return max(self.time_ms, wall_ms) * MILLISECOND
 
     # -- changes
 
     def carry_out(self, request: Request, heard: Hearer | None) -> Value:
-        """Apply a request; answers what its caller hears. `heard` is told what listeners are to hear."""
+        """Apply a request and return its answer; `heard` receives the events."""
         if request.id and self.requests.knows(request.id):
             return self.requests.answer(request.id)
         held = self.maps.get(request.map)
@@ -60,7 +58,7 @@ class StateMachine:
         return decision.answer
 
     def write(self, write: ZoneWrite, heard: Hearer | None) -> bytes | None:
-        """Apply a write of one entry; answers what the entry was."""
+        """Write one entry and return its former value."""
         name, key, value, ttl_ms, key_hash = write
         held = self.maps.get(name)
         if held is None:
@@ -91,7 +89,7 @@ class StateMachine:
         return old
 
     def look(self, name: str, key: bytes, wall_ms: int) -> bytes | None:
-        """The entry's value, if it has not ended."""
+        """The value of an entry that has not expired."""
         held = self.maps.get(name)
         if held is None:
             return None
@@ -101,7 +99,7 @@ class StateMachine:
         return state.entries.get(key)
 
     def read(self, request: Request, wall_ms: int) -> Value:
-        """What a read answers; what it finds ended stays until a command takes it out."""
+        """Answer a read. Expired entries stay until a command removes them."""
         return self._decide(self.maps.get(request.map), request, self.now_ns(wall_ms)).answer
 
     def _decide(self, held: MapReplica | None, request: Request, now_ns: int) -> Decision:
@@ -130,28 +128,24 @@ class StateMachine:
             heard(EntryEvent(update.kind, held.name, "", key, value, old, 1, word), held.name)
 
     def sweep(self, heard: Hearer | None) -> None:
-        """Take out everything whose time is over."""
         for held in self.maps.values():
             for key in held.state.due(self.now_ns(), ALL):
                 self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
 
     def has_ended(self, wall_ms: int) -> bool:
-        """Whether the time of some entry is over."""
         return any(held.state.may_end(self.now_ns(wall_ms)) for held in self.maps.values())
 
-    # -- another copy of it
+    # -- copies
 
     def marked(self, term: int, now_ns: int) -> MarkedCopy:
-        """All of it, as it is now, to be compared. `now_ns`: by this member's clock."""
+        """The present state, to be compared. `now_ns` is this member's clock."""
         head = head_of(self.time_ms, self.requests, self.maps)
         maps = tuple(marked_map(held) for _, held in sorted(self.maps.items()))
         return MarkedCopy(term, now_ns, digest_of(head), maps)
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, as it is now."""
         return pieces_of(self.time_ms, self.requests, self.maps)
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        """Hold this in place of everything."""
         self.requests = Remembered(self._request_ids)
         self.time_ms, self.maps = restored(pieces, self.requests)

@@ -1,7 +1,7 @@
-"""One partition's replica on this member, as the client of its Raft group.
+"""Replica of one partition on this member, as the client of its Raft group.
 
-The group hands it committed entries, confirmations of reads, snapshots and notices; it drives the state machine, the
-proposals and the read barrier by them.
+The group delivers committed entries, confirmations of reads, snapshots and notices; these drive the state machine, the
+proposals and the read barrier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 
 
 class ZonePartition:
-    """One partition's replica on this member. A `GroupClient`."""
+    """A `GroupClient`."""
 
     def __init__(self, number: GroupNumber, partition: int, zone: ZoneReplicas) -> None:
         self.number = number
@@ -36,41 +36,36 @@ class ZonePartition:
         self._out = zone.out
         self.state = StateMachine(partition, zone.settings.replication.request_ids)
         self.term = 0
-        """The term in which this member leads the group, and may be given requests; 0: it does not."""
+        """Term in which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
         self.reads = ReadBarrier(number, zone, self.state)
         self.marks = MarkedCopies()
 
     @property
     def leads(self) -> bool:
-        """Whether requests may be given to it."""
         return self.term > 0
 
     @property
     def waiting(self) -> int:
-        """Requests that are not answered."""
+        """Requests without an answer."""
         return self.proposals.unanswered + self.reads.unanswered
 
     def look(self, name: str, key: bytes) -> bytes | None:
-        """The value of an entry as it is here, if it has not ended; to be answered when it is confirmed."""
+        """The local value of an entry; return it to a client only when the leader is confirmed."""
         return self.state.look(name, key, self._out.wall_ms())
 
     def flush(self) -> None:
-        """The step ends: what has come goes to the group."""
         self.proposals.flush(self.term)
         self.reads.flush()
 
     def mark(self) -> tuple[int, int] | None:
-        """Put a mark into the log; answers its term and index, at which it may stay or not. None: this member does not
-        lead.
-        """
+        """Append a mark; returns its term and index, which it may still lose. None: this member does not lead."""
         index = self.proposals.place(ZoneCommand(self._out.wall_ms(), (ZoneMark(),)), self.term)
         return None if index is None else (self.term, index)
 
     # -- the group
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """These are committed."""
         for entry in entries:
             proposed = self.proposals.take(entry.index)
             answers = self._carry_out(entry)
@@ -99,17 +94,16 @@ class ZonePartition:
             self._zone.sink.hear(event)
 
     def read_ready(self, context: bytes) -> None:
-        """All that the reads of this question must see is applied."""
+        """Everything that the reads with this context must see is applied."""
         self.reads.on_confirmed(context)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Something has come back from the group: what waits for that goes at the end of this step."""
+        """Flush this partition again at the end of the step, because the group has room now."""
         if self.proposals.waiting or self.reads.waiting:
             self._zone.again.add(self)
 
     def on_group(self, notice: ReplicaNotice) -> None:
-        """Something has happened to the group."""
         if isinstance(notice, LeaderElected):
             self.term = notice.term
         elif isinstance(notice, LeadChanged) and notice[::2] != (self._zone.groups.me, self.term):
@@ -123,22 +117,20 @@ class ZonePartition:
         self.reads.lose_waiting()
 
     def pieces(self) -> Iterable[bytes]:
-        """The whole state."""
         return self.state.pieces()
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        """Hold this instead: what became of what was proposed before is not known."""
+        """Replace the state by a snapshot. The outcome of earlier proposals is unknown here."""
         self.state.restore(pieces)
         self.marks.clear()
         self.proposals.lose_placed(STOPPED)
 
     def stop(self) -> None:
-        """The replica ends."""
         self._lead_lost()
         self.proposals.lose_placed(STOPPED)
 
     def sweep(self) -> None:
-        """Once in a while: answer what has waited long enough, repeat lost questions, and end entries."""
+        """Periodic: answer timed-out requests, repeat lost confirmations, remove expired entries."""
         if self.proposals.placed or self.reads.asked or self.marks:
             now_ns = self._out.now_ns
             self.marks.expire(now_ns)

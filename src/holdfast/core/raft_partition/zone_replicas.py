@@ -1,4 +1,4 @@
-"""What the replicas of a zone's partitions on one member share."""
+"""Context that the replicas of a zone on one member share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.multiraft.group_host import GroupHost, ReplicaNotice
 
 NAMES_KEPT = 1000
-"""Maps of which it is remembered what the settings say."""
+"""Maps whose settings are cached."""
 NOT_LEADING = Outcome(Status.MOVED, None, "this member does not lead the partition's group")
 Answered = Callable[[Outcome], None]
 
 
 class ZoneReplicas:
-    """What the replicas of a zone's partitions on this member share."""
-
     def __init__(self, settings: Settings, out: Outbox, groups: GroupHost, sink: ZoneSink) -> None:
         self.settings = settings
         self.out = out
@@ -28,13 +26,13 @@ class ZoneReplicas:
         self.timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._ttls: dict[str, int] = {}
         self.contexts = 0
-        """How many questions were asked of groups."""
+        """Number of read confirmations requested so far."""
         self.again: set[Resumable] = set()
-        """Partitions of which something may go to their groups now."""
+        """Partitions to flush again in this step."""
 
     def lifetime(self, name: str) -> int:
-        """The map's own time to live, in ms, by this member's settings: who leads says it, so that all replicas hear
-        the same. There is no maximum idle time, for of uses only the leader knows.
+        """Default time to live of a map in ms, by this member's settings. The leader writes it into the log, so all
+        replicas use the same. Zones have no maximum idle time: only the leader knows of reads.
         """
         ttl_ms = self._ttls.get(name)
         if ttl_ms is None:
@@ -44,30 +42,26 @@ class ZoneReplicas:
         return ttl_ms
 
     def context(self) -> bytes:
-        """The name of a question, which no other of any member has."""
+        """A name for a read confirmation, unique in the cluster."""
         self.contexts += 1
         return f"{self.groups.me}/{self.contexts}".encode()
 
 
 class ZoneSink(Protocol):
-    """Who hears what happens to partitions of zones."""
+    """Receives the events of partitions of zones."""
 
     listening: dict[str, int]
-    """Maps of which somebody wants to hear."""
+    """Maps that have listeners."""
 
-    def hear(self, event: EntryEvent) -> None:
-        """An entry has changed."""
+    def hear(self, event: EntryEvent) -> None: ...
 
-    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
-        """Something has happened to a partition's group."""
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 
 
 class Resumable(Protocol):
-    """A partition's replica here, when something of it may go to its group."""
+    """A replica of a partition with something to flush."""
 
     @property
-    def number(self) -> GroupNumber:
-        """Of its group."""
+    def number(self) -> GroupNumber: ...
 
-    def flush(self) -> None:
-        """Send what may go."""
+    def flush(self) -> None: ...
