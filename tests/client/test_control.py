@@ -17,7 +17,7 @@ from holdfast.core.model.ids import Address
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
-from holdfast.server import own_session
+from holdfast.server import admin_questions
 from holdfast.wire import own
 
 NOBODY = Credentials()
@@ -95,7 +95,7 @@ def test_what_becomes_of_an_order_is_told(
 def test_settings_are_sent_under_the_names_that_all_builds_know(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_session, "with_setting_names", lambda order: order)
+    monkeypatch.setattr(admin_questions, "with_setting_names", lambda order: order)
     member, settings = cluster.members[0], {"limits.idle_timeout_ms": "60000", "log.level": "info"}
     thread = when_ordered(cluster, member, lambda done: done(own.Fate.DONE, ""))
     order(door(member), NOBODY, own.Want.CONFIGURE, settings=settings, timeout_s=7)

@@ -26,6 +26,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.streams.change_streams import ChangeStreams
 from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.server.handshake import Capabilities
 from holdfast.server.own_session import OwnSession
 from holdfast.version import __version__
 from holdfast.wire import own
@@ -374,7 +375,11 @@ class MemoryCluster:
             return
         member.writers.add(writer)
         session = OwnSession(
-            member, writer.write, lambda reason: writer.close(), limits=self.limits, release=__version__
+            member,
+            writer.write,
+            lambda reason: writer.close(),
+            limits=self.limits,
+            capabilities=Capabilities(release=__version__),
         )
         try:
             assert await reader.readexactly(3) == own.PREAMBLE

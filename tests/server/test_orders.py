@@ -7,7 +7,7 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
-from holdfast.server import own_session as under_test
+from holdfast.server import reply_channel
 from holdfast.server.audit_events import order_of
 from holdfast.wire import own
 
@@ -101,7 +101,7 @@ def test_nobody_orders_who_has_not_said_who_it_is(member: MemoryMember) -> None:
 def test_orders_that_wait_are_limited(
     wire: Wire, member: MemoryMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "WAITING_MAX", 2)
+    monkeypatch.setattr(reply_channel, "WAITING_MAX", 2)
     tell(wire, own.Order, own.Want.LEAVE, 1000)
     tell(wire, own.Order, own.Want.LEAVE, 1000)
     assert wire.ask(own.Order, own.Want.LEAVE, 1000).kind is own.FaultKind.NOT_READY

@@ -18,7 +18,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.store.digest import range_of, whole
-from holdfast.server import own_session as under_test
+from holdfast.server import digest_questions, question_checks, reply_channel
 from holdfast.wire import own
 from holdfast.wire.hazelcast.compact_schemas import schema_entry
 from holdfast.wire.hazelcast.layouts import Schema
@@ -250,7 +250,7 @@ def test_keys_and_values_above_the_limits_are_refused(member: MemoryMember) -> N
 def test_one_connection_may_not_keep_the_member_waiting_without_end(
     member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "WAITING_MAX", 2)
+    monkeypatch.setattr(reply_channel, "WAITING_MAX", 2)
     monkeypatch.setattr(
         member, "execute", lambda request, done: member.lane.seals.append(lambda _: done(Outcome(Status.OK)))
     )
@@ -450,7 +450,7 @@ def test_ranges_add_up_to_the_digest_and_can_be_read_alone(member: MemoryMember,
 def test_an_answer_with_digests_ends_when_it_was_enough_work(
     member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "DIGEST_ENTRIES_MAX", 3)
+    monkeypatch.setattr(digest_questions, "DIGEST_ENTRIES_MAX", 3)
     for partition in owned(member):
         put(wire, partition, keys_of(partition, 2))
     answer = wire.ask(own.AskDigests, owned(member))
@@ -595,7 +595,7 @@ def test_an_error_before_anything_changes_is_answered_and_the_member_goes_on(
     answer = wire.ask(own.AskStatus)
     assert answer.kind is own.FaultKind.FAILED
     assert "a fault of ours" in answer.detail
-    monkeypatch.setattr(under_test.OwnSession, "_size_rejection", broken)
+    monkeypatch.setattr(question_checks, "size_rejection", broken)
     request = Request(Op.SET, "m", [at(KEY)], KEY, b"v")
     assert wire.ask(own.Execute, request).kind is own.FaultKind.FAILED
     monkeypatch.undo()

@@ -13,6 +13,7 @@ from holdfast.cli.audit import _copies, _show_copies
 from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError, NotReady, ProtocolError, Unsupported
+from holdfast.server.digest_questions import DigestQuestions
 from holdfast.server.own_session import OwnSession
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
@@ -127,17 +128,17 @@ def test_a_copy_that_was_behind_for_a_moment_is_compared_when_it_has_come_along(
     held = late.held[4].maps["m"]
     held.updates.lwm -= 1
     held.state.entries[next(iter(held.state.entries))] = b"wrong"
-    before = OwnSession._digests
+    before = DigestQuestions._digests
     asked: list[int] = []
 
-    def digests(session: OwnSession, question: own.AskDigests) -> None:
-        if session._grid is late and 4 in question.partitions:
+    def digests(asked_of: DigestQuestions, question: own.AskDigests) -> None:
+        if asked_of._grid is late and 4 in question.partitions:
             asked.append(len(question.partitions))
             if len(asked) == 2:
                 held.updates.lwm += 1
-        before(session, question)
+        before(asked_of, question)
 
-    monkeypatch.setattr(OwnSession, "_digests", digests)
+    monkeypatch.setattr(DigestQuestions, "_digests", digests)
     assert verdicts(task(cluster)[0]) == {"differs": 1, "equal": 25}
     assert asked == [13, 1, 1], "what differs is looked at once more"
 
@@ -153,10 +154,10 @@ def test_members_that_do_not_answer_are_told(cluster: MemoryCluster) -> None:
 def test_a_member_that_answers_for_no_partition_does_not_pass_for_one_that_holds_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(session: OwnSession, question: own.AskDigests) -> None:
-        session._say(own.Digests(question.id, 1, 0, []))
+    def nothing(asked_of: DigestQuestions, question: own.AskDigests) -> None:
+        asked_of._replies.send(own.Digests(question.id, 1, 0, []))
 
-    monkeypatch.setattr(OwnSession, "_digests", nothing)
+    monkeypatch.setattr(DigestQuestions, "_digests", nothing)
     with pytest.raises(ProtocolError, match="answered for no partition"):
         task(cluster)
 

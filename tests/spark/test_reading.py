@@ -23,6 +23,7 @@ from holdfast.client.ahead import Wanted, read_ahead  # noqa: E402
 from holdfast.client.blocking import Client  # noqa: E402
 from holdfast.client.cut_handles import take_cut  # noqa: E402
 from holdfast.errors import ConfigError, CutLost  # noqa: E402
+from holdfast.server.column_questions import ColumnQuestions  # noqa: E402
 from holdfast.server.own_session import OwnSession  # noqa: E402
 from holdfast.spark.rows.batch_maker import PARTITION  # noqa: E402
 from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
@@ -368,18 +369,18 @@ def test_pages_are_put_together_whole(cluster: MemoryCluster) -> None:
 def test_a_member_that_is_lost_half_way_through_a_partition_is_begun_anew(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = OwnSession._next_page
+    before = ColumnQuestions._next_page
     pages = 0
 
-    def next_page(session: OwnSession, question: own.NextPage) -> None:
+    def next_page(questions: ColumnQuestions, question: own.NextPage) -> None:
         nonlocal pages
         pages += 1
         if pages == 40:
-            cluster.kill(next(one for one in cluster.members if one is session._grid))
+            cluster.kill(next(one for one in cluster.members if one is questions._grid))
             return
-        before(session, question)
+        before(questions, question)
 
-    monkeypatch.setattr(OwnSession, "_next_page", next_page)
+    monkeypatch.setattr(ColumnQuestions, "_next_page", next_page)
     found: Counter[bytes] = Counter()
     with Client(cluster.addresses(), timeout_s=5) as client:
         for _, some in read_ahead(client, Wanted("m", bytes_max=200), list(range(31))):

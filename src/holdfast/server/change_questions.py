@@ -10,6 +10,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import TransactionId
 from holdfast.core.store.request_ids import split_mark
 from holdfast.server.grid import StreamHeads
+from holdfast.server.question_checks import map_problem
+from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1
@@ -101,3 +103,47 @@ def _in_runs(records: Sequence[Record]) -> list[tuple[int, int, TransactionId]]:
         else:
             runs.append((place, 1, transaction))
     return runs
+
+
+class ChangeQuestions:
+    """Answers `AskHeads` and `AskChanges` for one connection."""
+
+    __slots__ = ("_grid", "_replies")
+
+    def __init__(self, replies: ReplyChannel) -> None:
+        self._replies = replies
+        self._grid = replies.grid
+
+    def heads(self, question: own.AskHeads) -> None:
+        """Answer how far the changes have gone."""
+        if self._has_stream(question.id, question.map, question.partitions):
+            self._replies.send(heads(self._grid.changes, question))
+
+    def changes(self, question: own.AskChanges) -> None:
+        """Answer what has changed, now or when the journal was read."""
+        replies = self._replies
+        if problem := question_problem(question):
+            replies.fault(question.id, own.FaultKind.MALFORMED, problem)
+            return
+        if not self._has_stream(question.id, question.map, [question.partition]):
+            return
+        if not replies.may_wait(question.id):
+            return
+
+        def done(answer: own.Changes) -> None:
+            replies.answered()
+            replies.send(answer)
+
+        replies.handed_over = True
+        ask(self._grid, question, replies.on_done("AskChanges", question.id, done))
+
+    def _has_stream(self, number: int, name: str, partitions: list[int]) -> bool:
+        """Whether these partitions of the map have changes to tell of; else the question is answered."""
+        replies = self._replies
+        if problem := map_problem(name):
+            replies.fault(number, own.FaultKind.MALFORMED, problem)
+            return False
+        if problem := stream_problem(self._grid.changes, name):
+            replies.fault(number, own.FaultKind.UNSUPPORTED, problem)
+            return False
+        return replies.in_range(number, partitions) and not replies.are_lost(number, [name], partitions)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.primary_backup.cuts import CUTS_MAX, LEASE_MS_MAX, Taken
 from holdfast.server.grid import Grid
+from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 
 CUT_ID_BYTES = 16
@@ -76,3 +77,38 @@ def hold(grid: Grid, question: own.HoldCut, say: Callable[[own.Answer], None]) -
         say(own.CutHeld(question.id, count, kept))
 
     grid.hold_cut(question.cut, question.lease_ms, done)
+
+
+class CutQuestions:
+    """Answers `Cut` and `HoldCut` for one connection."""
+
+    __slots__ = ("_grid", "_replies")
+
+    def __init__(self, replies: ReplyChannel) -> None:
+        self._replies = replies
+        self._grid = replies.grid
+
+    def answer(self, question: own.Cut | own.HoldCut) -> None:
+        """Take, renew or end a cut; the answer may come later."""
+        replies, grid = self._replies, self._grid
+        wrong = rejection(grid, question)
+        if wrong is not None:
+            replies.fault(question.id, *wrong)
+            return
+        maps = question.maps if isinstance(question, own.Cut) else []
+        if (
+            not replies.in_range(question.id, question.partitions)
+            or replies.are_lost(question.id, maps, question.partitions)
+            or not replies.may_wait(question.id)
+        ):
+            return
+
+        def done(answer: own.Answer) -> None:
+            replies.answered()
+            replies.send(answer)
+
+        replies.handed_over = True
+        if isinstance(question, own.HoldCut):
+            hold(grid, question, replies.on_done("HoldCut", question.id, done))
+        else:
+            make(grid, question, replies.on_done("Cut", question.id, done))

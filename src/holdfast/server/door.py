@@ -25,6 +25,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.primary_backup.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
+from holdfast.server.handshake import Capabilities
 from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 from holdfast.server.logins import net_of
@@ -208,6 +209,7 @@ class Door:
         self.unwritten: list[ClientConnection] = []
         """Those with answers that leave next."""
         known_names = KnownNames(grid.losses)
+        capabilities = Capabilities(request_ids, release)
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
                 grid,
@@ -227,10 +229,9 @@ class Door:
                 send,
                 close,
                 limits=limits,
-                request_ids=request_ids,
-                release=release,
+                capabilities=capabilities,
                 flow=flow,
-                let_in=let_in,
+                admit=let_in,
                 peer=peer,
             ),
         }

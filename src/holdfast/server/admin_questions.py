@@ -1,0 +1,169 @@
+"""Operators' questions of Holdfast's own protocol: status, partition table, orders, events, metastore and zones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from holdfast.core.model.partition_events import News
+from holdfast.observe.map_figures import MemberCount
+from holdfast.observe.status import EntriesHeld
+from holdfast.server import agreed_questions as agreed
+from holdfast.server.order_bounds import named_partitions, order_problem, with_setting_names
+from holdfast.server.reply_channel import ReplyChannel
+from holdfast.wire import own
+
+STATUS_UNITS = 1000
+"""Units of work that a status takes to be made, without its bytes."""
+
+AdminQuestion = own.AskStatus | own.AskTable | own.Order | own.Watch | own.AskMetastore | own.OrderZone
+
+
+class AdminQuestions:
+    """Answers these questions for one connection, which has one watch at most."""
+
+    __slots__ = ("_end_watch", "_grid", "_replies", "_watch")
+
+    def __init__(self, replies: ReplyChannel) -> None:
+        self._replies = replies
+        self._grid = replies.grid
+        self._watch: own.Watch | None = None
+        """The `Watch` that waits for the next event."""
+        self._end_watch: Callable[[], object] = _nothing
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the client waits for an event."""
+        return self._watch is not None
+
+    def answer(self, question: AdminQuestion) -> None:
+        """Answer the question, now or later."""
+        match question:
+            case own.AskStatus():
+                self._status(question)
+            case own.AskTable():
+                self._table(question)
+            case own.Order():
+                self._order(question)
+            case own.Watch():
+                self._begin_watch(question)
+            case own.AskMetastore() | own.OrderZone():
+                self._agreed(question)
+            case _:
+                assert_never(question)
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self._watch = None
+        self._end_watch()
+
+    def _status(self, question: own.AskStatus) -> None:
+        replies = self._replies
+        replies.flow.spent += STATUS_UNITS
+        if not question.counted:
+            names = self._grid.map_names()
+            zone_maps = {name: zone for name in names if (zone := self._grid.zone_of(name))}
+            status = {**self._grid.status(), "maps": names, "zone_maps": zone_maps}
+            replies.send(own.StatusIs(question.id, status))
+            return
+        if not replies.may_wait(question.id):
+            return
+
+        def done(count: MemberCount) -> None:
+            replies.answered()
+            counted = {
+                "counted": {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()},
+                "reads": count.reads,
+                "running": self._grid.running_migrations(),
+            }
+            status = self._grid.status(EntriesHeld(count.primary, count.all))
+            replies.send(own.StatusIs(question.id, {**status, **counted}))
+
+        self._grid.count_maps(replies.on_done("AskStatus", question.id, done))
+
+    def _table(self, question: own.AskTable) -> None:
+        grid = self._grid
+        cards = grid.cluster().members
+        position = {card.uuid: at for at, card in enumerate(cards)}
+        self._replies.send(
+            own.TableIs(
+                question.id,
+                grid.table_version(),
+                [own.MemberRow(card.uuid, card.host, card.client_port, card.lite) for card in cards],
+                [
+                    [own.NOBODY if uuid is None else position.get(uuid, own.NOBODY) for uuid in row]
+                    for row in grid.rows()
+                ],
+                [grid.row(partition).version for partition in range(grid.partition_count)],
+                grid.table_stamp(),
+            )
+        )
+
+    def _order(self, order: own.Order) -> None:
+        replies = self._replies
+        if problem := order_problem(order):
+            replies.fault(order.id, own.FaultKind.MALFORMED, problem)
+            return
+        if (named := named_partitions(order)) and not replies.in_range(order.id, named):
+            return
+        if not replies.may_wait(order.id):
+            return
+
+        def done(fate: own.Fate, why: str) -> None:
+            replies.answered()
+            replies.send(own.Ordered(order.id, fate, why))
+
+        replies.handed_over = True
+        self._grid.order(with_setting_names(order), replies.on_done("Order", order.id, done))
+
+    def _agreed(self, question: own.AskMetastore | own.OrderZone) -> None:
+        replies = self._replies
+        if problem := agreed.question_problem(question):
+            replies.fault(question.id, own.FaultKind.MALFORMED, problem)
+            return
+        if not replies.may_wait(question.id):
+            return
+        replies.handed_over = True
+
+        def done(answer: own.MetastoreSays | own.ZoneSays) -> None:
+            replies.answered()
+            replies.send(answer)
+
+        agreed.ask(self._grid, question, replies.on_done(type(question).__name__, question.id, done))
+
+    # -- events
+
+    def _begin_watch(self, watch: own.Watch) -> None:
+        last = self._grid.last_news
+        if watch.after is None:
+            self._replies.send(own.Heard(watch.id, [], last, complete=True))
+            return
+        self._stop_watching()
+        news, complete = self._grid.news_since(watch.after)
+        if news or not complete:
+            news = news[: own.NEWS_MAX]
+            number = news[-1].number if news else last
+            self._replies.send(own.Heard(watch.id, news, number, complete))
+            return
+        self._watch = watch
+        self._end_watch = self._grid.on_news(self._replies.on_done("Watch", watch.id, self._on_news))
+
+    def _on_news(self, news: News) -> None:
+        watch = self._watch
+        if watch is not None and watch.after is not None and news.number > watch.after:
+            self._watch = None
+            self._end_watch()
+            self._replies.send(own.Heard(watch.id, [news], news.number, complete=True))
+
+    def _stop_watching(self) -> None:
+        """Answer the watch that waits, without an event: the next one replaces it."""
+        watch, self._watch = self._watch, None
+        self._end_watch()
+        if watch is not None and watch.after is not None:
+            self._replies.send(own.Heard(watch.id, [], watch.after, complete=True))
+
+
+def _nothing() -> None:
+    return None
