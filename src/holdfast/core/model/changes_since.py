@@ -1,4 +1,4 @@
-"""What a reader of a change stream asks, and what it is told."""
+"""Request and response of a reader of a change stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.model.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants to know: the changes after one update up to another."""
+    """Request for the changes after one update up to another."""
 
     map: str
     partition: int
@@ -17,17 +17,17 @@ class Asked:
     after_term: int
     upto: int
     upto_term: int = 0
-    """0: not known; only a primary in office can answer then."""
+    """0: unknown; then only a serving primary can answer."""
     bytes_max: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesSince:
-    """The answer: what has changed entries, with its terms. Every change up to the update `upto` is here."""
+    """All changes of entries up to the update `upto`, with their terms."""
 
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)
     why: str = ""
-    """Why it is nothing, and will not be more here; empty: to be asked for again (streams/G-4)."""
+    """Why there are none and will be none here; empty: ask again (streams/G-4)."""
     term: int = 0
     """Of the update `upto`."""

@@ -1,8 +1,8 @@
-"""What an operation answers, and what it changes: decided by looking, before anything has changed.
+"""Decisions: the answer of an operation and the updates that it makes, found without changing anything.
 
-A decision is made by a pure function of a state and a request. Whoever replicates chooses when: a primary that numbers
-its own updates decides at once, one that must agree on an order first decides when that is known. Then every replica
-applies the updates, and the caller hears the answer.
+A decision is a pure function of a state and a request. The replication engine chooses when to decide: a primary decides
+at once, a Raft group when the order of the log is known. Then every replica applies the updates, and the caller gets
+the answer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from holdfast.core.model.records import FOREVER, Change
 
 
 class Update(msgspec.Struct, frozen=True, gc=False):
-    """One change that was decided: a record that has no number yet."""
-
     change: Change
     key: bytes = b""
     value: bytes = b""
@@ -26,37 +24,35 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     max_idle_ms: int = FOREVER
     key_hash: int = 0
     kind: EventKind | None = None
-    """What listeners hear; None: nothing, or of all at once."""
+    """The event for listeners; None: none, or one for all entries."""
     map: str = ""
-    """Of which map it is; empty: of the one that the request names."""
+    """Its map; empty: the map of the request."""
     transaction: bytes = b""
-    """The transaction that it is part of, for change streams."""
+    """The transaction that it belongs to, for change streams."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What comes of a request."""
-
     answer: Value = None
     updates: Sequence[Update] = ()
-    """In this order. None: nothing changes."""
+    """In this order. Empty: nothing changes."""
     used: Sequence[bytes] = ()
-    """Entries that count as used now, which only the member that decides need know."""
+    """Entries that count as used now; only the deciding member needs to know."""
     applied_answers: bool = False
-    """Whether the answer is what applying the last update answers, and not known before."""
+    """Whether the answer is the result of applying the last update."""
 
 
 class Wait(NamedTuple):
-    """The state has to change first: the request is tried again then, or when it has waited long enough."""
+    """The state has to change first: the request is decided again then, or at the end of its wait."""
 
     ms: int
-    """How long it may wait at most, counted from when it came."""
+    """Longest wait, counted from when the request came."""
     answer: bytes | None = None
-    """What it answers when it has waited so long, and still would have to."""
+    """The answer if it still has to wait then."""
     refused: str = ""
-    """Then it is refused instead, for this reason; empty: it answers."""
+    """The reason if it is rejected then, instead of answered; empty: it is answered."""
     waiter: bytes = b""
     """The transaction that waits, if one does."""
     holder: bytes = b""
     """The transaction that it waits for, if it waits for one."""
     key: tuple[str, bytes] = ("", b"")
-    """The map and the key that this one has locked."""
+    """The map and the key that `holder` has locked."""

@@ -1,4 +1,4 @@
-"""Who and where: members, addresses, partitions; and the units of time."""
+"""Ids of members, partitions and groups; addresses; units of time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NewType
 from holdfast.config.addresses import format_address
 
 MemberId = NewType("MemberId", str)
-"""A member's UUID as text: who it is, for one life of its process. Its address is only where it is."""
+"""A member's UUID as text. It names one life of a process, wherever that listens."""
 
 
 PartitionId = int
@@ -21,11 +21,10 @@ GroupNumber = int
 
 
 GROUPS_FROM = 1 << 20
-"""No partition has such a number: a journal tells of both by number alone."""
+"""Higher than any partition: a journal has numbers of both."""
 
 
 METASTORE_GROUP: GroupNumber = GROUPS_FROM
-"""The group that keeps the metastore."""
 
 
 def group_of(zone: int, partition: PartitionId) -> GroupNumber:
@@ -35,7 +34,7 @@ def group_of(zone: int, partition: PartitionId) -> GroupNumber:
 
 
 def place_of(number: GroupNumber) -> tuple[int, PartitionId]:
-    """The zone and the partition of a group; zone 0: it is none of a zone."""
+    """The zone and the partition of a group; zone 0: it belongs to no zone."""
     return divmod(number - GROUPS_FROM, 1 << 16)
 
 
@@ -47,14 +46,12 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a process listens."""
-
     host: str
     port: int
 
     @classmethod
     def of_clients(cls, member: Mapping[str, Any]) -> Address:
-        """The client port of a member, as a status has the member."""
+        """The client port of a member in a status."""
         return cls(member["host"], member["client_port"])
 
     def __str__(self) -> str:

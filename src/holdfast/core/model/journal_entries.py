@@ -1,7 +1,7 @@
-"""What a member writes down: the closed set of entries of its journal, and what a checkpoint of a partition holds.
+"""Entries of a member's journal, a closed set, and the content of a checkpoint.
 
 The journal is one sequence of groups of entries, shared by all partitions of the member. A group is one *block*; its
-place in the sequence (1, 2, 3…) is its *lsn*. What was written before something else is durable before it.
+number in the sequence (1, 2, 3…) is its *lsn*. Earlier entries are durable before later ones.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from holdfast.core.model.views import PlainView, View
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """This member's copy of the partition has applied these records, of the primary of this term, in this order."""
+    """This member's copy has applied these records, of the primary of this term, in this order."""
 
     partition: int
     term: int
     records: list[Record]
     wall_ms: int = 0
-    """When that was, in milliseconds since 1970 by this member's clock: times to live are counted from then on. 0: not
-    known."""
+    """When, in milliseconds since 1970 by this member's clock: times to live count from then. 0: unknown."""
 
 
 class WrotePuts(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """The same of ordinary stores, packed."""
+    """The same for packed puts."""
 
     partition: int
     term: int
@@ -39,33 +38,32 @@ class WrotePuts(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
 
     @property
     def records(self) -> list[Record]:
-        """The same, one by one."""
         return self.puts.records()
 
 
 class TableAssignments(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """These rows of the table are applied here."""
+    """These assignments are applied here."""
 
     rows: list[tuple[int, Assignment]]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """This view is installed here: who the members in the rows are."""
+    """This view is installed here; it describes the members in the assignments."""
 
     view: View
 
 
 def seen(view: PlainView) -> Seen:
-    """That this view is installed: one without a baseline, of the first level, is written as if there were neither."""
+    """A view without a baseline and of the first level is written in the older form."""
     if isinstance(view, View) and view.baseline is None and view.level == LOWEST:
         view = PlainView(*msgspec.structs.astuple(view)[: len(PlainView.__struct_fields__)])
     return Seen(cast("View", view))
 
 
 def level_of(entries: Iterable[Entry]) -> int:
-    """The highest feature level of the views among these entries: what follows them may be of it."""
+    """The highest feature level of the views in these entries; later entries may be of it."""
     views: list[PlainView] = [entry.view for entry in entries if type(entry) is Seen]
-    # What is written of a view of the first level is no whole one.
+    # A view of the first level is written as a PlainView.
     return max((view.level for view in views if isinstance(view, View)), default=LOWEST)
 
 
@@ -77,14 +75,14 @@ class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """This member holds the partition (or, if named, this map of it) no more."""
+    """This member no longer holds the partition (or, if named, this map of it)."""
 
     partition: int
     map: str = ""
 
 
 class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The content of the partition, with every record of the blocks up to `lsn`, is in this file."""
+    """This file has the content of the partition, with every record of the blocks up to `lsn`."""
 
     partition: int
     lsn: int
@@ -92,38 +90,38 @@ class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class GroupWrote(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
-    """This member's replica of a Raft group has this in its log, or its term and vote are these."""
+    """Log entries, or term and vote, of this member's replica of a Raft group."""
 
     partition: int
-    """The group's number: no partition has it (`ids.GROUPS_FROM`)."""
+    """Number of the group (`ids.GROUPS_FROM`)."""
     data: bytes
     """A `multiraft.persistence.GroupWrite`."""
 
 
 class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Whose journal this is. The first entry of each segment, followed by the newest rows and view."""
+    """Identity of the journal: the first entry of each segment, followed by the newest assignments and view."""
 
     store: str
     incarnation: int
     cluster_id: str
     stores: dict[MemberId, str] = {}
-    """The files of the members that the rows name."""
+    """Files of the members that the assignments name."""
 
 
 Entry = Wrote | WrotePuts | TableAssignments | Seen | Began | Dropped | Checkpointed | Meta | GroupWrote
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One map's share of a partition at one moment. Columns of one length; the last three are empty when all zero."""
+    """One map in a partition at one moment. Columns have one length; the last three are empty if all values are 0."""
 
     name: str
     lineage: list[tuple[int, int]]
     counter: bytes
-    """`UpdateCounter.encode`: with its gaps, if there are any."""
+    """`UpdateCounter.encode`, with its gaps."""
     keys: list[bytes]
     values: list[bytes]
     ttls_ms: list[int] = []
-    """What was left of the times to live."""
+    """Rest of the times to live."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
 
@@ -135,6 +133,6 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     maps: list[MapSnapshot]
     requests: bytes = b""
-    """The requests that were applied not long ago, as the copy keeps them."""
+    """Recently applied requests (`store.request_ids`)."""
     wall_ms: int = 0
-    """When that was, in milliseconds since 1970 by this member's clock; 0: not known."""
+    """When, in milliseconds since 1970 by this member's clock; 0: unknown."""

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to (H7): the rule that every Hazelcast client already knows."""
+"""The partition of a key (H7), as every Hazelcast client computes it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LOWEST_INT32 = -(2**31)
 def partition_of(key: bytes, key_hash: int, partition_count: int) -> int:
     """The partition, 0 .. `partition_count` - 1, of a serialised key.
 
-    `key` is a 4-byte type id and the payload, without a hash word. `key_hash` is the hash word that came with
-    it, as signed int32: a key with a partitioning strategy carries the hash of something else than its
-    payload. 0 means that the client set none.
+    `key` is a 4-byte type id and the payload, without a hash word. `key_hash` is the hash word that came with it, as
+    signed int32: a key with a partitioning strategy carries the hash of something else than its payload. 0: the client
+    set none.
     """
     return index_of(key_hash or murmur3(key[TYPE_ID_BYTES:], SEED), partition_count)
 
 
 def partitions_of(keys: Iterable[bytes], partition_count: int) -> list[int]:
-    """The partition of each of these keys, of which none carries a hash word; for many at once."""
+    """The partitions of many keys without hash words."""
     return [
         abs(found) % partition_count if (found := murmur3(key[TYPE_ID_BYTES:], SEED)) != LOWEST_INT32 else 0
         for key in keys
@@ -34,7 +34,7 @@ def partitions_of(keys: Iterable[bytes], partition_count: int) -> list[int]:
 
 
 def index_of(key_hash: int, partition_count: int) -> int:
-    """The partition of a signed int32 hash. The lowest int32, whose absolute value is no int32, goes to 0."""
+    """The partition of a signed int32 hash. The lowest int32 has no absolute value in int32, and goes to 0."""
     if key_hash == LOWEST_INT32:
         return 0
     return abs(key_hash) % partition_count

@@ -1,8 +1,7 @@
-"""Which feature levels are there, and what came with each?
+"""Feature levels, and what came with each.
 
-A level is what all members of a cluster do on the wire and in their files. A build can do a range of them; the view
-says which one is in force. What is sent and written is of that one, whatever the build could do; what is read may be of
-any level that the build can do.
+A level is what all members of a cluster do on the wire and in their files. A build can do a range of levels; the view
+has the one in force. A member sends and writes at that level, and reads any level of its range.
 
 | level | since | what is new |
 |-------|-------|-------------|
@@ -12,8 +11,8 @@ any level that the build can do.
 | 3 | the first build that forgets maps | destroyed maps are forgotten, and begin again by a record (journal format 3) |
 | 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
 
-Whoever adds a level adds a line here and in `SEGMENT_FORMATS`, raises `HIGHEST`, and asks `Outbox.level` where the new
-thing is sent or written (`docs/upgrading.md`).
+To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
+is sent or written (`docs/upgrading.md`).
 """
 
 from __future__ import annotations
@@ -25,28 +24,24 @@ import msgspec
 
 LOWEST: Final = 1
 HIGHEST: Final = 3
-"""What this build can do."""
 PACKED: Final = 2
 """From this level on stores are packed."""
 EVICTS: Final = 2
-"""From this level on members understand that an operator evicts one."""
+"""From this level on an operator can evict a member."""
 FORGETS: Final = 3
-"""From this level on members forget maps that are empty, and understand that one begins again."""
+"""From this level on members forget maps that are empty, and begin them again."""
 EXCHANGES: Final = 3
-"""From this level on the master plans migrations in which two members exchange their slots."""
+"""From this level on the master plans EXCHANGE migrations."""
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3}
-"""In which format the segments of a journal are that is written at this level."""
+"""Level -> format of journal segments."""
 
 
 class FeatureLevels(msgspec.Struct, frozen=True, array_like=True):
-    """The levels that a member can do."""
-
     lowest: int = LOWEST
     highest: int = LOWEST
 
     def can(self, level: int) -> bool:
-        """Whether it can be in a cluster of this level."""
         return self.lowest <= level <= self.highest
 
     def __str__(self) -> str:
@@ -57,12 +52,11 @@ OF_THIS_BUILD: Final = FeatureLevels(LOWEST, HIGHEST)
 
 
 def common(everyone: Iterable[FeatureLevels]) -> int:
-    """The highest level that all of these can do; 0: there is none."""
+    """The highest level that all of these can do; 0: none."""
     known = list(everyone)
     highest = min((levels.highest for levels in known), default=0)
     return highest if all(levels.can(highest) for levels in known) else 0
 
 
 def segment_format(level: int) -> int:
-    """The format of the segments that are begun at this level."""
     return SEGMENT_FORMATS[level]

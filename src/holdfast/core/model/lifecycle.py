@@ -1,6 +1,6 @@
-"""States as data: what a thing may become, and by what; and what comes of a message, by what it finds.
+"""State machines as tables: states and steps of a thing, and the handling of a message by its situation.
 
-A change that is not in its table is a bug, told by name. `docs/states.md` shows the tables.
+A step that is not in its table is a bug, and raises an error that names it. `docs/states.md` shows the tables.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ class Lifecycle(Generic[State, Step]):
     """The states of one kind of thing."""
 
     of: str
-    """What goes through these states, in words."""
+    """The kind of thing, in words."""
     begins: State
     table: Mapping[tuple[State, Step], State]
-    """State and step -> the state after it."""
 
     def after(self, state: State, step: Step) -> State:
-        """The state after this step. Raises InvariantBroken when there is no such step in this state."""
+        """The next state. Raises InvariantBroken if the state has no such step."""
         found = self.table.get((state, step))
         if found is None:
             raise InvariantBroken(f"{self.of}: {step.value!r} cannot happen when it is {state.value!r}")
@@ -49,43 +48,43 @@ class Lifecycle(Generic[State, Step]):
 
 @unique
 class Handling(StrEnum):
-    """What becomes of a message."""
+    """The fate of a message."""
 
     TAKEN = "taken"
     WAITS = "waits"
-    """It is kept, and looked at again when the table or the view has changed."""
+    """Kept, and handled again when the table or the view has changed."""
     REFUSED = "refused"
-    """Who sent it is told why, in words: so nobody waits for an answer that never comes."""
+    """The sender gets the reason, so that it does not wait for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case(Generic[Situation]):
-    """Something that a message may find where it arrives."""
+    """A situation that a message may meet on arrival."""
 
     finds: str
-    """In words, for people."""
+    """Description, for people."""
     applies: Callable[[Situation], bool]
     handling: Handling
     why: Callable[[Situation], str] = lambda situation: ""
-    """What its sender is told."""
+    """The reason, for the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cases(Generic[Situation]):
-    """What comes of one kind of message: the first case that applies says so, and where none does it is taken."""
+    """Handling of one kind of message: that of the first case that applies, else it is taken."""
 
     of: str
     cases: tuple[Case[Situation], ...]
 
     def judge(self, situation: Situation) -> tuple[Handling, str]:
-        """What becomes of the message, and what its sender is told."""
+        """The handling of the message, and the reason for its sender."""
         for case in self.cases:
             if case.applies(situation):
                 return case.handling, case.why(situation)
         return Handling.TAKEN, ""
 
     def listing(self) -> str:
-        """The cases as a table in Markdown, in the order in which they are looked at."""
+        """The cases as a Markdown table, in the order in which they are checked."""
         rows = [("finds", "and is"), ("---", "---")]
         rows += [(case.finds, case.handling) for case in self.cases]
         rows.append(("nothing of these", Handling.TAKEN))

@@ -1,4 +1,4 @@
-"""What an operator asks the metastore, and what is answered. All of it is data that can travel."""
+"""Requests of operators to the metastore, and their response. All of it is data that can travel."""
 
 from __future__ import annotations
 
@@ -7,59 +7,55 @@ from typing import Final
 import msgspec
 
 ANSWER_BYTES: Final = 1 << 20
-"""Keys and values in one answer, at about; who wants more asks again."""
+"""Approximate bytes of keys and values in one response; ask again for the rest."""
 
 
 class KeyAsked(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """What is this key, or what was it at a revision (0: now)?"""
+    """The value of a key, now or at a revision (0: now)."""
 
     key: bytes
     revision: int = 0
 
 
 class PrefixAsked(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Which keys begin like this and have a value, now or at a revision?"""
+    """The keys with this prefix that have a value, now or at a revision."""
 
     prefix: bytes
     after: bytes = b""
-    """Only keys behind this one: to go on where an answer has ended, with the revision of that answer."""
+    """Only keys after this one, to continue a response that was cut off; use the revision of that response."""
     revision: int = 0
 
 
 class PutAsked(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Give a key a value."""
-
     key: bytes
     value: bytes
     if_revision: int | None = None
-    """Only if this is its revision; 0: only if it is absent; None: whatever it is."""
+    """Only if this is the key's revision; 0: only if it is absent; None: in any case."""
 
 
 class RemoveAsked(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Remove a key."""
-
     key: bytes
     if_revision: int | None = None
-    """As of `PutAsked`."""
+    """As in `PutAsked`."""
 
 
 class KeyHistoryAsked(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """What has this key been, as far as that is known?"""
+    """The earlier values of this key, as far as they are known."""
 
     key: bytes
     after: int = 0
-    """Only what it has been after this revision: to go on where an answer has ended."""
+    """Only later revisions, to continue a response that was cut off."""
 
 
 class KeyChangesAsked(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """What has changed after a revision among the keys that begin like this? To watch is to ask again and again."""
+    """The changes after a revision of keys with this prefix. A watch repeats this request."""
 
     prefix: bytes
     after: int
 
 
 class ResetAsked(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Let the replica of the member that is asked be the metastore from here on: most voters are gone for good."""
+    """Make the replica of the receiving member the metastore: most voters are gone for good."""
 
 
 MetastoreQuestion = (
@@ -68,28 +64,25 @@ MetastoreQuestion = (
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """A key at a revision."""
-
     key: bytes
     value: bytes | None
     """None: absent."""
     revision: int
-    """Since when; 0: it never was, as far as is known."""
+    """Of its last change; 0: it never had a value, as far as is known."""
     time_ms: int = 0
-    """When that was, in a history or among changes: milliseconds since 1970."""
+    """When it changed, in histories and changes: milliseconds since 1970."""
 
 
 class MetastoreAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to any of them."""
+    """The response to any of these requests."""
 
     keys: list[KeyAnswer] = []
     revision: int = 0
-    """As of which it is; of changes: up to which."""
+    """Of the response; for changes: the last one that it covers."""
     applied: bool = True
-    """False: the key was not at the revision that was asked for; `keys` has what it is."""
+    """False: the key was not at the requested revision; `keys` has its present state."""
     more: bool = False
-    """Whether the answer ends before everything is told."""
+    """Whether the response was cut off."""
     failed: str = ""
-    """What has gone wrong, by the name of the error; empty: nothing."""
+    """Name of the error; empty: none."""
     why: str = ""
-    """In words."""

@@ -1,18 +1,19 @@
-"""One step of moving a partition's replicas: the four forms of the design (source 001 §3.1, H5), and EXCHANGE.
+"""Migrations: one step of moving a partition's replicas, in the four forms of the design (source 001 §3.1, H5), or
+EXCHANGE.
 
-A migration gives slot `destination_new` of one partition to `destination`. It is applied whole or not at all,
-and what else it changes is in its other indices, -1 meaning "none":
+A migration gives replica index `destination_new` of one partition to `destination`. It is applied whole or not at all.
+Its other indices say what else changes; -1 means "none":
 
-    MOVE        (A B C) -> (A D C)      destination is new here; source loses its slot
-    COPY        (A - C) -> (A D C)      destination is new here; the slot was empty
-    SHIFT DOWN  (A - C) -> (D A C)      destination is new here; source goes to an empty colder slot with it
-    SHIFT UP    (A B C) -> (A C -)      destination leaves a colder slot for one that may have had an owner
-    both        (A B C -) -> (A C - B)  SHIFT UP, and its source goes to an empty colder slot: kind SHIFT UP
-    EXCHANGE    (A B C) -> (B A C)      destination leaves a colder slot, which source takes over
+    MOVE        (A B C) -> (A D C)      destination is new here; source loses its index
+    COPY        (A - C) -> (A D C)      destination is new here; the index was empty
+    SHIFT DOWN  (A - C) -> (D A C)      destination is new here; source goes to an empty higher index
+    SHIFT UP    (A B C) -> (A C -)      destination leaves a higher index for one that may have had an owner
+    both        (A B C -) -> (A C - B)  SHIFT UP, and its source goes to an empty higher index: kind SHIFT UP
+    EXCHANGE    (A B C) -> (B A C)      destination leaves a higher index, which source takes over
 
-An EXCHANGE is one change of the table, so no slot is empty on the way. In two steps one would be: (A B) -> (B -) ->
-(B A) leaves maps with one backup a single copy in between. It copies what the destination lacks in its hotter slot:
-of slots 0 and 1 that is only the maps without backups.
+An EXCHANGE is one change of the table, so no index is empty on the way. In two steps one would be: (A B) -> (B -) ->
+(B A) leaves maps with one backup a single copy in between. It copies what the destination lacks at its lower index:
+between 0 and 1 that is only the maps without backups.
 """
 
 from __future__ import annotations
@@ -22,16 +23,14 @@ from enum import StrEnum, unique
 import msgspec
 
 ReplicaList = tuple[str | None, ...]
-"""The members that hold one partition's replicas, by replica index; None is an empty slot."""
+"""Members by replica index; None is an empty index."""
 
 NONE = -1
-"""The index of a slot that a participant does not have."""
+"""The index that a participant does not have."""
 
 
 @unique
 class MigrationKind(StrEnum):
-    """The form of a migration, by what its two participants had before and have after."""
-
     MOVE = "MOVE"
     COPY = "COPY"
     SHIFT_DOWN = "SHIFT DOWN"
@@ -40,15 +39,14 @@ class MigrationKind(StrEnum):
 
 
 class Migration(msgspec.Struct, frozen=True, array_like=True):
-    """A change of one partition's row: `destination` takes slot `destination_new`, from `source` if any.
+    """A change of one partition's assignment: `destination` gets index `destination_new`, from `source` if any.
 
-    Indices are replica indices, -1 for none. A record whose indices contradict each other cannot be made: it
-    raises ValueError.
+    Raises ValueError if the indices contradict each other.
     """
 
     partition: int
     source: str | None
-    """Owner of slot `destination_new` before; None when that slot is empty."""
+    """Member with index `destination_new` before; None if that is empty."""
     source_current: int
     source_new: int
     destination: str
@@ -74,7 +72,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def kind(self) -> MigrationKind:
-        """The form; the one that does both shifts counts as SHIFT UP."""
+        """The form; a migration with both shifts counts as SHIFT UP."""
         if self._exchanges:
             return MigrationKind.EXCHANGE
         if self.destination_current != NONE:
@@ -85,7 +83,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def increment(self) -> int:
-        """How many slots change their owner, and so by how much success raises the partition's version."""
+        """How many indices change their owner, and so by how much success raises the partition's version."""
         return len({self.destination_new, self.source_new, self.destination_current} - {NONE})
 
     @property
@@ -94,11 +92,10 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def changes_primary(self) -> bool:
-        """Whether slot 0 gets another owner."""
         return self.destination_new == 0
 
     def apply_to(self, row: ReplicaList) -> ReplicaList:
-        """The row after this migration. Raises ValueError when the row is not the one it was planned for."""
+        """The replicas after this migration. Raises ValueError if it was not planned for this assignment."""
         self._check(row)
         slots = list(row)
         if self.destination_current != NONE:
@@ -109,7 +106,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         return tuple(slots)
 
     def _check(self, row: ReplicaList) -> None:
-        """Raise ValueError, naming the slot, unless `row` is a state in which this migration can happen."""
+        """Raise ValueError, naming the index, unless the migration fits this assignment."""
         highest = max(self.destination_new, self.destination_current, self.source_new)
         if highest >= len(row):
             raise ValueError(f"{self} does not fit: slot {highest} is beyond the {len(row)} slots of {row}")

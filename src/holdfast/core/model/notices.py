@@ -1,8 +1,8 @@
-"""Something has happened in a machine of this member that others have to know of: a notice.
+"""Notices: what one machine of this member reports to others.
 
-A machine tells it through the outbox (`Outbox.tell`), and knows nobody who hears it. The member hands it at once,
-before `tell` returns, to those whom its table (`core.member.NOTICES`) names, in the order of the table. What belongs to
-every single request or batch is not told in this way: it would cost too much.
+A machine calls `Outbox.tell` and does not know the receivers. The member calls those in its table
+(`core.member.NOTICES`) at once, before `tell` returns, in the order of the table. Facts about single requests or
+batches are not sent in this way: that would cost too much.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from holdfast.core.model.views import View
 
 @dataclass(frozen=True, slots=True)
 class ViewInstalled:
-    """Another view is the present one."""
+    """Another view is in force."""
 
     old: View | None
     new: View | None
     """None: this member was removed."""
     admitted: bool
-    """Whether this member is in it."""
+    """Whether this member is in the new view."""
     gone: frozenset[MemberId]
-    """Other members that were there before, or were in an earlier life."""
+    """Other members of the old view that are not in the new one, or in a later life."""
     came: frozenset[MemberId]
     """Other members that are new, or in a new life."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeatHeard:
-    """A heartbeat was taken: what this member knows of the others may be something else now."""
+    """A heartbeat was accepted; knowledge about its sender may have changed."""
 
     sender: MemberId
     life: int
@@ -42,12 +42,12 @@ class BeatHeard:
     applied: int
     """The last round of the table that the sender has applied in that view."""
     known: int
-    """Up to which round all have, as the sender knows."""
+    """The last round that all have applied, as far as the sender knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntentsChanged:
-    """The operator wants this member to become something else."""
+    """The operator has set another intent for this member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class DiskRoomChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoomChanged:
-    """Some member's memory has more or less room than before."""
+    """The memory of some member has more or less room than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesHeardOf:
-    """What is known of everybody's files has changed so much that it is to be written down: it is in this view."""
+    """So much has changed about members' files that it is to be written down; it is in this view."""
 
     view: View
 
@@ -72,7 +72,7 @@ class FilesHeardOf:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChanged:
-    """The assignment of a partition is another one: committed, and applied here."""
+    """The assignment of a partition has changed: committed, and applied here."""
 
     partition: PartitionId
     old: Assignment
@@ -81,12 +81,12 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableCurrent:
-    """The newest table is here, for the first time since this member came (back) into the cluster."""
+    """The newest table is here, for the first time since this member joined or returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableGathered:
-    """This member is master and knows the newest table, or the view has changed under it."""
+    """This member is master and knows the newest table, or a new view has come while it is master."""
 
     active: tuple[tuple[Migration, int], ...]
     """Migrations of an earlier master, and the version that each started from."""
@@ -96,14 +96,14 @@ class TableGathered:
 
 @dataclass(frozen=True, slots=True)
 class RoundCommitted:
-    """As master: a round with these partitions is the table now."""
+    """On the master: a round with these partitions is committed."""
 
     partitions: tuple[PartitionId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundDurable:
-    """A restart of this member would know of this round of this view."""
+    """A restart of this member would know this round of this view."""
 
     view: int
     round: int
@@ -122,7 +122,7 @@ class CopyDurable:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDiffers:
-    """A replica of a partition in which this member takes office does not hold what it holds."""
+    """A replica of a partition that this member activates as primary holds something else."""
 
     partition: PartitionId
     member: MemberId
@@ -137,7 +137,7 @@ class LeadershipTaken:
 
 @dataclass(frozen=True, slots=True)
 class ServingBegan:
-    """Requests on a partition are taken here."""
+    """Requests on a partition are accepted here."""
 
     partition: PartitionId
 
@@ -151,35 +151,35 @@ class HandoverBegan:
 
 @dataclass(frozen=True, slots=True)
 class HandoverEnded:
-    """The partition stays, for its migration has come to nothing."""
+    """The partition stays: its migration was aborted."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDrained:
-    """Nothing of a partition waits for a backup any more. Told while its handover waits for that."""
+    """No write of a partition waits for a backup any more. Sent only while its handover waits for that."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaWhole:
-    """A staging replica has become whole by a record."""
+    """A record has made a staging replica complete."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsTaken:
-    """Records of a partition were taken as its backup. Told while a summary of it waits for them."""
+    """Records of a partition were applied as its backup. Sent only while a summary waits for them."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogChanged:
-    """Clients are to be read no more, or again; or writes are refused, or taken again."""
+    """Reading from clients, or accepting writes, has to stop or may resume."""
 
 
 # -- Raft groups
@@ -187,7 +187,7 @@ class BacklogChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupsWritten:
-    """What the replicas of groups on this member wanted written down, in this batch, is durable."""
+    """A batch of writes of this member's Raft replicas is durable."""
 
     batch: int
 
@@ -197,7 +197,7 @@ class GroupsWritten:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEnded:
-    """The checkpoint with this ticket is durable; or, when it is not `well`, there was no room for it."""
+    """The checkpoint with this ticket is durable; or, if not `well`, there was no room for it."""
 
     ticket: int
     well: bool
@@ -213,7 +213,7 @@ class MapEmptied:
 
 @dataclass(frozen=True, slots=True)
 class MapForgotten:
-    """This member holds nothing of a map in this partition any more: the map is empty."""
+    """This member no longer holds anything of an empty map in this partition."""
 
     partition: PartitionId
     name: str

@@ -1,4 +1,4 @@
-"""Operations that wait for something, for people to look at: what, where, since when, and for whom."""
+"""Operations that are waiting, for people to look at: what, where, since when, and for which members."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from holdfast.core.model.ids import MemberId
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """One that is under way, or several that wait together. It has no key and no value."""
+    """One waiting operation, or several that wait together. It has no keys and no values."""
 
     mark: tuple[str, int]
-    """No other one that is under way has this."""
+    """Unique among the operations in progress."""
     kind: str
-    """What it is, in words."""
+    """Description in words."""
     count: int
-    """How many operations are told of together, at least."""
+    """How many operations it stands for, at least."""
     places: Mapping[str, Collection[int]]
-    """By map, the partitions that it is about."""
+    """Map -> partitions."""
     since_ns: int
-    """Since when it waits, by the member's clock."""
+    """When it began to wait, by the member's clock."""
     waits_for: str
-    """For what, in words, as it was first seen."""
+    """The reason, in words, when it was first seen."""
     members: tuple[MemberId, ...] = ()
-    """And for whom."""
+    """Members that it waits for."""
 
 
 Mark = tuple[tuple[str, int], int]
-"""Names an operation that is under way: its own mark, and since when it waits."""
+"""Names an operation in progress: its mark, and since when it waits."""
 Followed = Mapping[Mark, OpenOperation]
-"""Those that were seen before: what they are is not made out again."""
+"""Operations that were described before and need not be described again."""

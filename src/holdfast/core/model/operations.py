@@ -1,4 +1,4 @@
-"""The closed set of operations on a map or a service, as a request travels between members, and what it answers.
+"""Operations on a map or a service, a closed set, as requests travel between members, and their answers.
 
 Keys and values are *serialised bytes without the 4-byte partition-hash word* of Hazelcast's `Data`: a big-endian int32
 type id and the payload. Two keys are equal when these bytes are.
@@ -69,7 +69,7 @@ READS = frozenset(
         Op.ASK,
     }
 )
-"""Operations that change nothing, so that they may be sent again without asking."""
+"""Operations that change nothing, so that they may be repeated."""
 
 GROWING = frozenset(
     {
@@ -85,7 +85,7 @@ GROWING = frozenset(
         Op.TRANSACT,
     }
 )
-"""Operations after which there may be more to keep: also one that replaces a value, for the new one may be longer."""
+"""Operations that may need more memory; also replacing a value, for the new one may be longer."""
 
 WHOLE = frozenset(
     {
@@ -100,13 +100,12 @@ WHOLE = frozenset(
         Op.DESTROY,
     }
 )
-"""Operations on every entry of the partitions named in the request."""
+"""Operations on every entry of the partitions in the request."""
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
-"""Operations that remove every entry."""
 
 Value = None | bool | int | bytes | list[None | int | bytes]
-"""What an operation answers; see `Op` for which."""
+"""Answer of an operation; see `Op`."""
 
 DEFAULT_TTL = -1
 """`ttl_ms` or `max_idle_ms`: take the map's own setting. 0 means for ever."""
@@ -125,24 +124,24 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     ttl_ms: int = DEFAULT_TTL
     max_idle_ms: int = DEFAULT_TTL
     key_hash: int = 0
-    """The partition-hash word of the key as signed int32; 0 when the client did not set one."""
+    """The partition-hash word of the key as signed int32; 0: the client set none."""
     id: bytes = b""
-    """Names this request of this caller, also when it is sent again, so that it is applied once. Empty: nobody will
-    send it again. Only of operations on one partition that change something."""
+    """Names this request of this caller, also when it is repeated, so that it is applied once. Empty: it will not be
+    repeated. Only for operations on one partition that change something.
+    """
 
 
 MAP_NAME_MAX = 1024
-"""Longest map name in characters. The empty name has a meaning of its own in records (the request's map) and in the
-journal (all maps of the partition), so a map has at least one; `wire/hazelcast/layouts.py` renames the empty one.
+"""Longest map name in characters. The empty name stands for the request's map in records and for all maps of the
+partition in the journal, so a map has at least one character; `wire/hazelcast/layouts.py` renames the empty one.
 """
 REQUEST_ID_BYTES_MAX = 64
 LIFETIME_MS_MAX = 2**53
 
 
 def request_problem(request: Request, partition_count: int) -> str:
-    """Why nobody can carry out this request, whoever asks, in words; empty when somebody can.
-
-    Says nothing of names and limits, nor of the partition that a key belongs to.
+    """The fault of a request, in words; empty if it has none. Names, limits and the partition of a key are
+    not checked.
     """
     if not all(
         DEFAULT_TTL <= lifetime <= LIFETIME_MS_MAX for lifetime in (request.ttl_ms, request.max_idle_ms)
@@ -164,46 +163,47 @@ def request_problem(request: Request, partition_count: int) -> str:
 
 @unique
 class Status(IntEnum):
-    """The three answers of a request (design rule 11), and the reasons for a refusal."""
+    """The three answers of a request (design rule 11); a rejection has one of several reasons."""
 
     OK = 0
     UNKNOWN = 1
     """It may or may not have been applied."""
     MOVED = 2
-    """Refused: this member does not serve the partition (any more)."""
+    """Rejected: this member does not serve the partition (any more)."""
     NOT_READY = 3
-    """Refused: no member can serve the partition now; waited as long as the call timeout allows."""
+    """Rejected: no member could serve the partition within the call timeout."""
     CLOSING = 4
-    """Refused: the member is shutting down."""
+    """Rejected: the member is shutting down."""
     TOO_LARGE = 5
-    """Refused: key or value above the limit."""
+    """Rejected: key or value above the limit."""
     PASSIVE = 6
-    """Refused: the operator has made the cluster passive; it changes nothing until it is active again."""
+    """Rejected: the operator has made the cluster passive; it accepts no change until it is active again."""
     NO_ROOM = 7
-    """Refused: the disk of a member that would have to keep the write is full."""
+    """Rejected: the disk of a member that would have to keep the write is full."""
     NO_DATA_MEMBER = 8
-    """Refused: the cluster has lite members alone."""
+    """Rejected: the cluster has only lite members."""
     FAILED = 9
-    """Refused: an error inside the member, which has changed nothing."""
+    """Rejected: an error inside the member, which has changed nothing."""
     NO_MEMORY = 10
-    """Refused: the memory of a member that would have to keep the write is nearly full."""
+    """Rejected: the memory of a member that would have to keep the write is nearly full."""
     LOST = 11
-    """Refused: partitions of the map are lost, and its `loss_policy` does not ignore that."""
+    """Rejected: partitions of the map are lost, and its `loss_policy` does not ignore that."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to a request. `value` counts only when `status` is OK; `detail` says why in words otherwise."""
+    """The answer to a request. `value` counts only with status OK; otherwise `detail` is the reason."""
 
     status: Status
     value: Value = None
     detail: str = ""
     position: tuple[int, int] = (0, 0)
-    """Term and counter of the last update of the map in this partition that the answer has seen; only of maps that are
-    read from backups."""
+    """Term and counter of the last update of the map in this partition that the answer has seen; only for maps that are
+    read from backups.
+    """
 
 
 def too_long(answer_bytes: int) -> str:
-    """Why an answer that would list more bytes of entries than this is not given."""
+    """Error text for an answer with more bytes of entries than this."""
     return (
         f"the answer would have more than {answer_bytes} bytes of keys and values (limits.answer_bytes); "
         "ask for fewer entries at a time"
@@ -211,7 +211,6 @@ def too_long(answer_bytes: int) -> str:
 
 
 def bytes_of(value: Value) -> int:
-    """Bytes of the keys and values that an answer lists."""
     return sum(map(len, value)) if isinstance(value, list) else 0  # type: ignore[arg-type]
 
 
@@ -221,7 +220,7 @@ Done = Callable[[Outcome], None]
 
 @unique
 class EventKind(IntEnum):
-    """What happened to an entry, with the numbers of the client protocol's listener flags."""
+    """Kind of an event, numbered like the listener flags of the client protocol."""
 
     ADDED = 1
     REMOVED = 2
@@ -231,9 +230,9 @@ class EventKind(IntEnum):
     EVICT_ALL = 32
     CLEAR_ALL = 64
     INVALIDATED = 256
-    """For near caches, which must forget: all of a partition has changed, or has another primary."""
+    """For near caches, which must drop their entries: all of a partition has changed, or has another primary."""
     DESTROYED = 512
-    """For members: the map is destroyed, and who listens to it hears of nothing that comes later."""
+    """For members: the map is destroyed; its listeners get no later events."""
 
 
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
@@ -249,6 +248,6 @@ class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
     count: int = 1
     key_hash: int = 0
     sequence: int = 0
-    """The update counter of the map in this partition after the change; 0 when the event is of no one partition."""
+    """The map's update counter in this partition after the change; 0 if the event is not of one partition."""
     term: int = 0
-    """The term of the primary that counted it."""
+    """The term of the primary that numbered it."""

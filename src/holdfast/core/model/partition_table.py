@@ -1,7 +1,8 @@
 """The partition table as one member knows it (source 001 §1.1, H1).
 
-Each partition has a row: a version, the members that hold its replicas (index 0 is the owner, lower is hotter), and the
-epoch of its content. Only the master makes new rows; a row with a version that is not higher is ignored.
+Each partition has an assignment: a version, the members that hold its replicas (index 0 is the primary; lower indices
+are promoted earlier), and the epoch of its content. Only the master makes new assignments; one whose version is not
+higher is ignored.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ VERSION_MASK = (1 << 63) - 1
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True):
-    """One partition's row of the table. Version 0 means: never assigned."""
+    """The assignment of one partition. Version 0: never assigned."""
 
     version: int = 0
     replicas: tuple[MemberId | None, ...] = ()
     epoch: int = 0
-    """Raised when the partition was declared lost and began anew, empty."""
+    """Raised when the partition was declared lost and began again empty."""
     behind: tuple[MemberId, ...] = ()
-    """Backups that are named, but do not hold everything: they were missing while the table was frozen."""
+    """Backups that are named but do not hold everything: they were missing while the table was frozen."""
     lost: tuple[str, ...] = ()
-    """Configured maps whose entries of this partition were declared lost, in order; until the operator resets them.
+    """Configured maps whose entries of this partition were declared lost, in order, until the operator resets them.
     Only those that do not ignore it (`maps.*.loss_policy`); `default` stands for all that are not configured.
     """
 
@@ -41,17 +42,16 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def holding(self) -> tuple[MemberId | None, ...]:
-        """The replicas without those that are behind: who is in sync (DESIGN rule 4)."""
+        """The replicas in sync: without those that are behind (DESIGN rule 4)."""
         if not self.behind:
             return self.replicas
         return tuple(None if member in self.behind else member for member in self.replicas)
 
     def index_of(self, member: MemberId) -> int:
-        """The member's replica index, -1 if it holds none."""
         return self.replicas.index(member) if member in self.replicas else -1
 
     def changed(self, replicas: tuple[MemberId | None, ...], *, extra: int = 0) -> Assignment:
-        """The row after a change: the version grows by one for each slot that differs, plus `extra`."""
+        """The assignment after a change: the version grows by one for each index that differs, plus `extra`."""
         width = max(len(replicas), len(self.replicas))
         before = self.replicas + (None,) * (width - len(self.replicas))
         after = replicas + (None,) * (width - len(replicas))
@@ -61,16 +61,15 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
         return Assignment(self.version + max(1, slots) + extra, replicas, self.epoch, behind, self.lost)
 
     def losing(self, maps: Iterable[str]) -> Assignment:
-        """This row, with these maps among those that are lost, too (migration/M-7)."""
+        """The assignment with these maps added to `lost` (migration/M-7)."""
         return structs.replace(self, lost=tuple(sorted({*self.lost, *maps})))
 
 
 def survivors(
     replicas: tuple[Name | None, ...], present: Collection[Name]
 ) -> tuple[tuple[Name | None, ...], int | None]:
-    """The row without members that are gone, its hottest survivor promoted; and the slot that one had before.
-
-    None when nobody of the row is present.
+    """The replicas without absent members, with the survivor of lowest index promoted, and that one's former index
+    (None without a survivor).
     """
     slots = [member if member in present else None for member in replicas]
     hottest = next((slot for slot, member in enumerate(slots) if member is not None), None)
@@ -80,35 +79,32 @@ def survivors(
 
 
 class Table:
-    """All rows; the index is the partition."""
-
     __slots__ = ("_versions", "rows")
 
     def __init__(self, partition_count: int) -> None:
         self.rows = [Assignment()] * partition_count
         self._versions = 0
-        """The sum of all row versions."""
+        """The sum of all versions."""
 
     @property
     def assigned(self) -> bool:
-        """Whether the first assignment has been made."""
         return self.rows[0].version > 0
 
     @property
     def version(self) -> int:
-        """The sum of all row versions, of 63 bits: another one after every change, and higher but for an overflow."""
+        """The sum of all versions in 63 bits: different after every change, and higher but for an overflow."""
         return self._versions & VERSION_MASK
 
     @property
     def stamp(self) -> int:
-        """64 bits over all rows, for telling equal tables from different ones; 0 before the first assignment."""
+        """64 bits over all assignments, to compare tables; 0 before the first assignment."""
         packed = msgspec.msgpack.encode(self.rows)
         return int(mmh3.hash64(packed, signed=False)[0]) if self.assigned else 0
 
     def apply(self, partition: int, row: Assignment) -> Assignment | None:
-        """Take a newer row; answers the one before, or None when it was not newer.
+        """Apply a newer assignment; returns the one before, or None if it was not newer.
 
-        Raises InvariantBroken when an equal version names other replicas: two histories.
+        Raises InvariantBroken if an equal version names other replicas: there are two histories.
         """
         old = self.rows[partition]
         if row.version < old.version:

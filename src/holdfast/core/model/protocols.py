@@ -1,7 +1,7 @@
-"""Which versions of the member protocol does this build speak?
+"""Versions of the member protocol that this build speaks.
 
-The number is of what is between the greeting and the messages: frames, packets of links, the encoding. What messages
-say is a matter of the feature level (`core.model.levels`). Two members speak the highest version that both know.
+The version covers what is between the greeting and the messages: frames, packets of links, the encoding. The content of
+messages depends on the feature level (`core.model.levels`). Two members use the highest version that both know.
 
 | version | what it is |
 |---------|------------|
@@ -17,7 +17,7 @@ HIGHEST: Final = 1
 
 
 class Speaks(NamedTuple):
-    """What a build says of itself in the greeting."""
+    """Versions of a build, as in the greeting."""
 
     lowest: int = LOWEST
     highest: int = HIGHEST
@@ -31,13 +31,13 @@ class Speaks(NamedTuple):
 
 
 def spoken(one: Speaks, other: Speaks) -> int:
-    """The version that these two speak with each other; 0: they have none in common."""
+    """The highest common version; 0: none."""
     highest = min(one.highest, other.highest)
     return highest if highest >= max(one.lowest, other.lowest) else 0
 
 
 def protocol_mismatch(here: Speaks, there: Speaks) -> str:
-    """Why these two cannot speak with each other, and what to do."""
+    """Why two builds have no common version, and what to do."""
     older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
     return (
         f"there is {there}, and here {here}: they have none in common. Start a version {older} that is nearer to the "

@@ -1,4 +1,4 @@
-"""The updates that replicas exchange."""
+"""Records: the updates that replicas exchange, single or packed."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ import msgspec
 FOREVER = 0
 """No time to live, no maximum idle time."""
 JournalMode = Literal["off", "sync", "lazy"]
-"""Of a map: not at all; written down before its updates count as held; or some time after."""
+"""Of a map: not journalled; durable before its updates count as held; or durable some time later."""
 
 
 @unique
 class Change(IntEnum):
-    """The closed set of updates that replicas exchange."""
+    """Kinds of updates, a closed set."""
 
     SET = 1
     REMOVE = 2
     EXPIRY = 3
-    """Set a new time to live for a key, value untouched."""
+    """Set a new time to live for a key; its value stays."""
     CLEAR = 4
     CALL = 5
-    """An update of a service: its share does as `value` says."""
+    """An update of a service: its share applies `value`."""
     PIN = 6
-    """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.primary_backup.cuts`). The
-    key is the id of the cut, `ttl_ms` its lease."""
+    """Nothing changes, but each live copy keeps the present content of the map (`core.primary_backup.cuts`). `key` is
+    the id of the cut, `ttl_ms` its lease.
+    """
     BEGIN = 7
-    """The map begins again, empty, at this counter: replicas drop what they hold of it from before it was forgotten
-    (`core.state_transfer.forgetting`)."""
+    """The map begins again, empty, at this counter: replicas drop its earlier content
+    (`core.state_transfer.forgetting`).
+    """
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One update of one map (or service) in one partition: what the primary did, at this value of its counter."""
+    """One update of one map (or service) in one partition, with its update counter."""
 
     map: str
     counter: int
@@ -48,57 +50,56 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_idle_ms: int = FOREVER
     key_hash: int = 0
     request: bytes = b""
-    """With the last record of a request that has an id: its mark (`core.store.request_ids`). In a map with a change
-    stream, what a transaction has done names that before it."""
+    """In the last record of a request with an id: its mark (`core.store.request_ids`). In a map with a change stream
+    the name of a transaction precedes it.
+    """
     old: bytes | None = None
-    """Of a map with a change stream: what the entry was; None when it was not there."""
+    """In a map with a change stream: the former value; None: there was none."""
     time_ms: int = 0
-    """Of a map with a change stream: when it was, in milliseconds since 1970 by the primary's clock."""
+    """In a map with a change stream: when, in milliseconds since 1970 by the primary's clock."""
 
 
 class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Ordinary stores of one map in one partition, which follow each other: the same as records with `Change.SET`, a
-    key and a value, and nothing else. Packed they are sent, applied and remembered together, with no object for each.
+    """Consecutive plain stores in one map and partition: the same as SET records with only a key and a value.
+
+    They are sent, applied and remembered together, without an object for each (`primary_backup.packed_puts_cy` has an
+    example).
     """
 
     map: str
     start: int
     """They are the updates start + 1, start + 2…"""
     sizes: bytes
-    """Of each the bytes of its key and of its value: two u32, the lowest byte first."""
+    """For each store the bytes of its key and of its value: two u32, little-endian."""
     data: bytes
-    """Of each its key and its value, one after the other."""
+    """Keys and values in turn."""
 
     @property
     def count(self) -> int:
-        """How many they are."""
         return len(self.sizes) // PAIR_BYTES
 
     @property
     def end(self) -> int:
-        """The number of the last one."""
+        """The number of the last update."""
         return self.start + len(self.sizes) // PAIR_BYTES
 
     @property
     def whole(self) -> bool:
-        """Whether the sizes are those of what there is. Of what came from elsewhere nobody knows that before."""
+        """Whether the sizes fit the data; to be checked for puts from elsewhere."""
         sizes = self.sizes
         return len(sizes) % PAIR_BYTES == 0 and sum(_numbers_in(sizes)) == len(self.data)
 
     def columns(self) -> tuple[list[bytes], list[bytes]]:
-        """Their keys and their values."""
         data = self.data
         parts = [data[begin:end] for begin, end in pairwise(accumulate(_numbers_in(self.sizes), initial=0))]
         return parts[::2], parts[1::2]
 
     def keys(self) -> list[bytes]:
-        """Their keys alone."""
         data = self.data
         ends = list(accumulate(_numbers_in(self.sizes), initial=0))
         return [data[begin:end] for begin, end in zip(ends[:-1:2], ends[1::2], strict=True)]
 
     def records(self) -> list[Record]:
-        """The same, one by one."""
         name, change = self.map, Change.SET
         return [
             Record(name, counter, change, key, value)
@@ -107,21 +108,21 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 PACKED_MOST = 4096
-"""Bytes of a value from which on it travels as a record: so it is one object, which message, tail and store share."""
+"""A value of so many bytes travels as a record: one object that message, tail and state share."""
 PAIR_BYTES = 8
 """Bytes of the sizes of one key and one value."""
 Recorded = Record | Puts
-"""One update, or several that follow each other."""
+"""One update, or several consecutive ones."""
 
 
 def pair_lengths(sizes: bytes | bytearray) -> list[int]:
-    """Of each store with these sizes the bytes of key and value together."""
+    """For each store: bytes of key and value together."""
     numbers = _numbers_in(sizes)
     return list(map(add, numbers[::2], numbers[1::2]))
 
 
 FEW = 32
-"""Stores that most packed ones are at most: how their sizes are read is not made up each time."""
+"""Most packed puts have at most so many stores; the parsers of their sizes are made once."""
 _NUMBERS = [Struct(f"<{count}I").unpack for count in range(2 * FEW + 1)]
 
 
@@ -131,13 +132,12 @@ def _numbers_in(sizes: bytes | bytearray) -> tuple[int, ...]:
 
 
 def pack_puts(name: str, start: int, keys: Sequence[bytes], values: Sequence[bytes]) -> Puts:
-    """Stores of these keys, with these values, which are as many."""
     parts = list(chain.from_iterable(zip(keys, values, strict=True)))
     return Puts(name, start, pack(f"<{len(parts)}I", *map(len, parts)), b"".join(parts))
 
 
 def as_puts(records: Sequence[Record]) -> Puts | None:
-    """These records, which are of one map and follow each other, packed; None when one says more, or is long."""
+    """Pack consecutive records of one map; None if one of them has more than a key and a value, or is large."""
     put = Change.SET
     keys: list[bytes] = []
     values: list[bytes] = []
@@ -161,7 +161,7 @@ def as_puts(records: Sequence[Record]) -> Puts | None:
 
 
 def one_by_one(updates: Iterable[Recorded]) -> list[Record]:
-    """These updates, each as a record."""
+    """The updates as single records."""
     found: list[Record] = []
     for update in updates:
         if isinstance(update, Record):

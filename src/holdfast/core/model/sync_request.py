@@ -1,4 +1,4 @@
-"""What a replica has of a partition when it asks to be brought up to date, and what it is sent."""
+"""The state of a replica that asks to be brought up to date, and what it is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 @unique
 class How(IntEnum):
-    """What is sent of a map; later ones are more."""
+    """What is sent of a map, in ascending order."""
 
     SAME = 1
     """Nothing: the base is what the source holds."""
@@ -22,24 +22,24 @@ class How(IntEnum):
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
-    """What a receiver has of a map, and can prove."""
+    """What a receiver holds of a map, as far as it can prove it."""
 
     map: str
     lineage: list[tuple[int, int]]
-    """Of which terms its updates are: (term, after which number it began), ascending."""
+    """Terms of its updates: (term, number after which it began), ascending."""
     lwm: int
-    """Every update up to this number is in it."""
+    """Every update up to this number is held."""
     highest: int
-    """No update after this number is in it."""
+    """No update after this number is held."""
     digests: list[int] = []
-    """Of its 64 key ranges, if they are asked for."""
+    """Of its 64 key ranges, if they are requested."""
     remembered: int = -1
-    """Of a map with a change stream: the updates after this number are remembered one by one; -1: of another map."""
+    """For a map with a change stream: the updates after this number are remembered; -1: it has none."""
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True):
     """What a receiver has to begin with."""
 
     epoch: int
-    """Of the content that it has (`Assignment.epoch`)."""
+    """Of its content (`Assignment.epoch`)."""
     maps: list[Base]

@@ -1,4 +1,4 @@
-"""What sessions and operators want of transactions, and what is answered."""
+"""Requests of sessions and operators about transactions, and their response."""
 
 from __future__ import annotations
 
@@ -14,48 +14,44 @@ from holdfast.core.model.transactions import EntryKey, TransactionId
 
 
 class BeginTransaction(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """Begin one. Answered by its id."""
+    """The response has its id."""
 
     timeout_ms: int = 0
-    """It is rolled back so long after it began; 0: `transactions.timeout_ms`."""
+    """Time after which it is rolled back; 0: `transactions.timeout_ms`."""
     optimistic: bool = False
-    """Nothing is locked before it commits: what it has read must be the same then, else it is rolled back."""
+    """Lock nothing before the commit: if anything it has read has changed by then, it is rolled back."""
     repeatable: bool = False
-    """Of one that is not optimistic: what it reads is locked, too."""
+    """If not optimistic: lock entries that are read, too."""
     label: str = ""
     """Shown to operators."""
 
 
 class OperateIn(msgspec.Struct, frozen=True, tag=2, array_like=True):
-    """Do this in the transaction: seen by it at once, by others when it has committed."""
+    """An operation in the transaction: visible to it at once, to others after the commit."""
 
     transaction: TransactionId
     request: Request
     for_update: bool = False
-    """Lock what is read."""
+    """Lock entries that are read."""
 
 
 class CommitTransaction(msgspec.Struct, frozen=True, tag=3, array_like=True):
-    """Do all of it."""
-
     transaction: TransactionId
 
 
 class RollBackTransaction(msgspec.Struct, frozen=True, tag=4, array_like=True):
-    """Do nothing of it."""
-
     transaction: TransactionId
     why: str = ""
-    """What its owner is told; empty: it is the owner that wants it."""
+    """The reason for its owner; empty: the owner rolls it back itself."""
 
 
 class ListTransactions(msgspec.Struct, frozen=True, tag=5, array_like=True):
-    """Which run on this member, and what do branches here wait for?"""
+    """The transactions of this member, and the lock waits of branches here."""
 
 
 class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
-    """Let no transaction of several partitions go on to commit, for so long at most. Answered when those that had begun
-    to are done: by the number of the view, and how many members there are. For a cut that shows each transaction whole.
+    """Let no transaction of several partitions begin to commit, for at most `ms`. Answered when those that had begun
+    are done, with the number of the view and the number of members. For a cut that shows each transaction whole.
     """
 
     hold: bytes
@@ -63,15 +59,15 @@ class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
 
 
 class ResumeCommits(msgspec.Struct, frozen=True, tag=7, array_like=True):
-    """They may go on. Answered in the same way if none has since `HoldCommits`, and else not done."""
+    """End a hold. Answered in the same way if no commit has begun since `HoldCommits`; otherwise as not done."""
 
     hold: bytes
 
 
 class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Store these entries of one map in a transaction of their own, and commit it: answered as a commit is, or not
-    done. It locks nothing before, and waits for no lock: while somebody else has one of these entries locked, it is
-    rolled back. Without entries: would the map take part?
+    """Store entries of one map in a transaction of their own and commit it. It takes no locks beforehand and waits for
+    none: if another transaction has locked one of the entries, it is rolled back. Without entries: would the map take
+    part?
     """
 
     map: str
@@ -79,11 +75,11 @@ class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
     values: list[bytes]
     ttl_ms: int = DEFAULT_TTL
     ttls_ms: list[int] = []
-    """For each entry its own, instead of that."""
+    """One for each entry, instead of `ttl_ms`."""
     label: str = ""
 
     def problem(self) -> str:
-        """Why nobody can carry it out, in words; empty when somebody can."""
+        """The fault of the request; empty if it has none."""
         if len(self.values) != len(self.keys) or len(self.ttls_ms) not in (0, len(self.keys)):
             return "all columns have one value for each key"
         if len(self.keys) > TOGETHER_MAX:
@@ -93,7 +89,6 @@ class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
         return ""
 
     def requests(self) -> Iterator[Request]:
-        """Each entry as what is to be done."""
         for at, (key, value) in enumerate(zip(self.keys, self.values, strict=True)):
             ttl_ms = self.ttls_ms[at] if self.ttls_ms else self.ttl_ms
             yield Request(Op.SET, self.map, [0], key, value, ttl_ms=ttl_ms)
@@ -113,27 +108,23 @@ TransactionOrder = (
 
 HOLD_MS_MAX = 30_000
 TOGETHER_MAX = 10_000
-"""So many entries keep a member busy for a part of a second."""
+"""So many entries keep a member busy for a fraction of a second."""
 
 
 @unique
 class TransactionFate(IntEnum):
-    """What has come of an order."""
-
     DONE = 0
     NOT_DONE = 1
-    """This operation was not done; the transaction goes on."""
+    """The operation was not done; the transaction continues."""
     ROLLED_BACK = 2
-    """Nothing of the transaction was done, or will be."""
+    """Nothing of the transaction was or will be done."""
     UNKNOWN = 3
-    """Nobody can say yet whether it has committed: all of it has, or will have, or nothing."""
+    """It is not known yet whether it has committed; either way it takes effect as a whole."""
     NOT_ACTIVE = 4
-    """There is no such transaction here, or it is over."""
+    """There is no such transaction here, or it has ended."""
 
 
 class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
-    """One transaction, for operators."""
-
     transaction: TransactionId
     owner: MemberId
     phase: str
@@ -142,12 +133,12 @@ class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
     optimistic: bool
     label: str
     keys: list[EntryKey]
-    """What it has locked or written, the first of them."""
+    """Entries that it has locked or written; the first of them."""
     entries: int
-    """How many that is."""
+    """Their number."""
     partitions: list[int]
     topology: TopologyVersion = UNKNOWN_TOPOLOGY
-    """On which it was mapped: that of its first lock; `0.0` before."""
+    """Of its first lock; `0.0` before."""
 
 
 class LockWait(msgspec.Struct, frozen=True, array_like=True):
@@ -155,21 +146,19 @@ class LockWait(msgspec.Struct, frozen=True, array_like=True):
 
     waiter: TransactionId
     owner: MemberId
-    """Who runs the one that waits."""
+    """The coordinator of the waiting one."""
     holder: TransactionId
     key: EntryKey
     since_ms: int
-    """For how long."""
+    """Duration of the wait."""
 
 
 class TransactionAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to an order."""
-
     fate: TransactionFate
     value: Value = None
     why: str = ""
     running: list[RunningTransaction] = []
-    """Of `ListTransactions`."""
+    """For `ListTransactions`."""
     waits: list[LockWait] = []
     orphans: int = 0
-    """Transactions with branches in partitions that are served here, whose owner has gone."""
+    """Transactions without a coordinator that have branches in partitions served here."""

@@ -1,8 +1,8 @@
-"""What transactions are made of: locks, writes, branches, and the steps that change these.
+"""The parts of transactions: locks, writes, branches, and the steps that change them.
 
-A transaction has a *branch* in each partition in which it holds locks or writes. The coordinator, the member that runs
-the transaction, gives each branch its steps; the primary of the partition carries them out like any other request, so
-its backups, its journal and whoever the partition moves to hold what came of them.
+A transaction has a *branch* in each partition in which it holds locks or writes. The coordinator sends each branch its
+steps. The primary of the partition carries them out like any other request, so its backups, its journal and the next
+primary know their effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.core.model.operations import LIFETIME_MS_MAX
 from holdfast.core.model.topology import MappedOn
 
 TransactionId = bytes
-"""16 bytes that no other transaction has."""
+"""16 bytes, unique."""
 TRANSACTION_ID_BYTES = 16
 EntryKey = tuple[str, bytes]
 """A map and a key in it."""
@@ -26,24 +26,21 @@ KEYS_MAX = 100_000
 
 
 class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):
-    """What a transaction makes of an entry."""
-
     map: str
     key: bytes
     value: bytes | None
-    """None: there is no entry afterwards."""
+    """None: the entry is removed."""
     ttl_ms: int = 0
     max_idle_ms: int = 0
     key_hash: int = 0
 
     @property
     def entry(self) -> EntryKey:
-        """Which entry it is."""
         return self.map, self.key
 
 
 class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
-    """What an optimistic transaction has read, and must find again when it is prepared."""
+    """A value that an optimistic transaction has read, and must find again when it is prepared."""
 
     map: str
     key: bytes
@@ -52,19 +49,17 @@ class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
 
 @unique
 class BranchState(IntEnum):
-    """What a partition knows of a transaction, beyond the locks that it holds there."""
+    """State of a transaction in a partition, besides its locks."""
 
     PREPARED = 1
-    """Its writes are kept, and nobody else may touch these entries until its outcome is known."""
+    """Its writes are stored, and the entries are locked until the outcome is known."""
     COMMITTED = 2
-    """Its writes are done."""
+    """Its writes are applied."""
     ROLLED_BACK = 3
-    """They will not be done: whoever wants to prepare it is refused."""
+    """Its writes will not be applied: a prepare is rejected."""
 
 
 class TransactionBranch(msgspec.Struct, frozen=True, array_like=True):
-    """What a partition keeps of a transaction."""
-
     state: BranchState
     owner: MemberId
     """The coordinator."""
@@ -75,8 +70,6 @@ class TransactionBranch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeyLock(msgspec.Struct, frozen=True, array_like=True):
-    """Who has locked an entry."""
-
     transaction: TransactionId
     owner: MemberId
 
@@ -85,7 +78,7 @@ class KeyLock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Lock entries, or wait for them. Answered by their values."""
+    """Lock entries, or wait for them. Answered with their values."""
 
     transaction: TransactionId
     owner: MemberId
@@ -95,10 +88,10 @@ class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Keep these writes, so that they can be done whatever happens.
+    """Store these writes, so that they can be applied whatever happens.
 
-    `locked`: the transaction holds the locks of what it writes; else it takes them now, and waits for none. With one
-    participant alone there is nothing to agree on: the writes are done at once.
+    `locked`: the transaction holds the locks of what it writes; otherwise they are taken now, without waiting. If this
+    is the only participant, the writes are applied at once (one phase).
     """
 
     transaction: TransactionId
@@ -111,13 +104,13 @@ class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class CommitBranch(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """All branches are prepared: do the writes of this one, and release its locks."""
+    """All branches are prepared: apply the writes of this one, and release its locks."""
 
     transaction: TransactionId
 
 
 class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Release what the transaction holds here. `fence`: and refuse to prepare it from now on."""
+    """Release what the transaction holds here. `fence`: also reject a later prepare."""
 
     transaction: TransactionId
     owner: MemberId
@@ -126,7 +119,7 @@ class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """How does the branch stand? One that is not prepared never will be: that is what the answer rests on."""
+    """The state of the branch. Asking fences it: a branch that is not prepared never will be."""
 
     transaction: TransactionId
     owner: MemberId
@@ -134,7 +127,7 @@ class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class ForgetBranches(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Every branch of these transactions knows the outcome: nobody will ask again."""
+    """Every branch of these transactions knows the outcome: no member will ask again."""
 
     transactions: list[TransactionId]
 
@@ -143,12 +136,12 @@ TransactionStep = LockKeys | PrepareBranch | CommitBranch | RollBackBranch | Ask
 
 
 def begins(step: TransactionStep) -> bool:
-    """Whether the step begins something (`Op.TRANSACT`), rather than ending it (`Op.SETTLE`)."""
+    """Whether the step begins something (`Op.TRANSACT`) rather than ending it (`Op.SETTLE`)."""
     return isinstance(step, LockKeys | PrepareBranch)
 
 
 def step_problem(step: TransactionStep, partition_count: int) -> str:
-    """Why nobody can carry out this step, in words; empty when somebody can."""
+    """The fault of a step, in words; empty if it has none."""
     names = step.transactions if isinstance(step, ForgetBranches) else [step.transaction]
     if any(len(name) != TRANSACTION_ID_BYTES for name in names):
         return f"the id of a transaction has {TRANSACTION_ID_BYTES} bytes"
@@ -169,36 +162,32 @@ def step_problem(step: TransactionStep, partition_count: int) -> str:
 
 @unique
 class StepFate(IntEnum):
-    """What has come of a step."""
-
     DONE = 0
     NOT_HELD = 1
     """The transaction does not hold the locks that it should."""
     CHANGED = 2
-    """An entry is not any more what the transaction has read."""
+    """An entry has changed since the transaction read it."""
     LOCKED = 3
-    """Another transaction has locked an entry, and the step may not wait, or has waited long enough."""
+    """Another transaction has locked an entry, and the step may not wait (any longer)."""
     OVER = 4
     """The transaction has been rolled back here."""
     PREPARED = 5
     COMMITTED = 6
     ROLLED_BACK = 7
-    """Of `AskBranch`: how the branch stands."""
+    """PREPARED, COMMITTED and ROLLED_BACK answer `AskBranch`."""
     REFUSED = 8
-    """It cannot be done: `why` says the reason."""
+    """It cannot be done; `why` is the reason."""
     REMAP = 9
-    """It was mapped on a topology in which the partition had another primary: find it again, by this one or later."""
+    """It was mapped by a topology in which the partition had another primary: map it again, by this one or later."""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to a step."""
-
     fate: StepFate
     values: list[bytes | None] = []
     why: str = ""
     holder: TransactionId = b""
     row: int = 0
-    """Of `REMAP`: the version of the partition's row since which the primary leads it."""
+    """For `REMAP`: the version of the assignment with which the primary took over."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -209,49 +198,48 @@ _locks = msgspec.msgpack.Decoder(KeyLock)
 
 
 def encode(thing: TransactionStep | StepResult | TransactionBranch | KeyLock) -> bytes:
-    """As bytes."""
     return _encoder.encode(thing)
 
 
 def decode_step(data: bytes) -> TransactionStep:
-    """Raises msgspec.MsgspecError when it is none."""
+    """Raises msgspec.MsgspecError for invalid bytes."""
     return _steps.decode(data)
 
 
 def decode_result(data: bytes) -> StepResult:
-    """Raises msgspec.MsgspecError when it is none."""
+    """Raises msgspec.MsgspecError for invalid bytes."""
     return _results.decode(data)
 
 
 def decode_branch(data: bytes) -> TransactionBranch:
-    """Raises msgspec.MsgspecError when it is none."""
+    """Raises msgspec.MsgspecError for invalid bytes."""
     return _branches.decode(data)
 
 
 def decode_lock(data: bytes) -> KeyLock:
-    """Raises msgspec.MsgspecError when it is none."""
+    """Raises msgspec.MsgspecError for invalid bytes."""
     return _locks.decode(data)
 
 
-# -- how they are kept: as entries of the map `TRANSACTIONS_MAP`
+# -- storage: entries of the map `TRANSACTIONS_MAP`
 
 _LOCK = b"L"
 _BRANCH = b"T"
 
 
 def lock_key(name: str, key: bytes) -> bytes:
-    """The entry under which the lock of an entry is kept."""
+    """The key under which the lock of an entry is stored."""
     encoded = name.encode()
     return _LOCK + len(encoded).to_bytes(2, "big") + encoded + key
 
 
 def locks_of_map(name: str) -> bytes:
-    """How the keys begin under which the locks of a map's entries are kept."""
+    """The common prefix of the keys of a map's locks."""
     return lock_key(name, b"")
 
 
 def entry_of(kept: bytes) -> EntryKey | None:
-    """The entry whose lock is kept under this key; None: it is no lock that is kept there."""
+    """The entry whose lock has this key; None: it is not the key of a lock."""
     if kept[:1] != _LOCK:
         return None
     end = 3 + int.from_bytes(kept[1:3], "big")
@@ -259,10 +247,9 @@ def entry_of(kept: bytes) -> EntryKey | None:
 
 
 def branch_key(transaction: TransactionId) -> bytes:
-    """The entry under which a branch is kept."""
     return _BRANCH + transaction
 
 
 def transaction_of(kept: bytes) -> TransactionId | None:
-    """The transaction whose branch is kept under this key; None: it is no branch."""
+    """The transaction whose branch has this key; None: it is not the key of a branch."""
     return kept[1:] if kept[:1] == _BRANCH else None

@@ -1,12 +1,20 @@
-"""Which updates does a copy hold? The update counter of one map in one partition (I2; 004 "Update counter structure").
+"""The update counter: which updates of one map in one partition a copy holds (I2; 004 "Update counter structure").
 
-Updates are numbered 1, 2, 3… A range `(start, count)` means the numbers start + 1 … start + count.
+The primary numbers updates 1, 2, 3…; a range `(start, count)` means the numbers start + 1 … start + count.
 
-- model/K-1: Every number up to the low watermark is applied; it never moves backwards.
-- model/K-2: What is applied above it is kept as ranges, merged where they touch; each begins above the low watermark +
+- model/K-1: Every number up to the low watermark is applied; it never falls.
+- model/K-2: Numbers applied above it are kept as ranges, merged where they touch; each begins above the low watermark +
   1.
-- model/K-3: The high watermark is the highest number that was handed out or applied: never below either.
-- model/K-4: A range that is known in part is an error, not a choice.
+- model/K-3: The high watermark is the highest number that was handed out or applied, and never below either.
+- model/K-4: Applying a range of which some numbers, but not all, are applied is an error.
+
+Example: a copy has applied 1..16, so lwm = hwm = 16. Update 18 arrives: lwm stays 16, ranges = [(17, 1)], hwm = 18. The
+gap (16, 1) means that update 17 is missing: it may still be on its way, or was lost with a crash. Update 17 arrives: it
+joins lwm with the range, so lwm = 18 and there are no ranges. Copies with equal counters and lineages hold equal
+content, so two members compare counters instead of entries.
+
+The primary applies in order, and a live backup keeps a record that leaves a gap until the missing one arrives
+(primary_backup/B-2). So gaps occur only in a copy that is being filled or was read from disk.
 """
 
 from __future__ import annotations
@@ -18,13 +26,11 @@ import msgspec
 from holdfast.errors import CounterBroken
 
 GAPS_MAX = 10_000
-"""More separate ranges than this mean that something is wrong."""
+"""More ranges than this are an error."""
 VERSION = 1
 
 
 class UpdateCounter:
-    """The update counter of one map in one partition, on one member."""
-
     __slots__ = ("_counts", "_starts", "hwm", "lwm")
 
     def __init__(self, lwm: int = 0) -> None:
@@ -38,7 +44,7 @@ class UpdateCounter:
     # -- the primary
 
     def next(self) -> int:
-        """Hand out the next number for an update that is applied in the same breath. Nothing else may be pending."""
+        """Hand out the next number; its update is applied at once, so nothing else may be pending."""
         number = self.hwm + 1
         if number != self.lwm + 1:
             raise CounterBroken(f"number {number} cannot be applied before those after {self.lwm}")
@@ -46,7 +52,7 @@ class UpdateCounter:
         return number
 
     def reserve(self, count: int) -> int:
-        """Hand out `count` numbers for updates that will be applied, or not; answers the start of their range."""
+        """Hand out `count` numbers for updates that may be applied later; returns the start of their range."""
         if count < 1:
             raise ValueError(f"{count} numbers cannot be reserved")
         start = self.hwm
@@ -57,9 +63,9 @@ class UpdateCounter:
     # -- every copy
 
     def update(self, start: int, count: int = 1) -> bool:
-        """The updates of this range are applied; False when they were before.
+        """Count the updates of this range as applied; returns False if they were before.
 
-        Raises CounterBroken when only some of them were, and when there are too many gaps.
+        Raises CounterBroken if only some of them were, or if there are too many gaps.
         """
         if count < 1 or start < 0:
             raise ValueError(f"({start}, {count}) is no range")
@@ -83,7 +89,7 @@ class UpdateCounter:
         return True
 
     def _insert(self, start: int, end: int) -> bool:
-        """Add a range above the low watermark, merged with those that it touches."""
+        """Add a range above the low watermark, merged with ranges that it touches."""
         starts, counts = self._starts, self._counts
         after = bisect_right(starts, start)
         if after:
@@ -114,14 +120,15 @@ class UpdateCounter:
         return True
 
     def set_absolute(self, value: int) -> bool:
-        """Everything up to `value` is held now, says who supplies it; False when that was so already.
+        """Count everything up to `value` as applied, as the supplier of the content says; returns False if it was
+        before.
 
-        Raises CounterBroken when a range lies across the value: what is above it would be known in part only.
+        Raises CounterBroken if a range lies across the value.
         """
         if value <= self.lwm:
             return False
         starts, counts = self._starts, self._counts
-        gone = bisect_left(starts, value)  # one that starts at the value is all above it
+        gone = bisect_left(starts, value)  # a range that starts at the value is above it
         if gone and starts[gone - 1] + counts[gone - 1] > value:
             raise CounterBroken(f"{value} lies within a range that is held, from {starts[gone - 1]}")
         del starts[:gone], counts[:gone]
@@ -135,7 +142,9 @@ class UpdateCounter:
         return True
 
     def finalise(self) -> list[tuple[int, int]]:
-        """Nothing that is missing will ever come: close the gaps. Answers them, as ranges (004 "Crash recovery")."""
+        """Close the gaps, because the missing updates will never come; returns them as ranges (004 "Crash
+        recovery").
+        """
         closed = self.gaps()
         assert self.lwm <= self.highest_applied, "the low watermark does not go back (model/K-1)"
         self.lwm = self.hwm = self.highest_applied
@@ -144,16 +153,14 @@ class UpdateCounter:
         assert self.lwm == self.highest_applied, "what was applied is so still"
         return closed
 
-    # -- what it says
+    # -- queries
 
     @property
     def highest_applied(self) -> int:
-        """The highest number that is applied."""
         return self._starts[-1] + self._counts[-1] if self._starts else self.lwm
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """What is applied out of order, ascending."""
         return list(zip(self._starts, self._counts, strict=True))
 
     @property
@@ -162,7 +169,7 @@ class UpdateCounter:
         return not self._starts
 
     def gaps(self) -> list[tuple[int, int]]:
-        """What is missing below the highest number that is applied, as ranges."""
+        """The numbers missing below the highest applied one, as ranges."""
         found = []
         reached = self.lwm
         for start, count in zip(self._starts, self._counts, strict=True):
@@ -171,19 +178,18 @@ class UpdateCounter:
         return found
 
     def holds(self, number: int) -> bool:
-        """Whether this update is applied."""
         if number <= self.lwm:
             return True
         after = bisect_right(self._starts, number - 1)
         return bool(after) and number <= self._starts[after - 1] + self._counts[after - 1]
 
     def encode(self) -> bytes:
-        """What is applied, as bytes. The high watermark is not in it: numbers that were only handed out are void."""
+        """The applied numbers. The high watermark is left out: numbers that were only handed out are void."""
         return msgspec.msgpack.encode((VERSION, self.lwm, self._starts, self._counts))
 
     @classmethod
     def decode(cls, data: bytes) -> UpdateCounter:
-        """The counter in these bytes. Raises CounterBroken when they are none."""
+        """Raises CounterBroken for invalid bytes."""
         try:
             version, lwm, starts, counts = msgspec.msgpack.decode(
                 data, type=tuple[int, int, list[int], list[int]]
@@ -203,14 +209,13 @@ class UpdateCounter:
         return counter
 
     def copy(self) -> UpdateCounter:
-        """Another one with the same content."""
         other = UpdateCounter(self.lwm)
         other._starts, other._counts = list(self._starts), list(self._counts)
         other.hwm = self.hwm
         return other
 
     def __eq__(self, other: object) -> bool:
-        """Whether two copies hold the same updates; what was only handed out does not count."""
+        """Whether two copies hold the same updates; numbers that were only handed out do not count."""
         if not isinstance(other, UpdateCounter):
             return NotImplemented
         return (self.lwm, self._starts, self._counts) == (other.lwm, other._starts, other._counts)

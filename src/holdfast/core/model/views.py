@@ -1,4 +1,4 @@
-"""Who is in the cluster, what may it do now, and what may a member want to become?"""
+"""Views: the members of the cluster, its state, and what members intend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 
 @unique
 class ClusterState(StrEnum):
-    """What the operator allows. It is part of the view, so all members change it together.
+    """The state that the operator has set. It is part of the view, so all members change it together.
 
     | state        | who may join                       | migrations | promotion | entry operations |
     |--------------|------------------------------------|------------|-----------|------------------|
@@ -36,22 +36,21 @@ class ClusterState(StrEnum):
 
     @property
     def frozen(self) -> bool:
-        """Whether the slots of the partition table stay as they are, also those of missing members."""
+        """Whether the partition table stays as it is, including the places of missing members."""
         return self in (ClusterState.FROZEN, ClusterState.PASSIVE)
 
     @property
     def writes(self) -> bool:
-        """Whether clients may change entries."""
         return self is not ClusterState.PASSIVE
 
 
 @unique
 class Intent(StrEnum):
-    """What a member wants to become; it says so with every heartbeat until it is."""
+    """What a member wants to become; each heartbeat carries it until it has happened."""
 
     NONE = ""
     LEAVE = "leave"
-    """To go when its partitions are safe elsewhere."""
+    """To leave as soon as its partitions are safe elsewhere."""
     LITE = "lite"
     """To own nothing any more, and stay."""
     DATA = "data"
@@ -64,40 +63,37 @@ class Room(IntEnum):
 
     PLENTY = 0
     LITTLE = 1
-    """What clients would make it keep more of is refused; the rest is the reserve of backups and migrations."""
+    """Writes of clients that need more are rejected; the rest is reserved for backups and migrations."""
     NONE = 2
-    """No migration is begun towards it either: what is left is for records of its primaries, which it cannot refuse."""
+    """No migration towards it begins either: the rest is for records of its primaries, which it cannot reject."""
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """What files prove of themselves when they are opened (`core.membership.known_files`)."""
+    """What files prove about themselves when they are opened (`core.membership.known_files`)."""
 
     token: str = ""
     """Of the life that begins now: the UUID of the first member that opened them for it."""
     before: str = ""
-    """Of the life before it; empty: there was none, or it had no token."""
+    """Token of the life before; empty: there was none, or it had no token."""
     reached: int = 0
-    """The last block of their journal when that life first began."""
+    """The last block of their journal when that life began."""
     cut: bool = False
     """Whether something at or before its end could not be read then."""
 
 
 class FilesSeen(msgspec.Struct, frozen=True, array_like=True):
-    """How a cluster has seen some files last."""
+    """The last state of some files that the cluster knows."""
 
     incarnation: int
-    """In which of their lives."""
     token: str
     reached: int = 0
-    """Up to which block their journal was durable."""
+    """The last durable block of their journal."""
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
-    """One member as the view lists it."""
-
     uuid: MemberId
     life: int
-    """How often it was admitted; what was sent to an earlier life has no effect on a later one."""
+    """Number of its admissions; what was sent to an earlier life has no effect on a later one."""
     host: str
     port: int
     client_host: str
@@ -107,25 +103,25 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     group: str = ""
     """Host, zone or own group: two copies of a partition never share one. Empty: the member is its own group."""
     store: str = ""
-    """The UUID of its files; empty: it keeps none."""
+    """The UUID of its files; empty: it has none."""
     incarnation: int = 0
-    """Which life of its files this is: lives that no cluster has admitted do not count."""
+    """Number of the life of its files; lives that no cluster has admitted do not count."""
     returns: bool = False
-    """Whether it has found data in its files, and will say what."""
+    """Whether it has found data in its files, and will report it."""
     proof: FilesProof = FilesProof()
     behind: bool = False
-    """Whether its files lack what they once held, so that nothing in them is proven whole."""
+    """Whether its files lack what they once held, so nothing in them is proven complete."""
     attributes: dict[str, str] = {}
-    """What its operator says of it: filters of zones go by these, and clients are shown them."""
+    """Set by its operator: filters of zones use them, and clients see them."""
     levels: FeatureLevels = FeatureLevels()
     """The feature levels that its build can do."""
     version: str = ""
-    """Which Holdfast it runs, for people. Empty: one from before that was said."""
+    """Its version of Holdfast, for people. Empty: one that did not report it."""
 
     @property
     def consistent_id(self) -> str:
-        """What it is called in all its lives: its name, if it was given one; else the id of its files; else its UUID,
-        which ends with the process. A name that was made of its address is none (`runtime.node`).
+        """Its name in all its lives: its configured name, else the id of its files, else its UUID, which ends with the
+        process. A name that was made of its address does not count (`runtime.node`).
         """
         given = self.name != format_address(self.client_host, self.client_port)
         return (self.name if given else "") or self.store or self.uuid
@@ -136,46 +132,46 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 def built(info: MemberInfo, version: str) -> MemberInfo:
-    """The same member, of this build, which is called `version`."""
+    """The same member, of this build, with this version."""
     return msgspec.structs.replace(info, levels=OF_THIS_BUILD, version=version)
 
 
 class PlainView(msgspec.Struct, frozen=True, array_like=True):
-    """A view of a cluster without a baseline, as it is written down."""
+    """A view of a cluster without a baseline, in the older written form."""
 
     number: int
     cluster_id: str
     members: list[MemberInfo]
     left: list[MemberId] = []
-    """Members of the view before that have left gracefully with this one."""
+    """Members of the previous view that have left gracefully with this one."""
     state: ClusterState = ClusterState.ACTIVE
     ending: bool = False
-    """Whether everybody is to leave: the cluster is being shut down."""
+    """Whether all members are to leave: the cluster is being shut down."""
     missing: list[MemberInfo] = []
-    """Who has gone while the table was frozen, and has not come back."""
+    """Members that have gone while the table was frozen, and are not back."""
     stores: dict[str, FilesSeen] = {}
-    """Of all files that were ever in the cluster how they were seen last."""
+    """The last known state of all files that were ever in the cluster."""
     recovering: bool = False
-    """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
+    """Whether the cluster was stopped as a whole, and its table is still to be found in members' files."""
 
 
 class View(PlainView, frozen=True, array_like=True):
     """The agreed list of members, oldest first; the oldest is the master."""
 
     baseline: Baseline | None = None
-    """Who owns data; None: everybody who is here."""
+    """The members that own data; None: all present ones."""
     level: int = LOWEST
-    """The feature level in force: what members send and write down is of it (`core.model.levels`)."""
+    """The feature level in force, for everything that members send and write (`core.model.levels`)."""
 
     def is_outside(self, info: MemberInfo) -> bool:
         """Whether this member owns nothing because it is not in the baseline (membership/B-3)."""
         return self.baseline is not None and info.consistent_id not in self.baseline.ids
 
     def may_hold(self, info: MemberInfo) -> bool:
-        """Whether this member may hold partitions: it is no lite one, and not outside the baseline."""
+        """Whether this member may hold partitions: not lite, not outside the baseline."""
         return not info.lite and not self.is_outside(info)
 
     @property
     def baseline_point(self) -> str:
-        """The end of the history of the baseline; empty: there is none."""
+        """The end of the history of the baseline; empty: there is no baseline."""
         return self.baseline.point if self.baseline is not None else ""

@@ -1,4 +1,4 @@
-"""What an operator wants of zones, and what is answered. All of it is data that can travel."""
+"""Requests of operators about zones, and their responses. All of it is data that can travel."""
 
 from __future__ import annotations
 
@@ -7,61 +7,54 @@ from typing import Final
 import msgspec
 
 NEVER: Final = "never"
-"""What people say of a timer that does not run out."""
+"""Written form of a timer that never runs out."""
 
 SettingValue = str | int
-"""Of a setting of a zone: numbers, words, and a filter as people write it."""
+"""A number, a word, or a filter as people write it."""
 
 
 class CreateZone(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Let there be this zone."""
-
     name: str
     settings: list[tuple[str, SettingValue]] = []
-    """What is left out has its default; so many partitions as the cluster has."""
+    """Settings that are left out have their defaults; the default number of partitions is the cluster's."""
 
 
 class AlterZone(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Let these settings of it be others."""
-
     name: str
     settings: list[tuple[str, SettingValue]]
 
 
 class RenameZone(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Let it have another name."""
-
     name: str
     wanted: str
 
 
 class DropZone(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Let it be no more, with everything in it."""
-
     name: str
 
 
 class ResetZone(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Let partitions that have lost their majority go on with what is left. What only the lost ones had is lost."""
+    """Continue with the remaining replicas of partitions that have lost their majority. What only the lost ones had is
+    lost.
+    """
 
     name: str
     partitions: list[int] = []
     """Empty: all of them."""
 
 
-class ListZones(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Which zones are there?"""
+class ListZones(msgspec.Struct, frozen=True, array_like=True, tag=5): ...
 
 
 class ShowZone(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """How does each of its partitions stand?"""
+    """Show the state of each partition of a zone."""
 
     name: str
 
 
 class MarkPartitions(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Put a mark into the logs of these partitions that the member that is asked leads: each replica keeps for a while
-    what it holds there, to be compared.
+    """Put a mark into the logs of these partitions, where the receiving member leads them: each replica keeps its
+    content at the mark for a while, for comparison.
     """
 
     zone: int
@@ -69,41 +62,37 @@ class MarkPartitions(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Who leads each partition, as far as the member that is asked knows; and which does not get on with what it does
-    for them? Answered at once.
+    """The leader of each partition, as far as the receiving member knows, and its replicas with trouble. Answered at
+    once.
     """
 
 
 AgreedOrder = CreateZone | AlterZone | RenameZone | DropZone | ResetZone | ListZones | ShowZone
-"""What the metastore decides, or is asked for first."""
+"""Orders that the metastore decides, or must be asked about first."""
 ZoneOrder = AgreedOrder | MarkPartitions | WhoLeads
 
 
 class ZoneTold(msgspec.Struct, frozen=True):
-    """A zone, as far as the member that tells it knows."""
+    """A zone, as far as the reporting member knows."""
 
     id: int
     name: str
     settings: dict[str, SettingValue]
     leaderless: int
-    """Partitions of which it knows no leader that is here."""
+    """Partitions without a known leader that is present."""
     moving: int
     """Partitions whose replicas change."""
     lacking: int
-    """Partitions with a replica on a member that is not here."""
+    """Partitions with a replica on an absent member."""
     lag: int = 0
-    """The most entries that a follower lacks of what its leader's log has, in partitions that the member that tells
-    leads.
-    """
+    """The most log entries that a follower lacks, in partitions that the reporting member leads."""
     takes: list[str] = []
-    """Names of the members that are here, do not leave, and may hold its replicas. When there are fewer of them than it
-    shall have replicas, it has fewer.
+    """Names of present members that do not leave and may hold its replicas. With fewer members than replicas, it has
+    fewer replicas.
     """
 
 
 class AssignmentsTold(msgspec.Struct, frozen=True):
-    """Who holds a partition, or is to: nodes."""
-
     peers: list[str]
     learners: list[str] = []
     force: bool = False
@@ -111,25 +100,20 @@ class AssignmentsTold(msgspec.Struct, frozen=True):
 
 
 class ReplicaTold(msgspec.Struct, frozen=True):
-    """A replica, as its member has just said."""
-
     node: str
     state: str
     index: int
     """Of the last entry of its log."""
     learner: bool
     lag: int = 0
-    """So many entries the leader's log had more, when each of the two members has answered."""
+    """How many more entries the leader's log had when the two members answered."""
 
 
 class ZonePartitionTold(msgspec.Struct, frozen=True):
-    """One partition of a zone."""
-
     partition: int
     leader: str | None
-    """A node; None: not known."""
+    """A node; None: unknown."""
     term: int
-    """In which it leads."""
     stable: AssignmentsTold | None
     pending: list[AssignmentsTold]
     planned: AssignmentsTold | None
@@ -138,16 +122,12 @@ class ZonePartitionTold(msgspec.Struct, frozen=True):
 
 
 class PartitionMark(msgspec.Struct, frozen=True):
-    """A mark in the log of a partition."""
-
     partition: int
     term: int
     index: int
 
 
 class LeaderTold(msgspec.Struct, frozen=True, array_like=True):
-    """Who leads a partition."""
-
     zone: int
     partition: int
     node: str
@@ -155,7 +135,7 @@ class LeaderTold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TroubleTold(msgspec.Struct, frozen=True, array_like=True):
-    """What a member fails to do for a partition, again and again; it goes on trying."""
+    """A repeated failure of a member in a partition; it keeps trying."""
 
     zone: int
     partition: int
@@ -164,10 +144,10 @@ class TroubleTold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ZoneAnswer(msgspec.Struct, frozen=True):
-    """The answer to any of them."""
+    """The response to any of these requests."""
 
     done: str = ""
-    """What was done, in words; empty: it was a question, or nothing was."""
+    """What was done, in words; empty: nothing."""
     warnings: list[str] = []
     zones: list[ZoneTold] = []
     partitions: list[ZonePartitionTold] = []
@@ -177,10 +157,9 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     """Of the partitions that the member leads."""
     leaders: list[LeaderTold] = []
     troubles: list[TroubleTold] = []
-    """Of the member that is asked."""
+    """Of the responding member."""
     node: str = ""
-    """What this one is called in assignments, where it was asked for itself."""
+    """This member's node, if that was asked for."""
     failed: str = ""
-    """What has gone wrong, by the name of the error; empty: nothing."""
+    """Name of the error; empty: none."""
     why: str = ""
-    """In words."""

@@ -1,31 +1,31 @@
-"""What are the entries of a map in one partition kept in? A dictionary, or what does the same in less memory.
+"""The mapping that holds the entries of a map in one partition: a dictionary, or a table that needs less memory.
 
-The dictionary is the reference, and what plain Python and the simulator use. Where there is compiled code a member uses
-`EntryTable` (`entry_table.pyx`), which makes keys and values when they are asked for. Of it holds:
+The dictionary is the reference; plain Python and the simulator use it. A member with compiled code uses `EntryTable`
+(`entry_table.pyx`), which makes key and value objects on demand. Rules of the table:
 
-- store/E-1: An entry is one block of memory: a head of 8 bytes, the key, the value. Of a value of `LARGE` bytes or more
-  the block has a reference, so that it is shared with whoever else holds it, and never copied to be listed.
-- store/E-2: A slot of the index is 8 bytes: where the block is (48 bits, a multiple of 16), and in the rest 20 bits of
-  the key's hash: a block is hardly ever looked at in vain, and a slot knows where it belongs without its block.
-- store/E-3: The index is of segments of at most `SLOTS_MAX` slots, found by the first bits of the hash (extendible
-  hashing). A segment that is full grows by a quarter, or is split in two; one that is nearly empty shrinks, or is
-  merged with its neighbour. So no single operation moves more than one segment, however many entries there are.
-- store/E-4: Probing is linear, and a removal moves back what follows: without tombstones churn leaves nothing.
-- store/E-5: Keys are hashed as Python hashes bytes, with this process's secret: whoever chooses keys cannot know which
-  of them meet. Where they do meet (the seed is known, or a test wants it) segments grow beyond the limit, and the
-  directory never has more than a few places for each segment that entries could fill.
-- store/E-7: An entry that ends has 20 bytes more in its block (its time to live, since when, its place in a heap), or
-  44 if it ends when it was not used for long, and 8 in that heap, which is sorted by what the blocks say. What replaces
-  an entry's value keeps its ending; whoever takes the entry out takes that out, too: nothing is noted of what is gone.
-- store/E-8: All entries are packed segment by segment, in the order of their hashes' first bits. What was come to is
-  known by a hash, and of the segment that it is in by the hashes of its entries, which are looked for again: so entries
-  may come, go and change meanwhile, and segments too. Each entry that was there from the beginning to the end is
-  packed, or named as one that cannot be.
-- store/E-9: A table that is dropped or cleared is empty at once. While a member runs, what it had is freed some at a
-  time (`FreesLater`), for much is to be freed at once when a partition has moved away; each new entry of any table
-  frees some, too, so that it does not become more.
-- store/E-6: The order of an iteration is that of the hashes: another one in every process. It goes on while values are
-  overwritten, and raises RuntimeError after a key has come or gone.
+- store/E-1: An entry is one block of memory: a head of 8 bytes, the key, the value. For a value of `LARGE` bytes or
+  more the block has a reference to an object, which is shared with all its users and never copied.
+- store/E-2: A slot of the index has 8 bytes: 48 bits for the address of the block, which is a multiple of 16, and in
+  the rest 20 bits of the key's hash. So a lookup rarely reads a block in vain, and a slot's home is known without its
+  block.
+- store/E-3: The index consists of segments of at most `SLOTS_MAX` slots, found by the first bits of the hash
+  (extendible hashing). A full segment grows by a quarter or is split; a nearly empty one shrinks or is merged with its
+  neighbour. So no operation moves more than one segment, however many entries there are.
+- store/E-4: Probing is linear, and a removal moves back what follows: there are no tombstones that churn could pile up.
+- store/E-5: Keys are hashed as Python hashes bytes, with the secret of the process, so a client cannot choose keys that
+  collide. If keys collide anyway (the seed is known, or in a test), segments grow beyond the limit, and the directory
+  has at most a few places for each segment that entries could fill.
+- store/E-7: An entry that expires has 20 more bytes in its block (time to live, since when, its place in a heap), or 44
+  with a maximum idle time, and 8 bytes in the heap, which is sorted by the blocks. Replacing a value keeps the ending;
+  removing an entry removes its ending from the heap.
+- store/E-8: All entries are packed segment by segment, in the order of the first bits of their hashes. The position is
+  a hash, and within a segment a list of hashes that are looked up again; so entries and segments may change on the way.
+  Each entry that was there from the beginning to the end is packed, or named as one that cannot be packed.
+- store/E-9: A table that is dropped or cleared is empty at once, but its blocks are freed in small amounts while the
+  member runs (`FreesLater`): a partition that has moved away leaves many. Each new entry of any table frees some, too,
+  so that they do not pile up.
+- store/E-6: Iteration is in the order of the hashes, which differs between processes. It continues while values are
+  overwritten, and raises RuntimeError after a key was added or removed.
 """
 
 from __future__ import annotations
@@ -36,83 +36,81 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from holdfast.core.store.expiry import Endings, Expiry
 
 Entries: TypeAlias = MutableMapping[bytes, bytes]
-"""Keys to values, both as bytes objects and never as what only behaves like them."""
+"""Keys and values are real bytes objects, never objects that only behave like bytes."""
 
 
 class Packing(Protocol):
     """Packs all entries, one chunk after the other, while entries come and go (store/E-8)."""
 
     @property
-    def ended(self) -> bool:
-        """Whether all entries have been come to."""
+    def ended(self) -> bool: ...
 
     def pack(self, limit: int, *, some: bool) -> tuple[bytes, bytes, bool]:
-        """Pack the next entries, as many as fit into `limit` bytes with `ENTRY_OVERHEAD` each, or one when `some`.
-        Answers sizes and data as in `Puts`, and whether the next did not fit. It comes to an end before, too, when as
-        much as that was put apart: what has a large value or ends, and keys whose hashes are equal.
+        """Pack the next entries that fit into `limit` bytes with `ENTRY_OVERHEAD` each, at least one if `some`. Returns
+        sizes and data as in `Puts`, and whether the next entry did not fit. Also stops when as many bytes of entries
+        were set apart: large values, entries that expire, and keys with equal hashes.
         """
 
     def apart(self) -> list[bytes]:
-        """Hand over the keys of what was put apart."""
+        """Hand over the keys of the entries that were set apart."""
 
     def rest(self) -> list[bytes]:
-        """Hand over the keys of all that were not packed, and end."""
+        """Hand over the keys of all entries that were not packed, and end."""
 
 
 @runtime_checkable
 class PackedEntries(Protocol):
-    """What entries can be stored in with no object for each: a table."""
+    """A table: entries without an object for each."""
 
     def put_all(
         self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None, counts: bool
     ) -> None:
-        """Store these keys and values, packed as in `core.model.records.Puts`, whose sizes are right. None of these
-        entries ends by itself. `touched` gets the former value of each key that it does not have; unless it `counts`:
-        then the digests that are kept change now, but for keys that are in `touched`.
+        """Store keys and values packed as in `core.model.records.Puts`, whose sizes must be right. None of them
+        expires. `touched` gets the former value of each key that it lacks. If `counts`, the kept digests change
+        instead, except for keys in `touched`.
         """
 
     def pack(
         self, keys: list[bytes], begin: int, limit: int, *, some: bool
     ) -> tuple[bytes, bytes, int, bool]:
-        """Pack the entries of these keys from number `begin` on, as many as fit into `limit` bytes with
-        `ENTRY_OVERHEAD` each, or one when `some`; without keys that are not there, and up to the first that has a large
-        value or ends. Answers sizes and data as in `Puts`, of how many keys that is, and whether the next did not fit.
+        """Pack the entries of these keys from number `begin` on that fit into `limit` bytes with `ENTRY_OVERHEAD` each,
+        at least one if `some`. Skips keys that are gone; stops at the first large value or entry that expires. Returns
+        sizes and data as in `Puts`, the number of keys, and whether the next did not fit.
         """
 
     def digests(self) -> list[int]:
-        """The digests of the 64 key ranges (`digest.RangeDigests.digests`), counted anew."""
+        """The digests of the 64 key ranges, computed from the entries."""
 
     def keep_digests(self, sums: list[int] | None) -> None:
-        """Begin with these, and keep them up to date where that is asked for; None: keep none."""
+        """Keep these digests up to date from now on; None: keep none."""
 
     def kept_digests(self) -> list[int] | None:
-        """What they are now; None: none are kept."""
+        """The kept digests; None: none are kept."""
 
     def absorb(self, touched: dict[bytes, bytes | None]) -> None:
-        """These keys have changed, from what is given (None: not there), and were not counted."""
+        """Count changes of these keys from these values (None: not there) that were not counted yet."""
 
-    def packing(self) -> Packing:
-        """What packs all entries."""
+    def packing(self) -> Packing: ...
 
     def keys_in(self, sizes: bytes, data: bytes) -> Collection[bytes]:
-        """The keys of packed entries, in as little memory. Raises ValueError when the sizes are not right."""
+        """The keys of packed entries, in as little memory. Raises ValueError if the sizes are wrong."""
 
     def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
-        """When entries end, to be read (as they are at the time of the reading), and to be changed."""
+        """A live view of the endings, and the interface that changes them."""
 
 
 class FreesLater(Protocol):
-    """What frees the entries of tables that are no more (store/E-9)."""
+    """Frees the entries of dropped tables (store/E-9)."""
 
     def begin_freeing(self) -> None:
-        """From now on somebody calls `free_later` from time to time. Each who begins has to end."""
+        """Announce that `free_later` will be called regularly. Each caller has to call `end_freeing` later."""
 
     def end_freeing(self) -> None:
-        """One who began does not any more. After the last one tables are freed at once."""
+        """End one announcement. After the last one, tables are freed at once."""
 
     def free_later(self, most: int, /) -> bool:
-        """Free so many entries, or fewer that are as much work; answers whether there are others."""
+        """Free so many entries, or fewer that are as much work; returns whether there are more."""
 
 
 NewEntries: TypeAlias = Callable[[], Entries]
-"""Makes one that is empty."""
+"""Makes an empty mapping."""

@@ -1,7 +1,7 @@
-"""The endings of entries in a dictionary: an object for each, and a heap of deadlines. The reference.
+"""Endings beside a dictionary of entries: an object for each, and a heap of deadlines. The reference.
 
-A key is in the heap under a moment that is not later than its deadline: whoever is used again and again costs the heap
-nothing, and is put off when that moment comes. What is gone stays in the heap until then.
+A key stands in the heap under a moment that is not later than its deadline. Using an entry does not touch the heap; the
+key is put off when that moment comes. Keys of removed entries stay in the heap until then.
 """
 
 from __future__ import annotations
@@ -25,36 +25,31 @@ class HeapedEndings:
         self.deadlines: list[tuple[int, bytes]] = []
 
     def set(self, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
-        """The entry ends so, counted from now."""
         expiry = Expiry(ttl_ms, max_idle_ms, now_ns, now_ns)
         before = self.expiries.get(key)
         self.expiries[key] = expiry
         deadline = expiry.deadline_ns()
         if before is not None and before.noted_ns <= deadline:
-            # Its key is in the heap already, and is looked at early enough.
+            # Its key is in the heap already, early enough.
             expiry.noted_ns = before.noted_ns
         else:
             expiry.noted_ns = deadline
             heappush(self.deadlines, (deadline, key))
 
     def drop(self, key: bytes) -> None:
-        """The entry ends only when it is told to, or is gone."""
         self.expiries.pop(key, None)
 
     def clear(self) -> None:
-        """All entries are about to go."""
         self.expiries.clear()
         self.deadlines.clear()
 
     def use(self, keys: Iterable[bytes], now_ns: int) -> None:
-        """These entries count as used now."""
         for key in keys:
             expiry = self.expiries.get(key)
             if expiry is not None:
                 expiry.accessed_ns = now_ns
 
     def ended(self, key: bytes, now_ns: int, touch: bool) -> bool:
-        """Whether the entry has ended; a living one counts as used now when `touch`."""
         expiry = self.expiries.get(key)
         if expiry is None:
             return False
@@ -65,7 +60,6 @@ class HeapedEndings:
         return False
 
     def due(self, now_ns: int, limit: int) -> tuple[list[bytes], int]:
-        """Up to `limit` deadlines are looked at; keys that are answered stay until the caller removes them."""
         ended: list[bytes] = []
         deadlines = self.deadlines
         looked = 0
@@ -76,8 +70,8 @@ class HeapedEndings:
         return ended, looked
 
     def tidy(self, now_ns: int, limit: int) -> None:
-        """One that seems to have ended stays until the primary says that it is removed, and is looked at again later:
-        it may be in use there all the time, and must not hide those behind it.
+        """An entry that has ended stays until the primary removes it, and is put off in the heap: on the primary it may
+        be in use all the time, and it must not hide the entries behind it.
         """
         deadlines = self.deadlines
         while limit and deadlines and deadlines[0][0] <= now_ns:
@@ -88,7 +82,7 @@ class HeapedEndings:
                 heapreplace(deadlines, (now_ns + AGAIN_NS, key))
 
     def _is_over(self) -> bool:
-        """Whether the first of the heap ends when it says. If not it is forgotten, for it is gone, or put off."""
+        """Whether the first key of the heap has ended. If not, drop it (the entry is gone) or put it off."""
         noted, key = self.deadlines[0]
         expiry = self.expiries.get(key)
         if expiry is None or expiry.noted_ns != noted:
@@ -102,7 +96,6 @@ class HeapedEndings:
         return True
 
     def all_used(self, now_ns: int) -> None:
-        """Whoever has been idle counts as used, and what has ended is found."""
         for key, expiry in self.expiries.items():
             expiry.accessed_ns = now_ns
             if expiry.noted_ns > (deadline := expiry.deadline_ns()):
@@ -110,7 +103,6 @@ class HeapedEndings:
                 heappush(self.deadlines, (deadline, key))
 
     def start_from(self, base: Mapping[bytes, Expiry]) -> None:
-        """Be those of another copy, whose entries are here."""
         for key, expiry in base.items():
             mine = self.expiries[key] = expiry.copy()
             mine.noted_ns = mine.deadline_ns()
@@ -119,5 +111,4 @@ class HeapedEndings:
 
     @property
     def first_ns(self) -> int | None:
-        """No entry ends before this moment; None: none does."""
         return self.deadlines[0][0] if self.deadlines else None

@@ -1,9 +1,9 @@
-"""What a map holds of a partition: entries, their expiry, and digests of them.
+"""The state of a map in one partition: entries, their expiry, and digests.
 
-A primary takes out what has ended. Backups never expire an entry by themselves: they wait for the primary's record, so
-that all copies hold the same.
+Only the primary expires entries. Backups keep an entry that has ended until the primary's record removes it, so that
+all copies with equal counters hold the same (`expiry`).
 
-Entries that neither expire nor are counted cost what `entries` takes for them (`entry_mapping`), and nothing else.
+An entry without expiry and without observers costs only its place in `entries` (`entry_mapping`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.state import Observer
 
 TIDIED = 100
-"""Entries that seem to have ended, of one map, at which a backup looks at a time."""
+"""Ended entries of one map that a backup looks at in one call."""
 FOLD_AT = 256
-"""So many keys may have changed since observers were told; each keeps its former value alive."""
+"""Changed keys after which observers are notified; each keeps its former value in memory until then."""
 
 
 class MapState:
-    """The entries of one map in one partition, on one member."""
-
     keyed = True
 
     __slots__ = (
@@ -54,11 +52,11 @@ class MapState:
         self.name = name
         self.entries: Entries = entries()
         self.packed = self.entries if isinstance(self.entries, PackedEntries) else None
-        """The same, if compiled code stores entries here, and takes them packed."""
+        """The same mapping, if it is a table."""
         self.expiries: Mapping[bytes, Expiry]
-        """When entries end: only of those that do, and to be read only."""
+        """When entries end, for those that do. Read only."""
         self.endings: Endings
-        """The same, to be changed."""
+        """Changes `expiries`."""
         if self.packed is not None:
             self.expiries, self.endings = self.packed.endings()
         else:
@@ -67,22 +65,20 @@ class MapState:
         self.hashes: dict[bytes, int] = {}
         """Partition-hash words of the few keys that carry one."""
         self._digests: RangeDigests | TableDigests | None = None
-        """One of the observers, while digests are kept."""
+        """One of `observers`, while digests are kept."""
         self.touched: dict[bytes, bytes | None] | None = None
-        """While somebody observes: the keys that have changed since observers were told, with the value that each had
-        then. None: nobody does."""
+        """Keys that have changed since observers were notified, with their values of that time. None: no observers."""
         self.counts = False
-        """Whether nobody observes but a table's own digests: then what is stored in it through pointers, or packed, is
-        counted there at once, and not noted in `touched`; but for the keys that are in there already."""
+        """Whether the table's own digests are the only observer. Then the table counts stores through pointers and
+        packed stores at once; they are not noted in `touched`, unless the key is there already.
+        """
         self.observers: tuple[Observer, ...] = ()
-        """Who is told of changes."""
 
     # -- what both primary and backup do
 
     def store(
         self, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int, now_ns: int
     ) -> None:
-        """Put the entry in place, with its expiry counted from now."""
         touched = self.touched
         if touched is not None and key not in touched:
             touched[key] = self.entries.get(key)
@@ -95,14 +91,12 @@ class MapState:
             self.hashes[key] = key_hash
 
     def schedule(self, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
-        """Give the entry a new expiry, or none when both are 0."""
         if ttl_ms or max_idle_ms:
             self.endings.set(key, ttl_ms, max_idle_ms, now_ns)
         else:
             self.endings.drop(key)
 
     def drop(self, key: bytes) -> bytes | None:
-        """Take the entry out; answers its value."""
         value = self.entries.pop(key, None)
         touched = self.touched
         if touched is not None and key not in touched:
@@ -114,7 +108,6 @@ class MapState:
         return value
 
     def wipe(self) -> None:
-        """Take every entry out."""
         self.fold()
         assert not self.touched, "observers know of every change before the entries go"
         self._tell(tuple(one for one in self.observers if one.complete(self.entries)))
@@ -123,7 +116,6 @@ class MapState:
         self.hashes.clear()
 
     def apply(self, record: Record, now_ns: int) -> bytes | None:
-        """Do as a primary's record says."""
         change = record.change
         if change is Change.SET:
             self.store(record.key, record.value, record.ttl_ms, record.max_idle_ms, record.key_hash, now_ns)
@@ -139,7 +131,7 @@ class MapState:
         return None
 
     def store_all(self, puts: Puts, now_ns: int) -> None:
-        """Do as a primary says of many entries that have no expiry and no hash word."""
+        """Apply packed stores, which have no expiry and no hash word."""
         packed, touched = self.packed, self.touched
         if packed is not None:
             packed.put_all(puts.sizes, puts.data, touched, self.counts)
@@ -157,40 +149,35 @@ class MapState:
             self.fold()
 
     def former(self, key: bytes) -> bytes | None:
-        """What the entry is, before it changes; None: it is not there."""
         return self.entries.get(key)
 
     def hash_word(self, key: bytes) -> int:
-        """The partition-hash word that the key carries; 0: none."""
         return self.hashes.get(key, 0)
 
     def use(self, keys: Sequence[bytes], now_ns: int) -> None:
-        """These entries count as used now."""
         self.endings.use(keys, now_ns)
 
     # -- expiry, on the primary
 
     def expired(self, key: bytes, now_ns: int, *, touch: bool = True) -> bool:
-        """Whether the entry has ended; a living one counts as used now when `touch`."""
+        """Whether the entry has ended; if not, it counts as used now when `touch`."""
         return self.endings.ended(key, now_ns, touch)
 
     def due(self, now_ns: int, limit: int) -> list[bytes]:
-        """The keys whose time is over, of up to `limit` that are looked at; they stay until the caller removes them."""
         return self.endings.due(now_ns, limit)[0]
 
     def may_end(self, now_ns: int) -> bool:
-        """Whether `due` would look at any."""
+        """Whether `due` would look at any entry."""
         first = self.endings.first_ns
         return first is not None and first <= now_ns
 
     def tidy(self, now_ns: int) -> None:
-        """What a backup does instead: forget deadlines of entries that are gone, some at a time."""
+        """On a backup, instead of `due`: forget some deadlines of removed entries."""
         self.endings.tidy(now_ns, TIDIED)
 
     # -- whole states
 
     def start_from(self, base: MapState) -> None:
-        """Hold what `base` holds; both go their own ways from now on."""
         assert base is not self, "it begins from another one"
         assert not self.observers, "nobody observes what is not whole"
         assert not self.entries, "it is new"
@@ -200,30 +187,25 @@ class MapState:
         self.hashes = base.hashes.copy()
 
     def all_used(self, now_ns: int) -> None:
-        """Whoever has been idle counts as used, and what has ended is found."""
         self.endings.all_used(now_ns)
 
     def size(self) -> int:
-        """How many entries there are."""
         return len(self.entries)
 
     def portion(self, of: Numbered, ranges: frozenset[int] | None) -> Portion | None:
-        """The entries that are there now, of these key ranges or all."""
         return MapPortion(self, of, ranges) if self.entries else None
 
     def receiver(self) -> Receiver:
-        """What takes entries and updates of them in any order."""
         return MapReceiver(self)
 
     def as_told(self, record: Record, now_ns: int) -> Record:
-        """The record with what is left of its time to live, of the expiry that its entry has now."""
         expiry = self.expiries.get(record.key)
         if not record.ttl_ms or expiry is None or not expiry.ttl_ms:
             return record
         return msgspec.structs.replace(record, ttl_ms=expiry.remaining_ttl_ms(now_ns))
 
     def write_to(self, taken: MapSnapshot, now_ns: int) -> None:
-        """Costs two lists; small values are copied if a table has them."""
+        """Costs two lists; a table also copies small values."""
         taken.keys.extend(self.entries)
         taken.values.extend(self.entries.values())
         if self.expiries:
@@ -234,7 +216,7 @@ class MapState:
             taken.key_hashes.extend(self.hashes.get(key, 0) for key in taken.keys)
 
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
-        """Times to live go on from when they were written down."""
+        """Times to live continue from `at_ns`."""
         assert not self.entries and self.touched is None, "a new state is read, which nobody observes"
         self.entries.update(zip(taken.keys, taken.values, strict=True))
         if taken.ttls_ms or taken.max_idles_ms:
@@ -246,22 +228,19 @@ class MapState:
             pairs = zip(taken.keys, taken.key_hashes, strict=True)
             self.hashes = {key: word for key, word in pairs if word}
 
-    # -- who observes
+    # -- observers
 
     def observe(self, observer: Observer) -> None:
-        """Tell it of every change from now on."""
         assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
         self.fold()
         assert not self.touched, "nobody is told of what was before"
         self._tell((*self.observers, observer))
 
     def unobserve(self, observer: Observer) -> None:
-        """Tell it of nothing more."""
         self._tell(tuple(one for one in self.observers if one is not observer))
         assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
 
     def _tell(self, observers: tuple[Observer, ...]) -> None:
-        """These observe from now on."""
         self.observers = observers
         if not observers:
             self.touched = None
@@ -270,7 +249,7 @@ class MapState:
         self.counts = len(observers) == 1 and isinstance(observers[0], TableDigests)
 
     def fold(self) -> None:
-        """Tell observers, if there are any, what has changed since they were told last."""
+        """Notify observers, if there are any, of changes since the last call."""
         touched = self.touched
         if not touched:
             return
@@ -280,14 +259,15 @@ class MapState:
             observer.absorb(touched, self.entries)
 
     def settle(self) -> None:
-        """Tell observers when much has changed."""
         if self.touched is not None and len(self.touched) >= FOLD_AT:
             self.fold()
 
     # -- comparing
 
     def digests(self) -> list[int]:
-        """The digests of the 64 key ranges. From the first time on they are kept, at some cost for each change."""
+        """The digests of the 64 key ranges. After the first call they are kept, which costs something for
+        each change.
+        """
         self.fold()
         if self._digests is None:
             packed = self.packed
@@ -297,11 +277,9 @@ class MapState:
         return self._digests.sums
 
     def compared(self) -> int:
-        """A 64-bit sum over all entries, which is kept up to date."""
         return whole(self.digests())
 
     def not_compared(self) -> None:
-        """Keep no digests, until they are asked for."""
         if self._digests is not None:
             assert self._digests in self.observers, "digests that are kept are told of every change"
             self.unobserve(self._digests)
@@ -309,13 +287,13 @@ class MapState:
             self._digests = None
 
     def range_digests(self) -> list[int]:
-        """Of the 64 key ranges, counted anew."""
         return RangeDigests.digests(self.entries)
 
     def damaged(self, *, adopt: bool) -> list[int]:
-        """Key ranges whose content is not what the updates have made of it; `adopt`: count it as it is from now on.
+        """Key ranges whose content differs from what the updates have made of it; `adopt`: count it as right from now
+        on.
 
-        Walks through all entries. Only where digests are kept.
+        Reads all entries. Empty where no digests are kept.
         """
         if self._digests is None:
             return []
@@ -326,17 +304,16 @@ class MapState:
         return differing
 
     def digest(self) -> int:
-        """A 64-bit sum over all entries, counted anew, the same for equal content whatever the order."""
         if self.packed is not None:
             return whole(self.packed.digests())
         return whole(map(entry_digest, self.entries.keys(), self.entries.values()))
 
 
 class MapPortion:
-    """The entries of one map that are sent, and how many of them have been taken.
+    """Entries of one map that are being sent.
 
-    They are packed in the order of the table, where there is one; else keys are listed once. What has come since
-    travels as records, and what has gone is left out.
+    A table packs them in its own order; otherwise keys are listed once, at the beginning. Entries that are added later
+    travel as records, and removed ones are left out.
     """
 
     __slots__ = ("_how", "_keys", "_of", "_packing", "_state", "_taken")
@@ -346,7 +323,7 @@ class MapPortion:
         self._of = of
         self._how = How.FULL if ranges is None else How.RANGES
         self._packing: Packing | None = None
-        """What goes through the table; None: all that are left are listed."""
+        """Walks through the table; None: all remaining keys are in `_keys`."""
         self._keys: list[bytes] = []
         if ranges is not None:
             self._keys = [key for key in state.entries if range_of(key) in ranges]
@@ -357,23 +334,22 @@ class MapPortion:
         self._taken = 0
 
     def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
-        """The next keys and their values; none when all have been taken."""
+        """The next keys and their values; none after the last."""
         entries = self._state.entries
         while keys := self._keys[self._taken : self._taken + count]:
             try:
                 return keys, list(map(entries.__getitem__, keys))
             except KeyError:
-                # Some, or all, have been removed since.
+                # Some of them have been removed since.
                 self._keys[self._taken : self._taken + count] = [key for key in keys if key in entries]
         return [], []
 
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
-        """Add what fits; answers whether that was the last."""
         state = self._state
         packs = chunk.packs and not state.expiries and not state.hashes
         if self._packing is not None:
             if not packs:
-                # Behind those that were put apart before and have not been taken yet.
+                # They follow the keys that were set apart before.
                 self._keys += self._packing.rest()
                 self._packing = None
             elif self._add_walked(self._packing, chunk, limit):
@@ -387,7 +363,7 @@ class MapPortion:
         return self._add_listed(chunk, limit, now_ns) and self._packing is None
 
     def _add_walked(self, packing: Packing, chunk: Chunk, limit: int) -> bool:
-        """Add the next of the table; answers whether more of it does not fit. What cannot be packed is listed."""
+        """Pack the next entries of the table; returns whether more do not fit. Unpackable ones go to `_keys`."""
         sizes, data, full = packing.pack(limit - chunk.size, some=not chunk.size)
         self._add_part(chunk, sizes, data)
         self._keys += packing.apart()
@@ -399,7 +375,7 @@ class MapPortion:
         return full
 
     def _add_packed(self, entries: PackedEntries, chunk: Chunk, limit: int) -> bool:
-        """Add small values without an object for each; answers whether the next does not fit."""
+        """Pack small values of `_keys`; returns whether the next does not fit."""
         sizes, data, taken, full = entries.pack(
             self._keys, self._taken, limit - chunk.size, some=not chunk.size
         )
@@ -408,7 +384,6 @@ class MapPortion:
         return full
 
     def _add_part(self, chunk: Chunk, sizes: bytes, data: bytes) -> None:
-        """Add what is packed, if there is something."""
         if sizes:
             chunk.maps.append(FillEntries(self._of.name, self._of.counter, sizes=sizes, data=data))
             chunk.count(self._how, len(data) + ENTRY_OVERHEAD * (len(sizes) // PAIR_BYTES))
@@ -443,7 +418,6 @@ class MapPortion:
         return ended
 
     def _add_columns(self, part: FillEntries, now_ns: int) -> None:
-        """Expiry and key hashes, if any of the entries has one."""
         state = self._state
         if state.expiries:
             expiries = [state.expiries.get(key) for key in part.keys]
@@ -461,7 +435,7 @@ class MapPortion:
 
 
 def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:
-    """Keep the first entries, as many as fit into `left` bytes; answers what they count for."""
+    """Keep the first entries that fit into `left` bytes; returns their size."""
     lengths = map(add, map(len, keys), map(len, values))
     sizes = list(accumulate(map(add, lengths, repeat(ENTRY_OVERHEAD))))
     fit = max(at_least, bisect_right(sizes, left))
@@ -470,11 +444,12 @@ def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) ->
 
 
 class MapReceiver:
-    """Entries of a map that is being filled: each is the newest that was told of it (primary_backup/F-2).
+    """Fills a map from entries and records in any order: for each key the newest information wins (primary_backup/F-2).
 
-    Of what is sent whole it knows for each key at which update counter what it holds was so: that of the record that
-    told it, or of the chunk. The keys of a chunk are kept as they came, listed or packed, and looked for only when a
-    record is not newer than every chunk; so a chunk costs little more than the update of a dictionary.
+    For ranges that are sent in full it knows the update counter of what it holds for each key: that of the record,
+    or that of the chunk. Example: record 20 sets a, then a chunk of counter 18 brings an older a: it is skipped. A
+    chunk's keys are kept as they came, listed or packed, and searched only for a record that is not newer than every
+    chunk; so a chunk costs little more than an update of the dictionary.
     """
 
     __slots__ = (
@@ -494,26 +469,25 @@ class MapReceiver:
         self._begins = 0
         """The map's update counter when the content was taken."""
         self._ranges: frozenset[int] | None = None
-        """Which key ranges are sent whole; None: all."""
+        """Key ranges that are sent in full; None: all."""
         self._told: dict[bytes, int] = {}
         self._latest = 0
-        """The highest update counter of these."""
+        """The highest counter in `_told`."""
         self._timed: dict[bytes, Record] = {}
-        """New times to live, which count also for a value that is told later and is older."""
+        """New times to live; they also apply to an older value that arrives later."""
         self._chunks: list[tuple[int, Collection[bytes]]] = []
         self._newest = 0
         """The highest update counter of any chunk."""
         self._cleared = 0
 
     def begin(self, counter: int, ranges: frozenset[int] | None) -> None:
-        """What is held of the key ranges goes."""
+        """Drop the present content of the key ranges."""
         self._begins, self._ranges = counter, ranges
         if ranges:
             for key in [key for key in self._state.entries if range_of(key) in ranges]:
                 self._state.drop(key)
 
     def pour(self, part: FillEntries | FillShare, now_ns: int) -> None:
-        """Take entries as they were when the map's counter stood where the chunk says."""
         if not isinstance(part, FillEntries) or part.counter < self._cleared:
             return
         state, counter, told = self._state, part.counter, self._told
@@ -544,7 +518,6 @@ class MapReceiver:
         newer: frozenset[bytes],
         now_ns: int,
     ) -> None:
-        """One by one, without those of which something newer was told."""
         state, timed, counter = self._state, self._timed, part.counter
         columns = zip(
             keys,
@@ -563,14 +536,14 @@ class MapReceiver:
                 state.schedule(key, later.ttl_ms, later.max_idle_ms, now_ns)
 
     def land(self) -> None:
-        """Entries count as they come."""
+        """Nothing to do: entries count as they come."""
 
     def take(self, record: Record, now_ns: int) -> None:
-        """Take an update: of what is not sent whole, or newer than what was told."""
+        """Take an update outside of the full ranges, or newer than what is known of its key."""
         if record.change is Change.CLEAR or record.change is Change.BEGIN:
             self._clear(record.counter)
         elif record.change is Change.PIN:
-            pass  # nothing changes, and who is being filled keeps no cut
+            pass  # content does not change, and a replica that is being filled keeps no cut
         elif self._ranges is not None and range_of(record.key) not in self._ranges:
             self._state.apply(record, now_ns)
         elif self._is_new(record.key, record.counter):
@@ -580,7 +553,7 @@ class MapReceiver:
         key = record.key
         self._state.apply(record, now_ns)
         if record.change is Change.EXPIRY:
-            # The value may be on its way: what is told of it counts as it is, with this time to live.
+            # The value may still come: it is stored with this time to live.
             self._timed[key] = record
             return
         self._told[key] = record.counter
@@ -590,7 +563,7 @@ class MapReceiver:
             self._state.apply(later, now_ns)
 
     def _is_new(self, key: bytes, counter: int) -> bool:
-        """Whether what is said of a key at this counter is not older than what is known."""
+        """Whether this information about a key is not older than what is known."""
         if counter <= self._begins or counter < self._cleared or counter < self._told.get(key, 0):
             return False
         if counter >= self._newest:

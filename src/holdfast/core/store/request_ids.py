@@ -1,13 +1,12 @@
-"""Which requests has a partition applied not long ago, and what did they answer? So that one that comes again is
-applied once (H8).
+"""Memory of the last requests that a partition has applied, so that a repeated request is applied once (H8).
 
-A request that changes something may carry an id: who asks, and a number of its own. The primary that applies it makes a
-*mark* of the id and the answer. The mark travels with the last of the request's records, so that whoever holds the
-records knows the request too: backups, the copy that is being filled, the journal. A request without any record has
-changed nothing, and may be applied again.
+A request that changes something may carry an id: the caller and a number of its own. The primary that applies it makes
+a *mark* of the id and the answer. The mark travels with the last of the request's records, so all that hold the records
+know the request: backups, staging replicas, the journal. A request without records has changed nothing, and may be
+applied again.
 
-In a map with a change stream the same field of a record says which transaction has made the change, before the mark if
-there is one. So the name travels wherever the record does, and other records have no place for it that costs anything.
+In a map with a change stream the same field of a record also names the transaction that made the change, before the
+mark. Other records need no space for it.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from holdfast.core.model.operations import Value
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
 
 KEPT = 1000
-"""How many requests a copy remembers, if nobody says otherwise (`replication.request_ids`)."""
+"""Default number of remembered requests (`replication.request_ids`)."""
 KEPT_BYTES = 262_144
-"""Answers may be large: above so many bytes of marks the oldest are forgotten sooner."""
+"""Marks above so many bytes are forgotten sooner, oldest first, because answers may be large."""
 
 _encoder = msgspec.msgpack.Encoder()
 _values: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
@@ -29,40 +28,39 @@ _lists: msgspec.msgpack.Decoder[list[bytes]] = msgspec.msgpack.Decoder(list[byte
 
 
 def mark_of(request_id: bytes, value: Value) -> bytes:
-    """The mark of a request that has answered `value`: a byte for the length of the id, the id, the answer."""
+    """The mark of a request with this answer: a byte with the length of the id, the id, the encoded answer."""
     assert 0 < len(request_id) <= ID_BYTES_MAX, len(request_id)
     return bytes((len(request_id),)) + request_id + _encoder.encode(value)
 
 
 _IN_TRANSACTION = b"\0"
-"""Before the name of a transaction: no id of a request is so short."""
+"""Precedes the name of a transaction: no request id has length 0."""
 _NAMED = len(_IN_TRANSACTION) + TRANSACTION_ID_BYTES
 
 
 def naming(transaction: TransactionId) -> bytes:
-    """What comes before the mark of a record that this transaction has made; b"" of b""."""
+    """Prefix for the mark of a record of this transaction; b"" without a transaction."""
     return _IN_TRANSACTION + transaction if transaction else b""
 
 
 def split_mark(told: bytes) -> tuple[TransactionId, bytes]:
-    """The transaction that a record names, and the mark that it carries; b"" for what is not there."""
+    """The transaction that a record names, and its mark; b"" for what is missing."""
     return (told[1:_NAMED], told[_NAMED:]) if told.startswith(_IN_TRANSACTION) else (b"", told)
 
 
 def id_of(told: bytes) -> bytes:
-    """Whose mark a record carries; b"" when it carries none."""
+    """The request id in a record's mark; b"" without one."""
     _, mark = split_mark(told)
     return mark[1 : 1 + mark[0]] if mark else b""
 
 
 class Remembered:
-    """The marks of the last requests that a copy has applied, oldest first."""
+    """Marks of the last requests that a copy has applied, oldest first."""
 
     __slots__ = ("_bytes", "_marks", "most")
 
     def __init__(self, most: int = KEPT) -> None:
         self.most = most
-        """How many at most."""
         self._marks: dict[bytes, bytes] = {}
         self._bytes = 0
 
@@ -70,16 +68,15 @@ class Remembered:
         return len(self._marks)
 
     def knows(self, request_id: bytes) -> bool:
-        """Whether this request has been applied, and is not forgotten."""
         return request_id in self._marks
 
     def answer(self, request_id: bytes) -> Value:
-        """What it answered. Raises KeyError when it is not known."""
+        """The answer of this request. Raises KeyError when it is not known."""
         mark = self._marks[request_id]
         return _values.decode(mark[1 + mark[0] :])
 
     def note(self, told: bytes) -> None:
-        """Remember one more, as records carry it; b"" stands for none. The oldest are forgotten."""
+        """Remember the mark in this field of a record; b"" means none. The oldest marks are forgotten."""
         if not told:
             return
         _, mark = split_mark(told)
@@ -95,13 +92,12 @@ class Remembered:
         assert (self._bytes > 0) is bool(self._marks), "the bytes are those of the marks that are remembered"
 
     def encode(self) -> bytes:
-        """All marks as bytes; b"" when there are none."""
         return _encoder.encode(list(self._marks.values())) if self._marks else b""
 
     def merge(self, encoded: bytes) -> None:
-        """Take in what another copy remembered (`encode`); what is known here already counts as the newer.
+        """Add the requests that another copy remembers (`encode`); those known here count as newer.
 
-        Raises msgspec.MsgspecError when these are not such bytes.
+        Raises msgspec.MsgspecError for invalid bytes.
         """
         if not encoded:
             return

@@ -1,12 +1,12 @@
-"""What does a replica hold? A state: it applies changes, and is told, compared, written down and followed.
+"""The state of a replica: it applies updates, and is sent, compared, written down and observed.
 
-Every kind of object that is kept in partitions has its own (`map_state`, `service_state`). A state knows nothing of how
-it is replicated: counters, terms and targets are the affair of its `Replica`. It changes by `apply` alone, in the order
-of the updates, the same on every member; what an operation does to it is decided before, without changing it.
+Each kind of object in partitions has its own (`map_state`, `service_state`). A state knows nothing of replication:
+counters, terms and targets belong to its `Replica`. Only `apply` changes it, in the order of the updates, the same on
+every member; the effect of an operation is decided before.
 
-A state is *keyed* when each update changes one key, and says all of what that holds then. Its content can be sent while
-it changes, and updates be taken before or after the entries that they are of. Any other state is sent as it was at one
-moment; what came before that is in it, and what came after waits for all of it (`pieces`).
+A state is *keyed* when each update changes one key and contains all of its new value. Its content can be sent while it
+changes, and updates may be applied before or after the entries that they concern. Example: a map. Any other state is
+sent as of one moment: earlier updates are in its pieces, later ones wait for all of them (`piece_state`).
 """
 
 from __future__ import annotations
@@ -23,93 +23,87 @@ from holdfast.core.store.entry_mapping import Entries
 
 
 class Observer(Protocol):
-    """Who has to know what a state held before a change: digests, pins of cuts, an index. None of these may raise."""
+    """Gets the former content of a state when it changes: digests, pins of cuts, an index. No method may raise."""
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
-        """These keys have changed since it was told last, from what is given (None: the key was not there) to what the
-        entries hold now.
-        """
+        """Keys have changed since the last call, from these values (None: not there) to what `entries` holds now."""
 
     def complete(self, entries: Entries) -> bool:
-        """All entries, which are these, are about to go; changes until now have been absorbed. Answers whether it goes
-        on, with none.
-        """
+        """All entries are about to go; earlier changes were absorbed. Returns whether it keeps observing."""
 
 
 class State(Protocol):
-    """What an object holds of one partition on one member."""
-
     @property
     def keyed(self) -> bool:
-        """Whether each update changes one key, and says what that holds then."""
+        """Whether each update changes one key, and contains its whole new value."""
 
     def apply(self, record: Record, now_ns: int) -> bytes | None:
-        """Do as a record says: on a backup, on the primary of what was decided there, and of what was written down.
+        """Apply a record: on a backup, on the primary that decided it, or from the journal.
 
-        What it answers goes to the caller if nothing was known before (`Decision.applied_answers`).
+        The result goes to the caller if the answer was not known before (`Decision.applied_answers`).
         """
 
     def former(self, key: bytes) -> bytes | None:
-        """What is there of a key, before it changes: for listeners and change streams."""
+        """The value of a key before it changes, for listeners and change streams."""
 
     def hash_word(self, key: bytes) -> int:
         """The partition-hash word that the key carries; 0: none."""
 
     def settle(self) -> None:
-        """Some changes have been applied: whoever observes them may be told."""
+        """Some updates were applied: observers may be notified."""
 
     def all_used(self, now_ns: int) -> None:
-        """Of what ends when it was not used for long nobody knows how long that was: it counts as used now."""
+        """Count entries with a maximum idle time as used now: their last use is unknown."""
 
     # -- another copy of it
 
     def start_from(self, base: Self) -> None:
-        """Hold what `base` holds, on the way to something newer; both go their own ways from now on."""
+        """Begin with the content of `base`; the two states are independent from now on."""
 
     def size(self) -> int:
-        """How many entries or pieces are sent when all is; 0: nobody has counted."""
+        """How many entries or pieces a full transfer sends; 0: unknown."""
 
     def portion(self, of: Numbered, ranges: frozenset[int] | None) -> Portion | None:
-        """What is sent of these key ranges, or (None) of all; None: nothing need be. `of` numbers its updates."""
+        """The part to send for these key ranges (None: all); None: nothing. `of` numbers the updates."""
 
     def receiver(self) -> Receiver:
-        """What this state, which is new, takes such portions with."""
+        """The receiver that fills this new state."""
 
     def as_told(self, record: Record, now_ns: int) -> Record:
-        """An update of before as it is told now: what is left of its times."""
+        """An earlier update as it is sent now, with the rest of its times."""
 
     def write_to(self, taken: MapSnapshot, now_ns: int) -> None:
-        """Put all that is held into the columns of a checkpoint."""
+        """Write all content into the columns of a checkpoint."""
 
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
-        """Hold, being new, what was written into a checkpoint at this moment."""
+        """Fill this new state from a checkpoint of this moment."""
 
     # -- comparing
 
     def compared(self) -> int:
-        """64 bits over all that is held, the same for equal content. It may be kept up to date from the first time on,
-        at some cost for each change.
+        """64 bits over the content, equal for equal content. May be kept up to date from the first call on, which costs
+        something for each change.
         """
 
     def not_compared(self) -> None:
-        """Nobody will compare it: nothing need be kept up to date for that."""
+        """Stop keeping what `compared` needs."""
 
     def range_digests(self) -> Sequence[int]:
-        """64 bits for each key range, counted anew; at most 64 of them, and always as many. One: it has no ranges, and
-        is compared as a whole.
+        """64 bits for each key range, computed from the content; at most 64 of them, always the same number. One means
+        that the state has no ranges and is compared as a whole.
         """
 
     def digest(self) -> int:
-        """64 bits over all that is held, counted anew, the same for equal content."""
+        """64 bits over the content, computed from it; equal for equal content."""
 
     def damaged(self, *, adopt: bool) -> list[int]:
-        """Key ranges whose content is not what the changes have made of it, as far as that can be told; `adopt`: count
-        it as it is from now on.
+        """Key ranges whose content differs from what the updates have made of it, where that can be detected; `adopt`:
+        count it as right from now on.
         """
 
 
 class HostedState(State, Protocol):
-    """A state that decides itself what comes of a request: all but a map's, whose operations are `map_operations`."""
+    """A state that decides its requests itself: every kind but maps, whose operations are `map_operations`."""
 
     def decide(self, request: Request) -> Decision | Wait:
-        """What comes of a question or of a call, without changing anything."""
+        """Decide a question or a call, without changing anything."""

@@ -1,13 +1,16 @@
-"""What has changed lately? The last updates of a map's share, kept in memory for replicas that have missed just these.
+"""The tail: the last updates of a map or service, in memory, for replicas that have missed only these.
 
-Primaries and backups keep them as they apply them, each copy its own; so whoever becomes primary can tell.
+Primaries and backups each keep their own while they apply updates, so a new primary has one, too. Example: a backup was
+away and stands at 17. Its primary stands at 20 and its tail covers 12..20, so it sends updates 18, 19 and 20 instead of
+all entries. If the tail began at 18, update 18 would be missing: the primary compares key ranges or sends everything
+(`state_transfer`).
 
-- store/H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
-- store/H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time, of packed stores in
-  whole pieces, so up to a quarter.
+- store/H-1: A tail is one stretch of updates without a gap; an update that does not follow begins a new stretch.
+- store/H-2: A tail keeps about `limit` bytes. The oldest updates go first, an eighth at a time; packed puts go in whole
+  pieces, so up to a quarter.
 
-Records that were added together are one piece. Packed stores (`Puts`) are kept as they came until they are a sixteenth
-of all, and joined into one piece then: so each is copied once, and what goes is whole pieces, nearly always.
+Records that were added together are one piece. Packed puts (`Puts`) are kept as they came until they are a sixteenth of
+the limit, and are then joined into one piece: so each is copied once, and nearly always whole pieces are dropped.
 """
 
 from __future__ import annotations
@@ -20,13 +23,12 @@ from itertools import accumulate
 from holdfast.core.model.records import PAIR_BYTES, Puts, Record, pair_lengths
 
 RUNS = 16
-"""Packed stores are joined when they are this part of what may be kept."""
+"""Packed puts are joined when they are this part of the limit."""
 RECORD_OVERHEAD = 160
-"""What a record costs besides the bytes of its key and values, at about."""
+"""Approximate size of a record besides its keys and values."""
 
 
 def size_of(record: Record) -> int:
-    """Bytes that a record costs, at about."""
     size = RECORD_OVERHEAD + len(record.key) + len(record.value)
     return size if record.old is None else size + len(record.old)
 
@@ -43,7 +45,7 @@ def _size(piece: UpdatesTogether) -> int:
 
 
 def _cut(puts: Puts, first: int, upto: int) -> Puts:
-    """These of them, counted from 0."""
+    """The puts `first` to `upto`, counted from 0."""
     lengths = pair_lengths(puts.sizes)
     begin, end = sum(lengths[:first]), sum(lengths[:upto])
     sizes = puts.sizes[first * PAIR_BYTES : upto * PAIR_BYTES]
@@ -51,7 +53,7 @@ def _cut(puts: Puts, first: int, upto: int) -> Puts:
 
 
 def _shorten(piece: UpdatesTogether, size: int) -> tuple[UpdatesTogether, int, int]:
-    """What is left when the first updates go that take at least so many bytes, how many go, and their bytes."""
+    """Drop the first updates that are at least `size` bytes. Returns the rest, and how many updates and bytes went."""
     if isinstance(piece, Puts):
         sizes = list(accumulate(length + PAIR_BYTES for length in pair_lengths(piece.sizes)))
         gone = bisect_left(sizes, size) + 1
@@ -62,8 +64,6 @@ def _shorten(piece: UpdatesTogether, size: int) -> tuple[UpdatesTogether, int, i
 
 
 class Tail:
-    """The last updates of one map in one partition on one member, with their terms."""
-
     __slots__ = (
         "_map",
         "_pieces",
@@ -79,29 +79,26 @@ class Tail:
     )
 
     def __init__(self, limit: int) -> None:
-        """`limit`: bytes, keys and values and what they cost besides."""
         self.limit = limit
         self.size = 0
-        """Bytes that are held."""
         self._pieces: deque[UpdatesTogether] = deque()
-        """Each begins where the one before ends."""
+        """Each begins where the previous one ends."""
         self._map = ""
         self.run_sizes: list[bytes] = []
-        """Packed stores behind these pieces, each as it came,"""
+        """Packed puts that follow `_pieces`, as they came."""
         self.run_data: list[bytes] = []
-        """their keys and values,"""
+        """Their keys and values."""
         self.run_bytes = 0
-        """and how much that is. (Public, because compiled code adds to them in the usual case: `packed_puts_cy`.)"""
+        """Their size. (Public because compiled code appends to them: `packed_puts_cy`.)"""
         self.run_most = limit // RUNS
         self.terms: list[tuple[int, int]] = []
-        """Term, and after which number its updates begin; ascending."""
+        """Term, and the number after which its updates begin; ascending."""
         self.start = 0
-        """The updates after this number are here…"""
+        """The tail has the updates after this number…"""
         self.end = 0
         """…up to this one."""
 
     def add_puts(self, term: int, puts: Puts) -> None:
-        """These updates of this term were applied."""
         start, sizes, data = puts.start, puts.sizes, puts.data
         assert sizes, "they say something"
         if start != self.end:
@@ -120,14 +117,13 @@ class Tail:
             self.settle()
 
     def settle(self) -> None:
-        """Packed stores were added that are many, or too many."""
+        """Join packed puts and drop old updates, where there are too many."""
         if self.run_bytes > self.run_most:
             self._join()
         if self.size > self.limit:
             self._shrink()
 
     def _join(self) -> None:
-        """Make a piece of the packed stores that came last."""
         if not self.run_sizes:
             return
         sizes, data = b"".join(self.run_sizes), b"".join(self.run_data)
@@ -137,14 +133,14 @@ class Tail:
         self._pieces.append(Puts(self._map, self.end - len(sizes) // PAIR_BYTES, sizes, data))
 
     def add(self, term: int, records: list[Record]) -> None:
-        """These records of this term were applied, in the order of the counter. The list stays as it is."""
+        """Add records of this term, applied in the order of the counter. The list must not change later."""
         self._join()
         first = records[0].counter
         last = records[-1].counter
         if first != self.end + 1 or last - first + 1 != len(records):
             self._begin_anew(first - 1)
             if last - first + 1 != len(records):
-                # They do not follow each other: nothing can be told of them.
+                # They have gaps, so nothing can be sent of them.
                 self._begin_anew(0)
                 return
         terms = self.terms
@@ -158,9 +154,9 @@ class Tail:
             self._shrink()
 
     def precede(self, earlier: list[tuple[int, Record]]) -> None:
-        """These updates, with their terms, were before those that are here; as many of the last ones as fit are kept.
+        """Put as many of these earlier updates (with their terms) in front of the tail as fit, latest first.
 
-        Nothing happens when they do not end where the tail begins.
+        Does nothing unless they end where the tail begins.
         """
         if not earlier:
             return
@@ -220,15 +216,14 @@ class Tail:
         assert self.terms, "each update is of a term"
 
     def covers(self, after: int) -> bool:
-        """Whether every update after this number is here."""
+        """Whether the tail has every update after this number."""
         return self.start <= after <= self.end
 
     def since(self, after: int) -> list[tuple[int, Record]]:
-        """The updates after this number, with their terms. It must be covered."""
         return list(self._walk(after, self.end))
 
     def some(self, after: int, upto: int, bytes_max: int) -> list[tuple[int, Record]]:
-        """The first of those, up to this number or until they are as large as that; at least one."""
+        """The same up to `upto` or about `bytes_max` bytes; at least one."""
         found: list[tuple[int, Record]] = []
         size = 0
         for one in self._walk(
@@ -241,7 +236,7 @@ class Tail:
         return found
 
     def _walk(self, after: int, upto: int) -> Iterator[tuple[int, Record]]:
-        """The updates after this number up to that one. The way to them is from the end that is nearer."""
+        """Updates after `after` up to `upto`, found from the nearer end."""
         assert self.covers(after), (self.start, after, self.end)
         ends = [start for _, start in self.terms[1:]] + [self.end]
         at = 0
@@ -258,7 +253,7 @@ class Tail:
                 yield self.terms[at][0], record
 
     def _pieces_between(self, after: int, upto: int) -> Iterable[tuple[int, UpdatesTogether]]:
-        """Pieces with updates after one number, up to the other one, and after which number each begins."""
+        """Pieces with updates in this range, and the number after which each begins."""
         if upto <= after:
             return
         self._join()
@@ -283,7 +278,6 @@ class Tail:
         yield from reversed(found)
 
     def copy(self) -> Tail:
-        """Another one with the same content."""
         self._join()
         other = Tail(self.limit)
         other._pieces.extend(self._pieces)
@@ -294,6 +288,5 @@ class Tail:
 
     @property
     def count(self) -> int:
-        """Updates that are held, counted."""
         self._join()
         return sum(map(_count, self._pieces))

@@ -1,7 +1,7 @@
-"""What C code is written with, where nothing is compiled: `entries_cy` and others import these names.
+"""Stand-ins for Cython's names where nothing is compiled; `entries_cy` and others import them.
 
-The build (`build_lane.py`) puts Cython's own in the place of that one import. So Cython is needed to build and never to
-run: types are only types here, and what only C can do stands behind `if cython.compiled`.
+The build (`build_lane.py`) replaces that import by Cython's own, so Cython is needed only to build. Here types are only
+types, and what only C can do is behind `if cython.compiled`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ _Whole = int
 
 
 class cython:  # noqa: N801  (it stands for the module of that name)
-    """As much of Cython's pure Python mode as is used."""
-
     compiled: bool = False
     NULL = None
     int: TypeAlias = _Whole
@@ -29,37 +27,30 @@ class cython:  # noqa: N801  (it stands for the module of that name)
 
     @staticmethod
     def declare(kind: type[T], value: T) -> T:
-        """A variable of the module that is one of C."""
         return value
 
     @staticmethod
     def cast(kind: object, value: Any) -> Any:
-        """The value as one of this kind."""
         return value
 
     @staticmethod
     def address(value: object) -> Any:
-        """Where it is in memory."""
         raise NotImplementedError("only what is compiled has addresses")
 
     @staticmethod
     def cclass(kind: type[T]) -> type[T]:
-        """A class whose attributes are those of C."""
         return kind
 
     @staticmethod
     def cfunc(function: T) -> T:
-        """A function that only C calls."""
         return function
 
     @staticmethod
     def inline(function: T) -> T:
-        """And that becomes a part of who calls it."""
         return function
 
 
 def memcpy(to: object, source: object, count: int) -> None:
-    """Copy bytes."""
     raise NotImplementedError("only what is compiled has addresses")
 
 
@@ -69,28 +60,25 @@ def memcmp(one: object, other: object, count: int) -> int:
 
 
 def resize(content: bytearray, count: int) -> int:
-    """Give it so many bytes; new ones are to be filled in before anybody sees them."""
+    """Resize; the caller fills in new bytes before anyone reads them."""
     raise NotImplementedError("only what is compiled has addresses")
 
 
 def bytes_of(content: bytearray) -> Any:
-    """Where its bytes are in memory, until it is resized."""
     raise NotImplementedError("only what is compiled has addresses")
 
 
 class EntryTable(dict[bytes, bytes]):
-    """Stands for `core.store.entry_table.EntryTable`: nothing is one where nothing is compiled."""
+    """Stands for `core.store.entry_table.EntryTable`; no object is one where nothing is compiled."""
 
     def look(self, key: Any, key_size: int, value_size: Any) -> Any:
-        """Where the value is, and in `value_size` how long; NULL: the key is not there."""
+        """Address of the value, and its length in `value_size`; NULL: the key is not there."""
         raise NotImplementedError("only what is compiled has addresses")
 
     def put(
         self, key: Any, key_size: int, value: Any, value_size: int, whole: bytes | None, counted: bool
     ) -> int:
-        """Store copies of these; `whole` is the value as an object, if there is one. `counted`: the digests that the
-        table keeps change now.
-        """
+        """Store copies. `whole`: the value as an object, if there is one. `counted`: the table's digests change now."""
         raise NotImplementedError("only what is compiled has addresses")
 
     def put_ending(
@@ -105,17 +93,15 @@ class EntryTable(dict[bytes, bytes]):
         whole: bytes | None,
         counted: bool,
     ) -> int:
-        """The same of an entry that ends so; with both times 0, of one that does not."""
+        """The same for an entry that expires; with both times 0 it does not."""
         raise NotImplementedError("only what is compiled has addresses")
 
     def some_end(self) -> bool:
-        """Whether there are entries that end."""
         raise NotImplementedError("only what is compiled has addresses")
 
     def has_ended(self, key: Any, key_size: int, now_ns: int, touch: bool, ends: Any) -> bool:
-        """Whether the entry has ended; a living one counts as used when `touch`. `ends`: whether it ever does."""
+        """Whether the entry has ended; if not, it counts as used when `touch`. `ends`: whether it expires at all."""
         raise NotImplementedError("only what is compiled has addresses")
 
     def discard(self, key: Any, key_size: int) -> bool:
-        """Take the entry out; answers whether there was one."""
         raise NotImplementedError("only what is compiled has addresses")
