@@ -34,7 +34,9 @@ def run(through: ManagedMember, *words: str) -> str:
 
 def names(through: ManagedMember) -> list[str]:
     """Of the members that this one has in its view."""
-    return [member["name"] for member in json.loads(run(through, "status", "--json") or "{}").get("members", ())]
+    return [
+        member["name"] for member in json.loads(run(through, "status", "--json") or "{}").get("members", ())
+    ]
 
 
 def voters(through: ManagedMember) -> list[str]:

@@ -1,4 +1,4 @@
-"""What runs on Spark. Whatever is imported from here first looks which PySpark there is."""
+"""Jobs on Spark. Importing this package checks the version of PySpark first."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from pathlib import Path
 
 OLDEST, TOO_NEW = (4, 1), (5,)
-"""The versions of PySpark that will do: from the first on, before the second. pyproject.toml says the same."""
+"""Supported versions of PySpark: at least the first, below the second. pyproject.toml has the same bounds."""
 
 _VERSION = re.compile(r"""^__version__\b[^=]*=\s*["'](\d+)\.(\d+)([^"']*)["']""", re.MULTILINE)
 
 
 def check_pyspark() -> None:
-    """Raises ImportError when the PySpark that is installed is of another version than this pipeline is written for.
+    """Raises ImportError if the installed PySpark has an unsupported version; no PySpark at all is fine.
 
-    Its file is read, not imported: a version that does not fit fails in the middle of an import, and tells nothing. It
-    need not have come from a package index, either: a Spark cluster brings its own. None at all is no error here.
+    The version is read from PySpark's file, because importing an unsupported one fails without a useful
+    message. PySpark may also belong to a Spark cluster, where no package manager checks its version.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:

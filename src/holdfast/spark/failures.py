@@ -1,4 +1,4 @@
-"""What went wrong in a Spark job, in Holdfast's words instead of a Java stack trace."""
+"""Errors of Spark jobs as messages of Holdfast instead of Java stack traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from holdfast.errors import HoldfastError
 
 _OURS = re.compile(r"^\s*(?:holdfast(?:\.\w+)+\.(\w+)): (.*)", re.MULTILINE)
-"""The last line of a Python traceback whose error is one of ours."""
+"""Last line of a Python traceback with one of Holdfast's errors."""
 
 _ANY = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\w*): (.+)", re.MULTILINE)
 
@@ -21,14 +21,14 @@ _LOST = (
 
 
 class JobFailed(HoldfastError):
-    """A Spark job failed; the message is that of the task that failed."""
+    """A Spark job failed; the message is that of the failed task."""
 
 
 @contextmanager
 def in_our_words(what: str) -> Iterator[None]:
-    """Raise what happens in this block as a HoldfastError that begins with `what`; errors of ours pass through.
+    """Turn errors of Spark in this block into JobFailed with the prefix `what`; Holdfast's errors pass unchanged.
 
-    The original error is its cause, for those who want the whole stack trace.
+    The original error is the cause.
     """
     try:
         yield
@@ -42,7 +42,7 @@ def in_our_words(what: str) -> Iterator[None]:
 
 
 def explain(error: BaseException) -> str | None:
-    """One or a few sentences on an error of PySpark or Py4J; None when it is of neither."""
+    """An error of PySpark or Py4J in a few sentences; None for other errors."""
     home = type(error).__module__.partition(".")[0]
     if home not in {"pyspark", "py4j"}:
         return None

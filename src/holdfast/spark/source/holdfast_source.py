@@ -3,7 +3,7 @@
     spark.read.format("holdfast").option("address", "127.0.0.1:5701").load("flights")
     frame.write.format("holdfast").option("address", ...).option("key", "id").mode("append").save("flights")
 
-What the options mean is in `options`; how rows become entries is in `stored`.
+Options are described in `options`, the mapping of rows to entries in `stored`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class HoldfastSource(DataSource):
-    """What Spark makes of `format("holdfast")`."""
+    """Implementation of `format("holdfast")`."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Spark makes one for each `load()` and pickles it; all queries on that DataFrame are planned with it. So
-        the cut is taken here: a query may be planned more than once.
+        """Spark creates one for each `load()` and pickles it; all queries on that DataFrame are planned with
+        it. The cut is taken here, because a query may be planned more than once.
         """
         super().__init__(options)
         self._known: Reading | None = None
@@ -43,13 +43,10 @@ class HoldfastSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
         return "holdfast"
 
     def schema(self) -> StructType:
-        """The columns of the map, as they were when it was written through Spark, or as some entries have them; of a
-        change stream: its own.
-        """
+        """The columns of the map, as written by Spark or found in a sample of entries; for a change stream, its own."""
         if is_change_stream(self.options):
             from holdfast.spark.source.micro_batches import stream_columns
 
@@ -58,7 +55,6 @@ class HoldfastSource(DataSource):
         return self._known.struct
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of all entries."""
         from holdfast.spark.source.reader import FilteringReader, HoldfastReader
 
         options = Options.parse(self.options)
@@ -76,7 +72,7 @@ class HoldfastSource(DataSource):
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The changes of the map."""
+        """A reader of the map's changes."""
         try:
             from holdfast.spark.source.micro_batches import HoldfastStreamReader, stream_columns
         except ImportError as old:
@@ -99,10 +95,10 @@ class HoldfastSource(DataSource):
 
 
 def _takes_filters() -> bool:
-    """Whether the planner that runs this hands filters over.
+    """Whether the planner that runs this passes filters.
 
-    Spark refuses every read of a reader that could take filters while `spark.sql.python.filterPushdown.enabled` is
-    false, which is its default. Which planner runs is known by its module alone.
+    Spark rejects every read of a reader that accepts filters while `spark.sql.python.filterPushdown.enabled` is
+    false, which is the default. Only the name of the planner's module tells which planner runs.
     """
     main: Any = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PUSHES_FILTERS in sys.modules or getattr(main, "name", "") == _PUSHES_FILTERS

@@ -1,4 +1,4 @@
-"""A cut is kept as long as somebody says so: by the tasks that read it, and by the driver while a job runs."""
+"""Renewal of a cut's lease: by the tasks that read the cut, and by the driver while a job runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.errors import HoldfastError
 from holdfast.spark.source.options import Options
 
 PART = 4
-"""A lease is renewed when a quarter of it is over: two members may miss it, one after the other."""
+"""A lease is renewed after a quarter of its time, so that two renewals in a row may fail."""
 
 
 class Keeper:
-    """Has the members keep the cut while a task reads it, also those that it does not ask."""
+    """Renews a cut for a task that reads it, on all members, also those that the task does not ask."""
 
     def __init__(self, client: Client, cut: Cut | None) -> None:
-        """Renews the lease at once. Raises CutLost; None: nothing to keep."""
+        """Renews the lease at once. Raises CutLost. `cut` None: nothing to renew."""
         self._client = client
         self._cut = cut
         self._held_s = time.monotonic()
@@ -28,22 +28,21 @@ class Keeper:
             self.hold(cut)
 
     def __call__(self) -> None:
-        """Renew the lease if it is time to. Raises CutLost when nobody keeps some of it any more."""
+        """Renew the lease if it is time. Raises CutLost if no member keeps a part of the cut any more."""
         cut = self._cut
         if cut is not None and time.monotonic() - self._held_s > cut.lease_s / PART:
             self.hold(cut)
 
     def hold(self, cut: Cut) -> None:
-        """Renew the lease now."""
         self._held_s = time.monotonic()
         hold_cut(self._client, cut, cut.lease_s)
 
 
 @contextmanager
 def kept(options: Options, addresses: Sequence[str], cut: Cut) -> Iterator[None]:
-    """Keep a cut while the block runs: a thread renews the lease, with a client of its own.
+    """Keep a cut while the block runs: a thread renews the lease with a client of its own.
 
-    `addresses`: of all members, as the one that the options name may be gone by then.
+    `addresses`: of all members, because the member in the options may be gone by then.
     """
     over = threading.Event()
     work = threading.Thread(
@@ -60,6 +59,6 @@ def kept(options: Options, addresses: Sequence[str], cut: Cut) -> Iterator[None]
 def _keep(options: Options, addresses: Sequence[str], cut: Cut, over: threading.Event) -> None:
     with options.client(addresses) as client:
         while not over.wait(cut.lease_s / PART):
-            # Who cannot be reached now may be the next time; a task that misses the cut says so.
+            # A member that cannot be reached now may be reachable next time; a task that misses the cut reports it.
             with suppress(HoldfastError):
                 hold_cut(client, cut, cut.lease_s)

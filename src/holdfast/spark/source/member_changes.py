@@ -1,8 +1,9 @@
-"""What the members tell a change stream: heads, changes, and the entries as they were at an update.
+"""What members provide to a change stream: heads, changes, and the entries as of an update.
 
-No copy of the entries as they were is kept anywhere. They are read as they are now, and what has changed since is taken
-back, the latest change first: so they are the same whenever a batch is read again, as long as the members know the
-changes since then.
+No old state of entries is stored. `GridHistory.entries` reads the present entries and undoes later changes, the
+latest first. So a batch that is read again has the same entries, as long as the members still have the changes
+since then. Example: the state after update 17 is wanted, and the scan shows update 19 with {a: 1, b: 2}. Change
+19 set b (before: none) and change 18 set a (before: 0): undone, that is {a: 0}.
 """
 
 from __future__ import annotations
@@ -30,27 +31,26 @@ PAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a map has come in a partition."""
+    """Position of the newest safe change of a map in a partition."""
 
     place: Place
     """The last safe update."""
     since: int = 0
-    """The primary can tell every change after this update from its memory."""
+    """The primary has every change after this update in memory."""
     lineage: tuple[tuple[int, int], ...] = ()
-    """Of which terms the updates are: from the counter start + 1 on, of this term; ascending."""
+    """Terms of the updates as (term, start), ascending: updates from start + 1 on are of that term."""
 
     def term_of(self, counter: int) -> int:
-        """The term of an update up to the head; 0 of none."""
+        """Term of an update up to the head; 0 if there is none."""
         return next((term for term, start in reversed(self.lineage) if start < counter), 0)
 
     def place_of(self, counter: int) -> Place:
-        """An update up to the head."""
         return Place(self.term_of(counter), counter) if counter else BEGINNING
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of an entry. `before` and `after` are None where there is no such value."""
+    """One change of an entry. `before` and `after` are None where there is no value."""
 
     counter: int
     term: int
@@ -60,36 +60,32 @@ class Change:
     before: bytes | None
     after: bytes | None
     transaction: bytes | None = None
-    """The id of the transaction that has made it; None: it was made outside of any."""
+    """Id of the transaction that made it; None: made outside transactions."""
 
 
 class History(Protocol):
-    """What a change stream asks of a cluster."""
+    """The part of a cluster that a change stream reads."""
 
-    def cluster(self) -> str:
-        """The id of the cluster."""
+    def cluster(self) -> str: ...
 
-    def partition_count(self) -> int:
-        """How many partitions it has."""
+    def partition_count(self) -> int: ...
 
     def heads(self, name: str) -> dict[int, Head]:
-        """The head of a map in each partition. Raises NotReady."""
+        """Head of a map in each partition. Raises NotReady."""
 
     def sizes(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """How many entries a map has in each of these partitions; those of which nobody says it now are left out."""
+        """Number of entries of a map in each of these partitions, if it can be found out now."""
 
-    def changes(self, at: At, start: Place, end: Place) -> Iterator[Change]:
-        """Every change in (start, end], in order. Raises ChangesGone, before the first is yielded, and NotReady."""
+    def changes(self, at: At, start: Place, end: Place) -> Iterator[Change]: ...
 
     def entries(self, at: At, place: Place) -> dict[bytes, bytes]:
-        """Keys and values as they were after the update `place`. Raises ChangesGone and NotReady."""
+        """Keys and values as of the update `place`. Raises ChangesGone, NotReady."""
 
 
 def changes_of(pages: Sequence[own.Changes]) -> Iterator[Change]:
-    """The changes in a member's answers, one by one."""
     for page in pages:
         keys, values = page.columns.split()
-        # Old values are laid out as the new ones are.
+        # Old values have the same layout as new ones.
         olds = own.ColumnBatch(
             page.columns.rows, page.columns.key_offsets, page.columns.keys, page.old_offsets, page.olds
         ).split()[1]
@@ -119,7 +115,7 @@ def changes_of(pages: Sequence[own.Changes]) -> Iterator[Change]:
 
 
 def undo(now: Mapping[bytes, bytes], since: Sequence[Change]) -> dict[bytes, bytes]:
-    """The entries as they were before these changes, which are given in order."""
+    """The entries before these changes, which are in order."""
     found = dict(now)
     for change in reversed(since):
         if change.before is None:
@@ -130,27 +126,23 @@ def undo(now: Mapping[bytes, bytes], since: Sequence[Change]) -> dict[bytes, byt
 
 
 class GridHistory:
-    """The history of a running cluster."""
+    """History of a running cluster."""
 
     def __init__(self, client: Client, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer is tried for."""
+        """`timeout_s`: how long a question is retried."""
         self._client = client
         self._timeout_s = timeout_s
 
     def cluster(self) -> str:
-        """The id of the cluster."""
         return self._client.cluster_id
 
     def partition_count(self) -> int:
-        """How many partitions it has."""
         return self._client.partition_count
 
     def table(self) -> RoutingTable:
-        """Who holds what."""
         return self._client.table()
 
     def heads(self, name: str) -> dict[int, Head]:
-        """The head of a map in each partition. Raises NotReady."""
         return self._heads(name, range(self.partition_count()))
 
     def _heads(self, name: str, partitions: Sequence[int]) -> dict[int, Head]:
@@ -158,7 +150,6 @@ class GridHistory:
         return {partition: _head(head) for partition, head in told.items()}
 
     def sizes(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """How many entries a map has in each of these partitions; those of which nobody says it now are left out."""
         table = self._client.table()
         wanted: dict[str, list[int]] = {}
         for partition in partitions:
@@ -174,7 +165,6 @@ class GridHistory:
         }
 
     def changes(self, at: At, start: Place, end: Place) -> Iterator[Change]:
-        """Every change in (start, end], in order. Raises ChangesGone, before the first is yielded, and NotReady."""
         name, partition = at
         return changes_of(
             read_changes(
@@ -190,9 +180,10 @@ class GridHistory:
         )
 
     def entries(self, at: At, place: Place) -> dict[bytes, bytes]:
-        """Keys and values as they were after the update `place`, those among them whose time was over but whose remove
-        had no counter yet. Raises ChangesGone, NotReady, and BadOffset when the update of this number is of another
-        term.
+        """Keys and values as of the update `place`, including entries that had expired but whose removal had no
+        counter yet.
+
+        Raises ChangesGone, NotReady, and BadOffset if the update with this number is of another term.
         """
         name, partition = at
         deadline = time.monotonic() + self._timeout_s
@@ -206,8 +197,8 @@ class GridHistory:
                 after = head.place
                 if place.counter and after.counter >= place.counter:
                     _check_term(at, place, head)
-                # What was read may hold updates that are not safe yet. Once they are, in the same term, they are those
-                # that were read: a term has one primary.
+                # The scan may contain updates that are not safe yet. When they have become safe in the same
+                # term, they are the ones that were read, because a term has only one primary.
                 if after.counter >= counter >= place.counter and after.term == before.place.term:
                     return undo(now, list(self.changes(at, place, head.place_of(counter))))
                 why = f"it was read at update {counter}, and stands at {after.counter} of term {after.term}"
@@ -220,9 +211,9 @@ class GridHistory:
         raise AssertionError("delays never end")
 
     def value(self, at: At, key: bytes) -> bytes | None:
-        """The value that an entry has now; None when it is gone. Raises NotReady."""
+        """The present value of an entry; None if there is none. Raises NotReady."""
         name, partition = at
-        # By partition, not by key: a client may have given the key a partition of its own.
+        # Ask by partition, not by key: a client may have chosen the partition of the key itself.
         for _, pages in read_ahead(self._client, Wanted(name, keys={partition: [key]}), [partition]):
             for page in pages:
                 for _, value in zip(*page.split(), strict=True):
@@ -230,8 +221,8 @@ class GridHistory:
         return None
 
     def _scan(self, name: str, partition: int) -> tuple[Head, int, dict[bytes, bytes], Head]:
-        """The entries as they are and the update counter then, between two heads that the same member told: it was the
-        primary. Raises Broken, and refusals that may pass.
+        """The present entries and their update counter, between two heads from the same member, which shows
+        that it was the primary all the time. Raises Broken, and rejections that may pass.
         """
         client = self._client
         owner = client.table().owner(partition)
@@ -240,8 +231,8 @@ class GridHistory:
         connection = client.to(owner)
         before = _head_by(connection, name, partition)
         number = connection.next_number()
-        # An entry whose time is over is there until its remove has a counter. By the time of day it would be there in a
-        # batch, and not there when the batch is read again.
+        # Read every copy, also of an expired entry, until its removal has a counter. If the clock decided, the entry
+        # could be in a batch and be missing when the batch is read again.
         scan = own.Scan(number, name, partition, PAGE_ROWS, PAGE_BYTES, any_copy=True)
         page = connection.ask(scan, own.Page)
         counter = page.counter
@@ -255,7 +246,7 @@ class GridHistory:
 
 
 def _head_by(connection: Connection, name: str, partition: int) -> Head:
-    """The head as this member tells it. Raises NotReady when it is not the primary, Broken, and what it refuses."""
+    """The head as this member has it. Raises NotReady if it is not the primary; Broken and its rejections."""
     answer = connection.ask(own.AskHeads(connection.next_number(), name, [partition]), own.Heads)
     if not answer.heads:
         raise NotReady(f"{connection.address} does not serve partition {partition}")
@@ -268,7 +259,7 @@ def _head(told: own.Head) -> Head:
 
 
 def _check_term(at: At, place: Place, head: Head) -> None:
-    """Whether the update of this number is the one that is meant. Raises BadOffset."""
+    """Raises BadOffset if the update with this number is of another term."""
     term = head.term_of(place.counter)
     if term != place.term:
         raise BadOffset(

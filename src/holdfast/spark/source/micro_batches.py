@@ -1,9 +1,10 @@
-"""The change stream of maps: every insert, update and remove, once and in order within a partition, as a stream.
+"""The change stream of maps: every insert, update and remove once, in order within a partition.
 
     spark.readStream.format("holdfast").option("address", ...).option("startingPosition", "snapshot").load("flights")
 
-The driver asks the members how far they are, and says how far the next batch goes (`offsets`). The tasks ask for
-exactly these changes (`history`). Both can be asked again, at other members: what is told is held by all sync backups.
+The driver asks the members for their heads and plans where the next batch ends (`offsets`). The tasks read
+exactly these changes (`member_changes`). Both can be repeated with other members, since all sync backups hold
+every reported change.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ from holdfast.wire.answers import ChangeKind
 
 TASKS_MAX = 8
 ROWS_PER_TASK = 4096
-"""A batch is small most of the time: another task costs more than so many rows."""
+"""Batches are mostly small: an extra task costs more than so many rows."""
 
 ROWS_OF_ENTRIES = 10_000
-"""How many rows the entries of a partition are taken for, at most, when a batch is shared out."""
+"""Assumed rows of a partition whose entries are read first, at most, when a batch is divided."""
 
 _OPS = {ChangeKind.INSERT: INSERT, ChangeKind.UPDATE: UPDATE, ChangeKind.REMOVE: REMOVE}
 
 
 def stream_columns(options: StreamOptions) -> tuple[StructType, str]:
-    """The columns of this change stream, and the format of its values. Raises ConfigError."""
+    """Columns of this change stream, and the format of its values. Raises ConfigError."""
     bad = options.options.read.bad
     if options.value_format in ("binary", "text"):
         return change_columns(options.value_format, None, bad), options.value_format
@@ -96,7 +97,7 @@ def stream_columns(options: StreamOptions) -> tuple[StructType, str]:
 
 @dataclass(frozen=True)
 class ChangeShare(InputPartition):
-    """What one task of a batch tells, and where it may ask."""
+    """Work of one task of a batch, and the addresses it may ask."""
 
     cluster: str
     pieces: tuple[Piece, ...]
@@ -104,10 +105,10 @@ class ChangeShare(InputPartition):
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Pickled by Spark: plans on the driver, reads in the tasks. Makes no connection until it is asked something."""
+    """Pickled by Spark: plans on the driver, reads in the tasks. Connects at its first use."""
 
     def __init__(self, options: StreamOptions, schema: StructType, value_format: str) -> None:
-        """Raises ConfigError when the schema is not that of the stream."""
+        """Raises ConfigError if the schema is not that of the stream."""
         self._options = options
         self._struct = schema
         self._format = value_format
@@ -119,20 +120,19 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Connections stay where they are.
+        # Connections are not pickled.
         return {**self.__dict__, "_client": None, "_history": None}
 
     # -- on the driver
 
     def history(self) -> GridHistory:
-        """Whom to ask."""
         if self._history is None:
             self._client = self._options.options.client()
             self._history = GridHistory(self._client, self._options.options.timeout_s)
         return self._history
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins. Asked again before the first batch, it says the same."""
+        """Start of a new query. The same if it is asked again before the first batch."""
         if self._first is None:
             self._first = first_offset(
                 self.history(), self._options.maps, self._options.starting, self._target
@@ -140,15 +140,14 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._first.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What `maxRowsPerBatch` says."""
         rows = self._options.rows_max
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next batch ends; `start` when there is nothing to tell.
+        """End of the next batch; `start` if there is nothing new.
 
-        Raises BadOffset when the checkpoint is of another cluster or history, NotReady when a partition has no primary
-        for too long.
+        Raises BadOffset if the checkpoint is of another cluster or history, NotReady if a partition has no
+        primary for too long.
         """
         history, maps = self.history(), self._options.maps
         begin = Offset.of_json(start)
@@ -161,7 +160,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else end.to_json()
 
     def _until_target(self, start: Offset, heads: dict[At, Head]) -> dict[At, Head]:
-        """Nothing that came after the query began to run with `availableNow`."""
+        """The heads, limited to those at the start of a query with `availableNow`."""
         assert self._target is not None
         found: dict[At, Head] = {}
         for at, head in heads.items():
@@ -171,11 +170,11 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember how far the members are now."""
+        """Remember the present heads as the end of the query."""
         self._target = heads_of(self.history(), self._options.maps)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """How far the members were when they were asked last."""
+        """The heads at the last question."""
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -202,10 +201,9 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: members keep as much history as `maps.*.changes_bytes` says, whoever follows."""
+        """Nothing to do: members keep as much history as `maps.*.changes_bytes` says, whoever reads it."""
 
     def stop(self) -> None:
-        """End the connections."""
         if self._client is not None:
             self._client.close()
             self._client = self._history = None
@@ -213,7 +211,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the tasks
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one share. Raises ChangesGone where history is gone, unless the stream starts over there."""
+        """The rows of one share. Raises ChangesGone where history is lost, unless the stream restarts there."""
         if partition is None:
             return
         assert isinstance(partition, ChangeShare), partition
@@ -233,18 +231,17 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         leave_garbage()
 
 
-# -- without Spark
+# -- independent of Spark
 
 
 def heads_of(history: History, maps: Sequence[str]) -> dict[At, Head]:
-    """The heads of all partitions of these maps. Raises NotReady."""
     return {(name, partition): head for name in maps for partition, head in history.heads(name).items()}
 
 
 def first_offset(
     history: History, maps: Sequence[str], starting: str, target: dict[At, Head] | None = None
 ) -> Offset:
-    """Where a new query begins. `target`: heads that were asked for already."""
+    """Start of a new query. `target`: heads that were read already."""
     cluster = history.cluster()
     if starting == "snapshot":
         every = range(history.partition_count())
@@ -258,7 +255,7 @@ def first_offset(
 
 
 def plan(history: History, start: Offset, maps: Sequence[str], heads: dict[At, Head], limit: Limit) -> Offset:
-    """The offset at the end of the next batch; `start` itself when there is nothing to tell. Raises BadOffset."""
+    """Offset at the end of the next batch; `start` itself if there is nothing new. Raises BadOffset."""
     _check_cluster(history, start)
     _check_maps(start, maps)
     sizes = _sizes(history, start, heads) if limit.rows is not None else {}
@@ -278,7 +275,7 @@ def plan(history: History, start: Offset, maps: Sequence[str], heads: dict[At, H
 
 
 def rows_of(history: History, todo: Sequence[Piece], on_gap: str) -> Iterator[ChangeRow]:
-    """What a batch tells of these pieces. Raises ChangesGone where history is gone and `on_gap` is `fail`."""
+    """The rows of these pieces of a batch. Raises ChangesGone where history is lost and `on_gap` is `fail`."""
     for piece in todo:
         if piece.start is None:
             yield from _entries(history, piece, on_gap)
@@ -317,7 +314,7 @@ def _entries(history: History, piece: Piece, on_gap: str) -> Iterator[ChangeRow]
     except ChangesGone:
         if on_gap == "fail":
             raise
-        # What has changed since then is gone too. So the next batch starts over once more: as they are now will do.
+        # Changes since then are lost too, so the next batch will restart again: the present entries are good enough.
         found = history.entries(at, history.heads(piece.map)[piece.partition].place)
     for key, value in sorted(found.items()):
         yield ChangeRow(
@@ -326,7 +323,7 @@ def _entries(history: History, piece: Piece, on_gap: str) -> Iterator[ChangeRow]
 
 
 def _sizes(history: History, start: Offset, heads: dict[At, Head]) -> dict[At, int]:
-    """How many rows there will be of partitions whose entries come first; a guess where nobody can say it now."""
+    """Number of rows of partitions whose entries are read first; a guess where it cannot be found out."""
     wanted: dict[str, list[int]] = {}
     for at, head in heads.items():
         if start.at(at) is None and head.place != BEGINNING:

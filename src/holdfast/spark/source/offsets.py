@@ -1,15 +1,19 @@
-"""How far a change stream has come: offsets, and where the next batch ends. Pure; no member is asked here.
+"""Offsets of a change stream, and where its next batch ends. Pure: no member is asked here.
 
-An offset holds for each map and partition a place: the term and the counter of the last update that was told. As JSON:
+An offset has a place for each map and partition: term and counter of the last update that was delivered. As JSON:
 
     {"v": 1, "cluster": "<id>", "maps": {"flights": {"0": [3, 17], "5": [], ...}}}
 
-A partition that is not there stands at the very beginning, before its first update; `[]` means that its present entries
-are told first. Every place that ends a batch is known before the batch is read, so a batch that is read again is the
-same.
+A missing partition is at its beginning, before the first update; `[]` means that its present entries are delivered
+first. The end of a batch is fixed before the batch is read, so a batch that is read again is the same.
 
-Spark does not write down where a query began, only where its batches end. So the end of the first batch also holds
-where that batch begins (`from`), and `first` marks the offset that a new query begins with.
+A place does not name a member, so it stays valid when a partition moves: update 17 of term 3 is the same on
+every replica. After a failover the new primary goes on with a higher term, say 18 of term 4, and [3, 17] is
+still in its history. If update 17 was lost, so that the new primary's own update 17 is of term 4, the terms
+differ and the query ends with BadOffset instead of a silent gap.
+
+Spark records where batches end, but not where a query began. So the end of the first batch also has that
+batch's start (`from`), and `first` marks the offset at which a new query begins.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from holdfast.errors import HoldfastError
 VERSION = 1
 
 At = tuple[str, int]
-"""A map, and one partition of it."""
+"""A map and one of its partitions."""
 
 
 class BadOffset(HoldfastError):
@@ -34,7 +38,7 @@ class BadOffset(HoldfastError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """An update of one map in one partition: every change up to it has been told."""
+    """An update of one map in one partition; all changes up to it were delivered."""
 
     term: int = 0
     counter: int = 0
@@ -44,28 +48,25 @@ BEGINNING = Place()
 """Before the first update."""
 
 Places = dict[At, Place | None]
-"""None: the present entries are told first. What is missing stands at `BEGINNING`."""
+"""None: present entries are delivered first. Missing partitions are at `BEGINNING`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far the stream has come."""
-
     cluster: str
-    """The id of the cluster whose counters these are."""
+    """Id of the cluster to which the counters belong."""
     maps: tuple[str, ...]
     places: Places = field(default_factory=dict)
     first: bool = False
-    """A new query begins here."""
+    """Whether a new query begins here."""
     began: Places | None = None
-    """At the end of a query's first batch: where that batch begins."""
+    """At the end of a query's first batch: the start of that batch."""
 
     def at(self, at: At) -> Place | None:
-        """How far this partition has come."""
         return self.places.get(at, BEGINNING)
 
     def to_json(self) -> dict[str, Any]:
-        """The offset as Spark keeps it."""
+        """The offset in the form that Spark stores."""
         told: dict[str, Any] = {
             "v": VERSION,
             "cluster": self.cluster,
@@ -79,7 +80,7 @@ class Offset:
 
     @classmethod
     def of_json(cls, told: object) -> Offset:
-        """The offset in a checkpoint. Raises BadOffset."""
+        """The offset of a checkpoint. Raises BadOffset."""
         version = told.get("v") if isinstance(told, dict) else None
         if version != VERSION:
             raise BadOffset(
@@ -125,22 +126,22 @@ def _places(told: Mapping[str, Mapping[str, Sequence[int]]]) -> Places:
     return found
 
 
-# -- what a batch tells
+# -- contents of a batch
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one batch tells of one map in one partition: the changes in (start, end]."""
+    """Part of a batch: the changes of one map in one partition in (start, end]."""
 
     map: str
     partition: int
     start: Place | None
-    """None: the entries at `end` are told instead, as inserts."""
+    """None: the entries at `end` instead, as inserts."""
     end: Place
 
 
 def pieces(start: Offset, end: Offset) -> list[Piece]:
-    """What a batch between these offsets tells. Raises BadOffset when they are not of one stream."""
+    """Contents of a batch between these offsets. Raises BadOffset if they are not of one stream."""
     check_same_stream(start, end)
     if start == end:
         return []
@@ -160,7 +161,7 @@ def pieces(start: Offset, end: Offset) -> list[Piece]:
 
 
 def check_same_stream(one: Offset, other: Offset) -> None:
-    """Whether both are of one cluster and of the same maps. Raises BadOffset."""
+    """Raises BadOffset unless both are of the same cluster and maps."""
     if one.cluster != other.cluster:
         raise BadOffset(
             f"the checkpoint follows the cluster {one.cluster}, but {other.cluster} answers: its counters are others. "
@@ -174,37 +175,36 @@ def check_same_stream(one: Offset, other: Offset) -> None:
         )
 
 
-# -- where the next batch ends
+# -- end of the next batch
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What can be told of one partition of a map."""
+    """Undelivered changes of one partition of a map."""
 
     start: Place | None
     head: Place
     """The last safe update; never before `start`."""
     since: int
-    """The primary can tell every change after this update."""
+    """The primary has every change after this update."""
     rows: int
-    """How many rows this may be: updates, or entries where these are told first."""
+    """Estimated rows: updates, or entries where these come first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much the next batch may tell."""
-
     rows: int | None = None
-    """A goal: what has to be told in one piece is. None: everything."""
+    """Target number of rows, exceeded by parts that cannot be divided. None: no limit."""
     jump: bool = False
-    """Partitions whose history is gone go on at their head: there is no use in stopping before."""
+    """Partitions with lost history continue at their head, so they are not divided."""
 
 
 def ends(backlogs: Mapping[At, Backlog], limit: Limit) -> dict[At, int]:
-    """The counters at which the next batch ends, where it tells something.
+    """Counters at which the next batch ends, for partitions with something to deliver.
 
-    Under a limit every partition with a backlog has the same right: small backlogs are told whole, of the others each
-    gets as much. Entries that are told first, whole partitions of them, may take half of the rows, or what is left.
+    A limit is shared fairly: small backlogs are delivered whole, the others get equal parts. Example: backlogs
+    of 10, 500 and 900 rows and a limit of 300 give 10, 145 and 145. Whole partitions of entries, which come
+    first, may take half of the rows, or what the others leave.
     """
     behind = {at: told for at, told in sorted(backlogs.items()) if _is_behind(told)}
     if limit.rows is None:
@@ -215,7 +215,7 @@ def ends(backlogs: Mapping[At, Backlog], limit: Limit) -> dict[At, int]:
     parts = {at: told.rows for at, told in behind.items() if not _comes_whole(told, limit)}
     for_parts = min(sum(parts.values()), budget // 2 if whole else budget)
     for at in whole:
-        # At least one: a partition that is larger than the limit would never come.
+        # At least one: otherwise a partition larger than the limit would never be delivered.
         if found and budget - behind[at].rows < for_parts:
             break
         found[at] = behind[at].head.counter
@@ -236,12 +236,12 @@ def _comes_whole(told: Backlog, limit: Limit) -> bool:
 
 
 def _turn(behind: Mapping[At, Backlog]) -> int:
-    """Another number for each batch, the same when it is planned again."""
+    """Differs between batches, but is the same when a batch is planned again."""
     return sum(told.start.counter for told in behind.values() if told.start is not None)
 
 
 def _fair(wanted: Mapping[At, int], budget: int, turn: int) -> dict[At, int]:
-    """Share `budget` out: nobody gets more than wanted, and nobody gets less so that another one gets more."""
+    """Divide `budget`: none gets more than it wants, and none gets less so that another gets more."""
     found: dict[At, int] = {}
     left = sorted(wanted, key=lambda at: (wanted[at], at))
     for at, rows in ((at, wanted[at]) for at in left):
@@ -253,7 +253,7 @@ def _fair(wanted: Mapping[At, int], budget: int, turn: int) -> dict[At, int]:
     rest = sorted(at for at in left if at not in found)
     for position in range(len(rest)):
         at = rest[(turn + position) % len(rest)]
-        # Whoever comes late in this turn takes what the division leaves over.
+        # Later ones in this rotation get the remainder of the division.
         share = budget // (len(rest) - position)
         if share:
             found[at] = share
@@ -262,7 +262,7 @@ def _fair(wanted: Mapping[At, int], budget: int, turn: int) -> dict[At, int]:
 
 
 def moved_on(start: Offset, told: Mapping[At, Place]) -> Offset:
-    """The offset after a batch that ends at these places; `start` itself when it tells nothing and is not the first."""
+    """The offset after a batch that ends at these places; `start` itself if it is empty and not the first batch."""
     if not told and not start.first:
         return start
     places = {**start.places, **told}
@@ -270,15 +270,15 @@ def moved_on(start: Offset, told: Mapping[At, Place]) -> Offset:
     return replace(start, places=places, first=False, began=began)
 
 
-# -- who reads what
+# -- division between tasks
 
 
 def shares(
     todo: Sequence[Piece], rows: Mapping[At, int], owners: Sequence[str], parts: int
 ) -> list[list[Piece]]:
-    """The pieces in at most `parts` even shares. All pieces of a partition are in one, in the order of maps.
+    """The pieces in at most `parts` even shares. All pieces of a partition are in one share, in the order of maps.
 
-    `rows`: how many each piece may tell; `owners`: of each partition, so that a share asks few members.
+    `rows`: estimated rows of each piece; `owners`: owner of each partition, so that a share asks few members.
     """
     by_partition: dict[int, list[Piece]] = {}
     for piece in todo:
@@ -289,7 +289,7 @@ def shares(
     found: list[list[Piece]] = []
     done = 0
     for partition, weight in zip(ranked, weights, strict=True):
-        # The middle of what this partition tells says whose it is.
+        # The middle of this partition's rows decides to which share it belongs.
         share = min(parts - 1, (2 * done + weight) * parts // (2 * total)) if total else 0
         while len(found) <= share:
             found.append([])

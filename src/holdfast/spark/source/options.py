@@ -1,4 +1,4 @@
-"""The options of the data source `holdfast`, checked before anything is read or written."""
+"""Options of the data source `holdfast`, checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -42,23 +42,21 @@ MEANING = {
     "timeout": "seconds for which a task tries to reach a partition that moves or is not served; default 60",
     **WRITE_MEANING,
 }
-"""Every option and what it means."""
+"""Every option with its description."""
 
 _KNOWN = {name.lower(): name for name in MEANING}
 _SECRET = frozenset({"password", "token", "tlskeypassword"})
 _ALIASES = {"path": "map", "username": "user"}
 
 TIMEOUT_S = 60.0
-"""Long enough for a member to be found dead and its partitions to be promoted."""
+"""Long enough to detect a dead member and promote its partitions."""
 
 RESERVED = "__"
-"""Maps whose names begin so are Holdfast's own."""
+"""Prefix of internal maps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one read or write."""
-
     address: str
     map: str
     key: tuple[str, ...] = ()
@@ -77,7 +75,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """Check the options. Raises ConfigError, naming the option and what it may be."""
+        """Check the options. Raises ConfigError, which names the option and its allowed values."""
         found: dict[str, str] = {}
         for written, value in given.items():
             name = _ALIASES.get(written.lower(), written.lower())
@@ -123,7 +121,9 @@ class Options:
         )
 
     def client(self, more_addresses: Sequence[str] = ()) -> Client:
-        """A client with these credentials. `more_addresses`: of members learnt later, should the given ones be gone."""
+        """A client with these credentials. `more_addresses`: of members found later, in case the given ones are
+        gone.
+        """
         from holdfast.client.blocking import Client
 
         return Client(
@@ -158,7 +158,6 @@ def _tls(found: Mapping[str, str]) -> ClientTls | None:
 
 
 def _truth(found: Mapping[str, str], name: str) -> bool | None:
-    """What an option says that is true or false; None: nothing."""
     said = found.get(name)
     if said is not None and said.lower() not in ("true", "false"):
         raise ConfigError(f"{_KNOWN[name]} is true or false, not {said!r}: {MEANING[_KNOWN[name]]}")

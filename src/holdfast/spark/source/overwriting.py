@@ -1,8 +1,9 @@
-"""A map that is being overwritten: what it held is kept until the job is over, for whoever had planned to read it.
+"""Overwriting a map: its old contents are kept as a cut until the job ends, for tasks that read the same map.
 
-Spark clears the map before it computes the rows, and tells a data source nothing of where these come from: they may be
-those of the same map. So the map is cut first, and the cut is noted in the grid under the name of the map. A task whose
-read was planned before that note reads at the cut; all others read the map as it is.
+Spark clears the map before it computes the rows, and a data source cannot find out where they come from:
+perhaps from the same map, as in `spark.read…load("m").write.mode("overwrite")…save("m")`. So the map is cut
+before it is cleared, and a note in the grid names the cut. A task whose read was planned before the note reads
+the cut; others read the map.
 """
 
 from __future__ import annotations
@@ -21,30 +22,29 @@ from holdfast.spark.rows.stored import json_data, string_data
 from holdfast.wire.own import Mark
 
 OVERWRITES_MAP = "__overwrites.spark"
-"""Map name -> `Note` as JSON, while a job overwrites it."""
+"""Map name -> `Note` as JSON, while a job overwrites the map."""
 _HEAD_BYTES = 8
-"""Of a stored JSON value: type id and length."""
+"""Header of a stored JSON value: type id and length."""
 
 
 class Note(msgspec.Struct, frozen=True):
-    """The cut through a map that is being overwritten, from before it was cleared."""
+    """The cut of a map from before it was cleared."""
 
     cut: bytes
     lease_s: float
     marks: list[Mark]
 
     def part(self, map_name: str, partitions: Sequence[int]) -> Cut:
-        """What of the cut is about these partitions."""
         wanted = set(partitions)
         marks = {(map_name, mark.partition): mark for mark in self.marks if mark.partition in wanted}
         return Cut(self.cut, marks, self.lease_s)
 
 
 def clear_for_overwriting(client: Client, map_name: str, lease_s: float) -> Cut | None:
-    """Clear a map, and keep what it holds for those who are about to read it, until `end_overwriting`.
+    """Clear a map; its old contents stay readable as a cut until `end_overwriting`.
 
-    Answers the cut; None when there was nothing to keep. `lease_s`: how long it is kept, after it was last read, should
-    nobody end it. Raises NotReady, and clears nothing, when it cannot be cut.
+    Returns the cut; None if the map was empty. `lease_s`: how long the cut is kept after its last use if it is
+    not ended. Raises NotReady, and clears nothing, if the map cannot be cut.
     """
     if client.size(map_name) == 0:
         client.clear(map_name)
@@ -61,7 +61,7 @@ def clear_for_overwriting(client: Client, map_name: str, lease_s: float) -> Cut 
 
 
 def end_overwriting(client: Client, map_name: str, cut: Cut | None) -> None:
-    """The job is over: nobody needs any more what the map held before."""
+    """Release the old contents at the end of the job."""
     if cut is None:
         return
     with suppress(HoldfastError):
@@ -73,15 +73,15 @@ def end_overwriting(client: Client, map_name: str, cut: Cut | None) -> None:
 
 
 def overwriting(client: Client, map_name: str) -> bytes:
-    """Which job overwrites the map now: the id of its cut; empty when none does."""
+    """The job that overwrites the map now, as the id of its cut; empty if there is none."""
     note = _note(client, map_name)
     return b"" if note is None else note.cut
 
 
 def cut_before(client: Client, map_name: str, planned: bytes, partitions: Sequence[int]) -> Cut | None:
-    """The cut at which a task has to read these partitions; None when it reads the map as it is.
+    """The cut at which a task must read these partitions; None if it reads the map itself.
 
-    `planned`: which job had overwritten the map when the read was planned.
+    `planned`: the job that was overwriting the map when the read was planned.
     """
     note = _note(client, map_name)
     if note is None or note.cut == planned:

@@ -1,15 +1,15 @@
-"""Which filters say enough about keys and partitions to ask for less.
+"""Filters that narrow a read to some keys or partitions.
 
-What is pushed never decides which rows are right: Spark applies every filter again. So it is enough that no row is
-left out which a filter would keep; a filter that is not understood is left to Spark alone.
+Pushed filters never decide which rows are right: Spark applies all filters again. They only must not exclude a
+row that a filter keeps; a filter that is not understood is left to Spark.
 
-Spark 4.1 to 4.3 keeps what was planned with the filters of one query for all later queries on the same DataFrame or
-view, also those with other filters or none (`PythonDataSourceV2.readInfo`): so filters are pushed only when somebody
-asks for it (option `pushdown`). The option `keys`, and `where` of `pipeline.tables.table`, narrow a read without
-that trap.
+Spark 4.1 to 4.3 reuses the plan of one query, with its filters, for all later queries on the same DataFrame or
+view, also with other filters or none (`PythonDataSourceV2.readInfo`). So filters are only pushed on request
+(option `pushdown`). The option `keys`, and `where` of `pipeline.tables.table`, narrow a read without that
+problem.
 
-A filter on key columns is pushed when the map was written through Spark, so that the key says what the key columns
-say, or when the key is a column itself (formats `binary` and `primitive`).
+A filter on key columns is pushed if Spark wrote the map, so that keys have the values of the key columns, or if
+the key is a column itself (formats `binary` and `primitive`).
 """
 
 from __future__ import annotations
@@ -40,38 +40,34 @@ from holdfast.spark.rows.stored import EntryMaker
 from holdfast.wire.values import INTEGER, LONG
 
 KEYS_MAX = 10_000
-"""More keys than this are not worth asking for one by one."""
+"""With more keys than this, reading the whole map is cheaper."""
 
 _SHORT, _BYTE = -6, -3
 _WIDTHS = ((LONG, 8), (INTEGER, 4), (_SHORT, 2), (_BYTE, 1))
-"""Type ids of integers, and their bytes."""
+"""Type ids of integers, and their sizes in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns that are the key."""
-
     schema: pa.Schema
-    """Of the key columns, in the order of the key."""
+    """Schema of the key columns, in the order of the key."""
     verbatim: bool = False
-    """The one column holds keys in their stored form."""
+    """Whether the one column has keys in their stored form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What has to be asked for."""
+    """Keys and partitions that have to be read."""
 
     keys: frozenset[bytes] | None = None
-    """The only keys that can be wanted, in their stored form; None: any."""
+    """Keys in their stored form; None: all."""
     partitions: frozenset[int] | None = None
-    """The only partitions; None: all."""
+    """Partitions; None: all."""
 
     def only(self, keys: frozenset[bytes]) -> Narrowed:
-        """The same, of these keys alone."""
         return Narrowed(keys if self.keys is None else self.keys & keys, self.partitions)
 
     def by_partition(self, partition_count: int) -> dict[int, list[bytes]] | None:
-        """Partition -> the keys of it; None when any key may be wanted."""
         if self.keys is None:
             return None
         found: dict[int, list[bytes]] = {}
@@ -81,7 +77,7 @@ class Narrowed:
 
 
 def narrow(filters: Iterable[Filter], key: KeyColumns | None, partition_count: int) -> Narrowed:
-    """What filters, all of which must hold, leave to be asked for. `key`: None when keys say nothing about columns."""
+    """Narrow a read by filters that must all hold. `key`: None if keys do not determine columns."""
     filters = list(filters)
     return Narrowed(_keys(filters, key) if key is not None else None, _partitions(filters, partition_count))
 
@@ -129,11 +125,11 @@ def _stored(cells: Sequence[Sequence[Any]], key: KeyColumns) -> frozenset[bytes]
         batch = pa.RecordBatch.from_pylist(rows, schema=key.schema)
         return frozenset(EntryMaker(key.schema, key.schema.names, "json").entries(batch)[0])
     except (pa.ArrowException, ValueError):
-        return None  # such as half of a surrogate pair: nobody's key
+        return None  # such as half of a surrogate pair, which no key contains
 
 
 def _every_width(numbers: Iterable[int]) -> Iterable[bytes]:
-    """A number as a key of every integer type: other clients may have written it as another one than Spark does."""
+    """A number as a key of every integer type: other clients may have used another one than Spark."""
     for number in numbers:
         for type_id, width in _WIDTHS:
             if -(1 << 8 * width - 1) <= number < 1 << 8 * width - 1:
@@ -141,7 +137,7 @@ def _every_width(numbers: Iterable[int]) -> Iterable[bytes]:
 
 
 def _cells(filters: Sequence[Filter], field: Any) -> list[Any] | None:
-    """The only values that the column can have, without those that it cannot; None when the filters do not say."""
+    """Possible values of the column, without values that do not fit; None if the filters do not restrict it."""
     found: set[Any] | None = None
     for one in filters:
         if isinstance(one, EqualTo | EqualNullSafe) and one.attribute == (field.name,):
@@ -161,7 +157,7 @@ def _cells(filters: Sequence[Filter], field: Any) -> list[Any] | None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of a filter is one of the column's own type, whose text in a key is known for sure."""
+    """Whether a filter's value has the column's own type, whose stored form in a key is known."""
     if pa.types.is_boolean(kind):
         return isinstance(value, bool)
     if pa.types.is_integer(kind):
@@ -177,11 +173,11 @@ def _fits(value: Any, kind: Any) -> bool:
 def key_columns(
     schema: StructType, key: Sequence[str], wrote: StructType | None, *, verbatim: bool
 ) -> KeyColumns | None:
-    """The key columns of a read with the columns `schema`; None when filters say nothing about keys.
+    """The key columns of a read with the columns `schema`; None if filters do not determine keys.
 
-    `wrote`: the columns as Spark has written them; None for a map of other clients, whose key is one column. A
-    column that is read as another type than it was written, or compares its texts in another way than by their
-    bytes, says nothing.
+    `wrote`: the columns as written by Spark; None for a map of other clients, whose key is one column. A column
+    that is read as another type than it was written, or whose texts are not compared by their bytes, does not
+    determine keys.
     """
     fields = {field.name: field.dataType for field in schema.fields}
     written = {field.name: field.dataType for field in wrote.fields} if wrote is not None else fields
@@ -211,7 +207,7 @@ _COMPARED: dict[type[Filter], Callable[[int, Any], bool]] = {
 
 
 def _partitions(filters: Sequence[Filter], partition_count: int) -> frozenset[int] | None:
-    """The partitions that filters on `__partition` leave; None when there is no such filter."""
+    """Partitions that filters on `__partition` leave; None if there is no such filter."""
     left: frozenset[int] | None = None
     for one in filters:
         compare = _COMPARED.get(type(one))

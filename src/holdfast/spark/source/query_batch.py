@@ -1,6 +1,6 @@
-"""Which batch of which streaming query is this? Spark tells its tasks, but not through an interface of its own.
+"""Finds query and batch of a streaming task. Spark passes them to its tasks, but not through a public interface.
 
-What is used here was found in Spark 4.1 to 4.3; everything that depends on it is in this module.
+This works in Spark 4.1 to 4.3; everything that depends on it is in this module.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ BATCH_PROPERTIES = ("streaming.sql.batchId",)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of one query."""
-
     query: str
-    """The query's id: the same as long as it goes on from one checkpoint."""
+    """Id of the query, the same as long as it continues from one checkpoint."""
     number: int
 
 
 def this_batch() -> Batch | None:
-    """The batch that this task belongs to; None when Spark does not tell."""
+    """The batch of this task; None if Spark does not tell."""
     context = TaskContext.get()
     if context is None:
         return None
@@ -38,7 +36,7 @@ def this_batch() -> Batch | None:
 
 
 def must_know(batch: Batch | None) -> Batch:
-    """The batch. Raises ConfigError, which says what to do, where Spark did not tell."""
+    """The batch. Raises ConfigError, with advice, if it is unknown."""
     if batch is None:
         raise ConfigError(
             f"Spark {spark_version} does not tell its tasks which batch of which query they write "

@@ -1,4 +1,4 @@
-"""The options of the data source that are for reading only, checked before anything is read."""
+"""Options of reads, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ READ_MEANING = {
     "pushdown": "true: filters on key columns and __partition are pushed to members; only for a DataFrame that is used "
     "with one filter, see docs/spark.md; default false (reading only)",
 }
-"""Every one of them and what it means."""
 
 Key = bool | int | str
-"""A value of a key column, as JSON has it."""
+"""A value of a key column in JSON."""
 
 LEASE_S = 600.0
 SAMPLE_ROWS = 1000
@@ -39,26 +38,24 @@ PARTITIONS_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is read, and from whom."""
-
     cut: bool = False
     lease_s: float = LEASE_S
     spread: bool = False
-    """Backups are read from, too."""
+    """Whether backups are read too."""
     partitions: tuple[int, ...] | None = None
-    """Only these; None: all."""
+    """Partitions to read; None: all."""
     partition_column: bool = False
     limit: int | None = None
     sample_rows: int = SAMPLE_ROWS
     keys: tuple[tuple[object, ...], ...] | None = None
-    """The only keys, each with a value for every key column."""
+    """Keys to read, each with a value for every key column."""
     pushdown: bool = False
     bad: BadRows = field(default_factory=BadRows)
-    """What happens to entries that do not fit the columns."""
+    """Handling of entries that do not fit the columns."""
 
     @classmethod
     def parse(cls, found: Mapping[str, str]) -> ReadOptions:
-        """Check them; `found` has their names in lower case. Raises ConfigError."""
+        """Check the options; `found` has their names in lower case. Raises ConfigError."""
         whom = found.get("readfrom", "primary").lower()
         if whom not in ("primary", "any"):
             raise ConfigError(f"readFrom is primary or any, not {found['readfrom']!r}")

@@ -1,4 +1,11 @@
-"""What is known of a map before it is read, and which tasks read what of it."""
+"""Plan of a read: columns and format of the map, and the division of its partitions between tasks.
+
+The unit of a read is a partition of the grid, not a member. With partitions 0..5 owned by members 1 (0, 1, 2)
+and 2 (3, 4, 5), two tasks get [0, 1, 2] and [3, 4, 5], so that each asks one member. The plan only records
+partitions and the addresses of all members: if partition 2 moves to member 2 before or while the task runs,
+member 1 rejects the request as moved, and the task reads partition 2 from member 2, from its beginning. Rows of
+a partition are passed on only when all of it was read, so none comes twice.
+"""
 
 from __future__ import annotations
 
@@ -20,47 +27,43 @@ from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stor
 from holdfast.spark.source.sampling import BINARY, CompactSchemas, guess, sample
 
 TASKS = 4
-"""Tasks of a read, if there are fewer members than that and nothing else is asked for."""
+"""Least number of tasks of a read, unless options ask for fewer."""
 
 TASKS_MAX = 16
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a map is read."""
-
     struct: StructType
-    """The columns of the DataFrame."""
     layout: Layout
     wrote: StructType | None = None
-    """The columns with which Spark has written the map; None for a map of other clients."""
+    """Columns with which Spark wrote the map; None for a map of other clients."""
     all: StructType | None = None
-    """All columns of the map, as far as they are known."""
+    """All known columns of the map."""
     fields: tuple[str, ...] | None = None
-    """The only fields of JSON values that members need send; None: whole values."""
+    """Fields of JSON values that members have to send; None: whole values."""
 
     @property
     def there(self) -> StructType:
-        """The columns of the map, whether they are read or not."""
         return self.all or self.wrote or self.struct
 
 
 @dataclass(frozen=True)
 class Share(InputPartition):
-    """The partitions of the grid that one task reads, and where it may ask."""
+    """The partitions of the grid that one task reads, and the addresses it may ask."""
 
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     keys: Mapping[int, Sequence[bytes]] | None = None
-    """Partition -> the only keys that are wanted of it."""
+    """Keys to read, by partition."""
     cut: Cut | None = None
-    """The part of the cut that is about these partitions."""
+    """The part of the cut for these partitions."""
     overwriting: bytes = b""
-    """Which job had overwritten the map when this was planned, as `source.overwriting` tells them apart."""
+    """The job that was overwriting the map when this was planned (`source.overwriting`)."""
 
 
 def known_columns(options: Options) -> Reading:
-    """The columns and the format of a map, as far as the grid says. Raises ConfigError when nobody can say."""
+    """Columns and format of a map, as far as the grid knows them. Raises ConfigError if they are unknown."""
     if options.value_format == "binary":
         return _chosen(options, Reading(BINARY, _layout(options, "binary", ("key",))))
     with options.client() as client:
@@ -97,7 +100,7 @@ def _of_stored(options: Options, stored: StoredSchema) -> Reading:
 
 
 def _chosen(options: Options, known: Reading) -> Reading:
-    """Only the columns of the option `columns`, and those for the partition and raw values if they are asked for."""
+    """Restrict to the option `columns`, and add the columns for the partition and raw values if requested."""
     struct = known.struct
     fields = None
     if options.columns:
@@ -123,7 +126,7 @@ def _chosen(options: Options, known: Reading) -> Reading:
 
 
 def _fields(layout: Layout, wanted: StructType, there: StructType | None) -> tuple[str, ...] | None:
-    """The fields that members are asked for; None when nothing is saved by that, as far as we know."""
+    """Fields to request from members; None if that would save nothing."""
     names = [name for name in wanted.names if name not in (PARTITION, layout.bad.column)]
     if layout.value_format != "json" or there is None or set(names) >= set(there.names):
         return None
@@ -133,9 +136,9 @@ def _fields(layout: Layout, wanted: StructType, there: StructType | None) -> tup
 
 
 def reading(options: Options, schema: StructType, known: Reading | None) -> Reading:
-    """How to read a map as these columns. `known`: what was found out about it already, with these columns.
+    """How to read a map as these columns. `known`: what is already known about it.
 
-    Raises ConfigError when columns and format do not go together.
+    Raises ConfigError if columns and format do not fit together.
     """
     if known is None or known.struct != schema:
         found: Reading | None = known
@@ -163,10 +166,10 @@ def plan_shares(
     cut: Cut | None = None,
     tasks: int | None = None,
 ) -> list[Share]:
-    """What the tasks of a read do, as the cluster is now: a few even shares, each with as few owners as possible.
+    """Shares for the tasks of a read in the present cluster: even, each with as few owners as possible.
 
-    `filters`: all of them hold for the wanted rows. `also`: maps that are cut at the same moment, in the same
-    partitions. `cut`: the cut to read at, if there is one already. `tasks`: how many, unless the options say.
+    `filters`: hold for all wanted rows. `also`: maps to cut at the same moment, in the same partitions. `cut`:
+    the cut to read at, if there is one already. `tasks`: number of tasks, unless the options set it.
     """
     with options.client() as client:
         table = client.table()
@@ -224,7 +227,7 @@ def _given_keys(
 
 
 def _wanted_partitions(options: Options, count: int) -> list[int]:
-    """The partitions that the options ask for. Raises ConfigError when there are fewer in the cluster."""
+    """The partitions of the options. Raises ConfigError if the cluster has fewer."""
     chosen = options.read.partitions
     if chosen is None:
         return list(range(count))
@@ -234,7 +237,7 @@ def _wanted_partitions(options: Options, count: int) -> list[int]:
 
 
 def cut_now(options: Options) -> Cut | None:
-    """The cut at which a DataFrame is read, taken now; None when the options want none."""
+    """Take the cut at which a DataFrame is read; None if the options want none."""
     if not options.read.cut:
         return None
     with options.client() as client:
@@ -243,5 +246,4 @@ def cut_now(options: Options) -> Cut | None:
 
 
 def _part_of(cut: Cut, maps: Sequence[str], partitions: Sequence[int]) -> Cut:
-    """What of a cut is about these partitions of these maps."""
     return Cut(cut.id, {(name, at): cut.marks[name, at] for name in maps for at in partitions}, cut.lease_s)

@@ -1,4 +1,4 @@
-"""Reading a map: a few tasks, each pulling its share of the partitions straight from the members that hold them."""
+"""Reader of a map: a few tasks, each reading its share of the partitions directly from their owners."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from holdfast.wire import own
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
-"""A record batch is handed to Spark once it has so many rows, or so many bytes of keys and values."""
+"""A record batch is passed to Spark when it has so many rows, or so many bytes of keys and values."""
 
 
 class HoldfastReader(DataSourceReader):
-    """Pickled by Spark: made on the driver, used in the tasks.
+    """Pickled by Spark: created on the driver, used in the tasks.
 
-    A partition is read as it was at one moment, from its primary. Partitions that move while the job runs are read at
-    their new primary: no row comes twice, none is missed. At a cut, they are read as they were when the DataFrame was
-    made, from whoever keeps that.
+    A partition is read from its primary as it was at one moment. A partition that moves while the job runs is
+    read from its new primary: no row comes twice, none is missed. With a cut, partitions are read as they were
+    when the DataFrame was made, from any member that keeps the cut.
     """
 
     def __init__(self, options: Options, known: Reading, cut: Cut | None = None) -> None:
@@ -44,11 +44,9 @@ class HoldfastReader(DataSourceReader):
         self._release = __version__
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One share for each task, each with as few owners as possible."""
         return plan_shares(self._options, self._known, self._filters, cut=self._cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one share."""
         check_release(self._release)
         if isinstance(partition, Share):
             yield from share_batches(self._options, self._known, partition)
@@ -56,10 +54,10 @@ class HoldfastReader(DataSourceReader):
 
 
 class FilteringReader(HoldfastReader):
-    """A reader that is told which filters there are. Spark applies all of them again."""
+    """A reader that gets the filters. Spark applies all of them again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
-        """Remember them for `partitions`; all of them stay with Spark, too."""
+        """Remember the filters for `partitions`, and leave all of them to Spark too."""
         self._filters = list(filters)
         return self._filters
 
@@ -67,7 +65,7 @@ class FilteringReader(HoldfastReader):
 def share_batches(
     options: Options, known: Reading, share: Share, on_bad: Callable[[int], object] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one share, as record batches of a good size. Raises BadRow, NotReady or CutLost.
+    """The rows of one share as record batches. Raises BadRow, NotReady or CutLost.
 
     `on_bad`: called at the end with the number of entries that did not fit the columns.
     """
@@ -80,7 +78,7 @@ def share_batches(
             options.map,
             fields=known.fields if maker.needs_values else (),
             keys=share.keys,
-            # Of the entries that a member sends, some may be left out.
+            # With `skip`, more entries are needed than rows are wanted.
             limit=0 if options.read.bad.mode == "skip" else limit or 0,
             cut=share.cut or cut_before(client, options.map, share.overwriting, share.partitions),
             spread=options.read.spread,
@@ -93,7 +91,7 @@ def share_batches(
 
 @contextmanager
 def advised(options: Options) -> Iterator[None]:
-    """Say what to do about a cut that is lost in this block."""
+    """Add advice to the error if the cut is lost in this block."""
     try:
         yield
     except CutLost as lost:

@@ -1,8 +1,9 @@
-"""Rows that cannot be stored, as JSON lines in a folder: one file for each task that met any.
+"""Rejected rows, which cannot be stored, as JSON lines in a folder: one file for each task with any.
 
-A line is `{"reason": ..., "row": {column: value, ...}}`. The file is written aside and moved into place when the task
-has stored all its other rows; its name is that of the job and the task, so a task that runs again, or twice at the same
-time, leaves one copy.
+A line is `{"reason": ..., "row": {column: value, ...}}`. An attempt of a task writes to a temporary file and
+renames it after all its other rows are stored. The final name consists of job and task, not of the attempt: if
+task 3 fails half-way and runs again, or runs twice at the same time, `<job>-00003.jsonl` exists once, and
+complete.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.spark.rows.entry_encoder import Wrong
 
 
 def open_folder(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the path in it; a URI such as `s3://...`, or a path on this machine. Raises ConfigError."""
+    """File system and path in it, for a URI such as `s3://...` or a local path. Raises ConfigError."""
     try:
         if "://" in path:
             return fs.FileSystem.from_uri(path)
@@ -30,7 +31,7 @@ def open_folder(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def prepare_folder(path: str) -> None:
-    """Make the folder, and see whether a file can be written there. Raises ConfigError."""
+    """Create the folder and check that it is writable. Raises ConfigError."""
     system, folder = open_folder(path)
     probe = f"{folder}/.holdfast-{uuid4().hex}"
     try:
@@ -43,7 +44,7 @@ def prepare_folder(path: str) -> None:
 
 
 def clear_away(path: str, job: str) -> None:
-    """Remove what attempts of the job's tasks have left that were killed half-way."""
+    """Remove temporary files of attempts that were killed."""
     system, folder = open_folder(path)
     with suppress(OSError, pa.ArrowException):
         for found in system.get_file_info(fs.FileSelector(folder)):
@@ -52,7 +53,7 @@ def clear_away(path: str, job: str) -> None:
 
 
 class DeadLetters:
-    """The rejected rows of one attempt of a task. Nothing is made while there are none."""
+    """Rejected rows of one attempt of a task. The file is created with the first one."""
 
     def __init__(self, path: str, job: str, task: int) -> None:
         self._path = path
@@ -64,7 +65,6 @@ class DeadLetters:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch, wrong: list[Wrong]) -> None:
-        """Note these rows of the batch."""
         if not wrong:
             return
         if self._system is None:
@@ -78,14 +78,14 @@ class DeadLetters:
         self.rows += len(wrong)
 
     def keep(self) -> None:
-        """The task has done its work: this is what it could not store."""
+        """Publish the file: all other rows of the task are stored."""
         if self._system is not None:
             self._file.close()
             self._system.move(self._aside, f"{self._folder}/{self._name}.jsonl")
             self._system = None
 
     def drop(self) -> None:
-        """The task has failed, and will perhaps run again."""
+        """Remove the file: the attempt failed, and may be repeated."""
         if self._system is not None:
             self._file.close()
             with suppress(OSError):
@@ -98,7 +98,7 @@ def _row(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             cell = column[row].as_py()
-            # Not finite, or not a text: as people read it.
+            # Infinite or NaN, or bytes that are not text: as readable text.
             found[name] = str(cell) if isinstance(cell, float) and cell - cell != 0 else cell
             msgspec.json.encode(found[name], enc_hook=str)
         except (ValueError, OverflowError, msgspec.MsgspecError):

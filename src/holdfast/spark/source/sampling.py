@@ -1,11 +1,10 @@
-"""What the columns of a map are that was not written through Spark: found out from some of its entries.
+"""Columns of a map that Spark did not write, derived from a sample of its entries.
 
-- Values that are JSON objects become rows of their fields, in the order in which they are first seen. A field is
-  boolean, long or double when every value that it has is one (whole numbers and others together: double); any other
-  field is a string: texts as they are, everything else as its JSON text. Times and decimals stay texts. A field that
-  is null everywhere is a string.
-- Plain Hazelcast values of one type under keys of one type give the columns `key` and `value`, of these types;
-  integers of several widths are of the widest.
+- JSON objects become rows of their fields, in the order of first appearance. A field is boolean, long or double if all
+  its values are (integers and other numbers together: double); otherwise it is a string: texts as they are, everything
+  else as JSON text. Times and decimals stay texts. A field that is always null is a string.
+- Plain Hazelcast values of one type under keys of one type give columns `key` and `value` of these types; integers of
+  several widths are of the widest.
 - Compact values become rows of the fields of their schemas.
 - Anything else is read as `binary`: `key` and `value` in their stored form.
 """
@@ -37,18 +36,18 @@ _KINDS: dict[int, Any] = {
     **{type_id: pa.list_(kind) for kind, (type_id, _) in ARRAYS.items()},
     TEXTS: pa.list_(pa.string()),
 }
-"""Type id of a plain value -> its Arrow type."""
+"""Arrow type by type id of a plain value."""
 
 _INTEGERS: list[Any] = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 
 
 BINARY = StructType().add("key", BinaryType()).add("value", BinaryType())
-"""The columns of the format `binary`."""
+"""Columns of the format `binary`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a map seems to hold."""
+    """Apparent columns and format of a map."""
 
     struct: StructType
     value_format: str
@@ -56,7 +55,6 @@ class Guess:
 
 
 def sample(client: Client, map_name: str, rows: int) -> list[tuple[bytes, bytes]]:
-    """Some entries, from as many partitions as it takes."""
     count = client.partition_count
     found: list[tuple[bytes, bytes]] = []
     each = max(1, -(-4 * rows // count))
@@ -74,9 +72,9 @@ def guess(
     *,
     mostly: bool = False,
 ) -> Guess | None:
-    """The columns and the format of these entries; None when there are none. `fetch`: finds Compact schemas.
+    """Columns and format of these entries; None if there are none. `fetch`: finds Compact schemas.
 
-    `mostly`: of those alone that are as most of them are, so that one odd entry does not make a map `binary`.
+    `mostly`: consider only the most frequent kind of entries, so that one odd entry does not make the map `binary`.
     """
     entries = list(entries)
     if not entries:
@@ -100,7 +98,7 @@ def guess(
 
 
 def _alike(entries: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The entries whose keys and values are of the types that most have; integers of all widths are one type."""
+    """The entries with the most frequent types of keys and values; integers of all widths count as one type."""
     for part in (1, 0):
         kinds = [_family(entry[part], objects=part == 1) for entry in entries]
         most = Counter(kinds).most_common(1)[0][0]
@@ -120,7 +118,7 @@ def _type_of(stored: bytes) -> int:
 
 
 def _kind(cells: Iterable[bytes]) -> Any:
-    """The Arrow type that all these plain values have; None when there is none."""
+    """Common Arrow type of these plain values; None if there is none."""
     kinds = {_KINDS.get(_type_of(cell)) for cell in cells}
     if len(kinds) == 1:
         return next(iter(kinds))
@@ -128,7 +126,7 @@ def _kind(cells: Iterable[bytes]) -> Any:
 
 
 def _json_fields(values: Iterable[bytes]) -> StructType | None:
-    """The columns of JSON objects; None when one is none, or a name cannot be one of a column."""
+    """Columns of JSON objects; None if a value is no object, or a name cannot name a column."""
     kinds: dict[str, set[type]] = {}
     for value in values:
         try:
@@ -171,7 +169,9 @@ _COMPACT_KINDS: dict[int, Any] = {
 
 
 def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None]) -> StructType | None:
-    """The columns of Compact values with schemas of these ids; None when one is not known, or has other fields."""
+    """Columns of Compact values with these schema ids; None if a schema is unknown, or fields differ or are
+    unsupported.
+    """
     kinds: dict[str, Any] = {}
     for one in sorted(ids):
         schema = fetch(int.from_bytes(one, "big", signed=True))
@@ -188,15 +188,15 @@ def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None])
 
 
 class CompactSchemas:
-    """The schemas of Compact values, as clients have made them known to the cluster."""
+    """Schemas of Compact values that clients have registered in the cluster."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def __call__(self, number: int) -> Schema | None:
-        """The schema with this id; None when nobody has made it known."""
+        """The schema with this id; None if it is unknown."""
         found = self._client.get(SCHEMAS_MAP, schema_key(number))
         try:
             return None if found is None else schema_of_entry(found)
         except ValueError:
-            return None  # Files may hold entries from when nobody looked at what was stored there.
+            return None  # Old files may contain entries that were stored before they were validated.

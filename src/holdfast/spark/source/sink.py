@@ -1,11 +1,13 @@
-"""A stream into a map: each batch is stored as if once, and of several rows of a key the last one counts.
+"""Stream into a map: each batch takes effect once, and the last of several rows of a key wins.
 
     frame.writeStream.format("holdfast").option("address", ...).option("key", "id").option("checkpointLocation", ...)
         .start("flights")
 
-Rows are stored under their keys, so a batch that is written again stores the same. The last batch that a query has
-finished is kept in the grid itself; one that is not later than that is not written again. Spark may leave an attempt
-of a task running after the batch has been finished by another one: so that is asked before each write.
+How a restarted query resumes: Spark replays the last batch of its checkpoint, perhaps partly written before.
+Rows are stored under their keys, so writing them again stores the same. But a replay must not overwrite later
+batches. Example: batch 7 sets k=1 and is finished, batch 8 sets k=2, and an attempt of batch 7 that Spark had
+given up is still running. The grid keeps the last finished batch of each query and map (`Finished`); each write
+checks it first, so the old attempt of batch 7 stops.
 """
 
 from __future__ import annotations
@@ -41,16 +43,16 @@ REMOVE_OPS = frozenset({"remove", "delete"})
 RESTART = "restart"
 
 PLACES = ("partition", "term", "counter")
-"""With `opColumn`, integer columns of these names say where a row's change was, and are not stored."""
+"""With `opColumn`, integer columns with these names give the position of a row's change, and are not stored."""
 
 HELD_BYTES = 16 << 20
-"""Rows are held back until so many bytes of them wait: a later row of the same key takes their place."""
+"""Rows are buffered up to so many bytes; a later row of the same key replaces a buffered one."""
 
 _NO_VALUE = b"\0\0\0\0"
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The last batch of a query that is in the map, all of it."""
+    """The last batch of a query that is completely in the map."""
 
     batch: int
     time_ms: int
@@ -58,24 +60,22 @@ class Finished(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class StreamWritten(WriterCommitMessage):
-    """What one task of a batch has written."""
-
     batch: Batch | None
     stored: int
     removed: int
     again: bool
-    """The batch was finished before, or by another attempt meanwhile: from then on nothing was done."""
+    """Whether the batch was already finished, or was finished by another attempt: nothing was written after that."""
 
 
 class _Overtaken(Exception):
-    """The batch was finished meanwhile: later ones may be in the map, and what is left must not go over them."""
+    """The batch was finished by another attempt: later batches may be in the map and must not be overwritten."""
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
-    """Made anew by Spark for each batch, and once more for its end: what it knows is in its options and the grid."""
+    """Created by Spark for each batch, and again for its end: all its state is in its options and the grid."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Raises ConfigError when columns, key and format do not go together. Nothing is sent yet."""
+        """Raises ConfigError if columns, key and format do not fit together. Sends nothing yet."""
         self._options = options
         self._places: tuple[str, ...] = ()
         if options.op_column is not None:
@@ -93,9 +93,9 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         EntryMaker(self._schema, options.options.key, self._format)
 
     def prepare(self) -> None:
-        """Remember the map's columns. Raises ConfigError when it has others already.
+        """Store the map's columns. Raises ConfigError if it has others.
 
-        In the stored form rows may belong to any map: nothing is remembered, and nothing compared.
+        Rows in their stored form may belong to any map: nothing is stored or compared.
         """
         if self._format == "binary":
             return
@@ -198,7 +198,7 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
     # -- on the driver
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Remember that the batch is written."""
+        """Store that the batch is finished."""
         queries = {
             told.batch.query
             for told in messages
@@ -214,7 +214,7 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
                     finish(client, query, common.map, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what stays written."""
+        """Report what stays written."""
         written = [told for told in messages if isinstance(told, StreamWritten)]
         print(  # noqa: T201 - Spark shows it on the driver
             f"holdfast: batch {batchId} of a stream into map {self._options.options.map!r} failed; {len(written)} of "
@@ -233,7 +233,7 @@ def _known_op(op: str | None) -> str:
 
 
 def _ranks(places: dict[str, list[int | None]], count: int) -> list[tuple[int, ...]]:
-    """What says which of two rows of a key is the later one; empty where only their order does."""
+    """Order of rows of a key, by term and counter; empty if only their sequence decides."""
     if "term" not in places or "counter" not in places:
         return [()] * count
     return [
@@ -242,7 +242,7 @@ def _ranks(places: dict[str, list[int | None]], count: int) -> list[tuple[int, .
 
 
 class Rows:
-    """The rows of one task on their way into the map: of each key the last one."""
+    """Rows of one task to write: the last one for each key."""
 
     def __init__(self, client: Client, options: SinkOptions, batch: Batch | None = None) -> None:
         """`batch`: nothing is written any more once it is finished."""
@@ -252,21 +252,19 @@ class Rows:
         self._ttl_ms = DEFAULT_TTL if options.options.ttl_ms is None else options.options.ttl_ms
         self._source_partitions = options.source_partitions
         self._waiting: dict[bytes, bytes | None] = {}
-        """Key -> value, None for one to be removed."""
+        """Value by key; None: remove."""
         self._ranks: dict[bytes, tuple[int, ...]] = {}
-        """Of every key of this batch whose rows say which is the later one, also when it is written already."""
+        """Latest position by key, of all rows of this batch with positions, written or not."""
         self._size = 0
         self.stored = 0
         self.removed = 0
         self.applied = 0
-        """Both together. Right also when writing has failed."""
+        """Sum of both. Correct also after an error."""
 
     def store(self, key: bytes, value: bytes, rank: tuple[int, ...]) -> None:
-        """The key has this value now."""
         self._change(key, value, rank)
 
     def remove(self, key: bytes, rank: tuple[int, ...]) -> None:
-        """The key is gone now."""
         self._change(key, None, rank)
 
     def _change(self, key: bytes, value: bytes | None, rank: tuple[int, ...]) -> None:
@@ -280,7 +278,7 @@ class Rows:
             self.flush()
 
     def wipe(self, partition: int, rank: tuple[int, ...]) -> None:
-        """No key of this partition of the stream's source is here any more."""
+        """Remove all keys of this partition of the source stream."""
         client = self._client
         count = self._source_partitions or client.partition_count
         everywhere = range(client.partition_count) if count != client.partition_count else (partition,)
@@ -293,7 +291,7 @@ class Rows:
             self.remove(key, rank)
 
     def check(self) -> None:
-        """Whether the batch may still be written. Raises _Overtaken."""
+        """Raises _Overtaken if the batch must not be written any more."""
         if self._batch is None:
             return
         last = finished(self._client, self._batch.query, self._map)
@@ -301,7 +299,7 @@ class Rows:
             raise _Overtaken
 
     def flush(self) -> None:
-        """Write what waits. Raises NotReady when it cannot be written in time, and _Overtaken."""
+        """Write buffered rows. Raises NotReady at the timeout, and _Overtaken."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
         if not waiting:
             return
@@ -325,11 +323,11 @@ class Rows:
         self.removed += removed
 
 
-# -- which batches are written
+# -- finished batches
 
 
 def finished(client: Client, query: str, map_name: str) -> Finished | None:
-    """The last batch of this query that is in the map; None when none is."""
+    """The last batch of this query that is in the map; None if there is none."""
     found = client.get(STREAMS_MAP, _name(query, map_name))
     if found is None:
         return None
@@ -342,7 +340,6 @@ def finished(client: Client, query: str, map_name: str) -> Finished | None:
 
 
 def finish(client: Client, query: str, map_name: str, batch: int) -> None:
-    """Remember that this batch and all before it are in the map."""
     told = Finished(batch, time.time_ns() // 1_000_000)
     client.set(STREAMS_MAP, _name(query, map_name), json_data(msgspec.json.encode(told)), ttl_ms=0)
 

@@ -1,4 +1,4 @@
-"""The options of change streams and of streams into a map, checked before anything is read or written."""
+"""Options of change streams and of streams into a map, checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE_MEANING = {
     "maxRowsPerBatch": "about how many rows a batch may have; all there are if left out",
     "valueFormat": "json (the columns of the map), text (keys and values as text) or binary (in their stored form)",
 }
-"""Every option of a change stream beyond those of every read, and what it means."""
+"""Options of a change stream in addition to those of every read, with descriptions."""
 
 SINK_MEANING = {
     "opColumn": "the column that says what a row is: insert, update, remove or restart; if left out, all rows are "
@@ -31,32 +31,30 @@ SINK_MEANING = {
     "sourcePartitions": "partitions of the cluster that a change stream comes from, if not as many as here",
     "idempotent": "true, or false: do not remember which batches were written (for a Spark that does not tell)",
 }
-"""Every option of a stream into a map beyond those of every write, and what it means."""
+"""Options of a stream into a map in addition to those of every write, with descriptions."""
 
 _SOURCE = {name.lower(): name for name in SOURCE_MEANING}
 _SINK = {name.lower(): name for name in SINK_MEANING}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""Spark hands its own options on to the sink."""
+"""Options of Spark itself, which it passes to the sink."""
 
 _SIGN = "startingposition"
 _DOORS = ("address", "map", "user", "password", "token", "cluster", "timeout")
 _SOURCE_ALSO = (*_DOORS, "numPartitions", "bad")
 _SINK_ALSO = (*_DOORS, "key", "ttl", "valueFormat")
-"""Which of the options of every read and write mean something here."""
+"""Options of every read and write that also apply to streams."""
 _ALIASES = frozenset({"path", "username"})
 
 
 def is_change_stream(given: Mapping[str, str]) -> bool:
-    """Whether these are options of a change stream: Spark asks for columns without saying what for."""
+    """Whether these are options of a change stream: Spark asks for columns without saying for which kind of read."""
     return any(name.lower() == _SIGN for name in given)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """The options of one change stream."""
-
     options: Options
-    """Those of every read. Its map is the first one."""
+    """Options of every read. Its map is the first one."""
     maps: tuple[str, ...]
     starting: str
     on_gap: str = "fail"
@@ -66,7 +64,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Check the options. Raises ConfigError, naming the option and what it may be."""
+        """Check the options. Raises ConfigError, which names the option and its allowed values."""
         mine, others = _split(given, _SOURCE)
         if _SIGN not in mine:
             raise ConfigError(
@@ -98,19 +96,17 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of one stream into a map."""
-
     options: Options
-    """Those of every write."""
+    """Options of every write."""
     op_column: str | None = None
     source_partitions: int | None = None
     idempotent: bool = True
     source_map: str | None = None
-    """All entries of the map come from this one. None: they may come from several."""
+    """The only source of the map's entries. None: there may be several."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Check the options. Raises ConfigError, naming the option and what it may be."""
+        """Check the options. Raises ConfigError, which names the option and its allowed values."""
         given = {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
         mine, others = _split(given, _SINK)
         _check_names(others, _SINK_ALSO, _SINK, "streams into a map")
@@ -134,7 +130,7 @@ def _split(given: Mapping[str, str], known: Mapping[str, str]) -> tuple[dict[str
 
 
 def _check_names(others: Mapping[str, str], also: Sequence[str], known: Mapping[str, str], what: str) -> None:
-    """Refuse what is no option, or none of this. What values may be is checked with the options of every read."""
+    """Reject unknown options and those that do not apply. Their values are checked with the options of every read."""
     allowed = {name.lower() for name in also} | _ALIASES
     for written in others:
         name = written.lower()

@@ -1,4 +1,4 @@
-"""How fast a task may write, so that those whom the members serve do not notice."""
+"""Rate limit of a writing task, so that other clients of the members do not notice the load."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 STEP_S = 0.1
-"""Rows are let out in steps of so long at most: a burst would be felt just as a load without a limit."""
+"""Rows are released in steps of at most so long: a burst would be noticed like a load without a limit."""
 
 
 class TokenBucket:
-    """Lets `rate` rows a second pass, evenly."""
+    """Releases `rate` rows a second, evenly."""
 
     def __init__(
         self,
@@ -27,15 +27,15 @@ class TokenBucket:
 
     @property
     def step(self) -> int | None:
-        """The most rows to let out at a time; None: any number."""
+        """Most rows to release at a time; None: any number."""
         return None if self._rate is None else max(1, int(self._rate * STEP_S))
 
     def take(self, rows: int) -> None:
-        """Wait until so many rows may go."""
+        """Wait until so many rows may be sent."""
         if self._rate is None or not rows:
             return
         now = self._clock()
-        # What was not used is lost: after a pause there is no burst.
+        # Unused capacity is lost: no burst after a pause.
         begin = max(now, self._free_at)
         self._free_at = begin + rows / self._rate
         if begin > now:

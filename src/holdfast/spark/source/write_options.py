@@ -1,4 +1,4 @@
-"""The options of the data source that are for writing only, checked before anything is written."""
+"""Options of writes, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -23,30 +23,27 @@ WRITE_MEANING = {
     "typeName": "the type name of Compact rows, for valueFormat compact; default: the map's name",
     "corruptColumn": "column that is null unless the row could not be read from its file (writing only)",
 }
-"""Every one of them and what it means."""
 
 FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How rows are written."""
-
     insert: bool = False
     ttl_column: str | None = None
     rejects: str | None = None
-    """The folder for rows that cannot be stored; None: they fail the job."""
+    """Folder for rows that cannot be stored; None: they fail the job."""
     rows_per_second: float | None = None
-    """Of one task."""
+    """For one task."""
     value_column: str | None = None
     type_name: str | None = None
     corrupt_column: str | None = None
     transaction_rows: int | None = None
-    """So many rows are stored in one transaction; None: each by itself."""
+    """Rows that are stored in one transaction; None: each by itself."""
 
     @classmethod
     def parse(cls, found: Mapping[str, str]) -> WriteOptions:
-        """Check them; `found` has their names in lower case. Raises ConfigError."""
+        """Check the options; `found` has their names in lower case. Raises ConfigError."""
         how = found.get("write", "upsert").lower()
         if how not in ("upsert", "insert"):
             raise ConfigError(f"write is upsert or insert, not {found['write']!r}")
@@ -83,7 +80,7 @@ def _together(found: Mapping[str, str]) -> int | None:
 
 
 def absolute(path: str) -> str:
-    """The same path for processes that work in other folders; URIs as they are."""
+    """The same path for processes in other working directories; URIs unchanged."""
     return path if "://" in path else str(Path(path).absolute())
 
 

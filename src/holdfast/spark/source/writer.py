@@ -1,8 +1,8 @@
-"""Writing a DataFrame into a map: idempotent puts, straight to the members that own the keys.
+"""Writer of a DataFrame into a map: idempotent puts, sent directly to the owners of the keys.
 
-A row is stored under its key, so a task that Spark runs again changes nothing. A job is no transaction: what a failed
-job has written stays, and is told; writing the same rows again is always safe. Groups of rows may be stored in
-transactions (`transactionRows`), so that readers see whole groups only.
+A row is stored under its key, so a task that Spark repeats changes nothing. A job is not a transaction: the
+rows of a failed job stay and are reported; writing the same rows again is always safe. Groups of rows may be
+stored in transactions (`transactionRows`), so that readers see whole groups only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEM
 from holdfast.wire.hazelcast.compact_schemas import schema_entry
 
 SAMPLES = 3
-"""Reasons that are told of rows that cannot be stored."""
+"""Most reasons in a message about rows that cannot be stored."""
 
 
 class WriteFailed(HoldfastError):
@@ -46,34 +46,31 @@ class WriteFailed(HoldfastError):
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has written."""
-
     task: int
     rows: int
     rows_again: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     partitions: frozenset[int]
     kept: int = 0
-    """Of `rows`: those to be inserted only, whose key had another value, which has stayed."""
+    """Those of `rows` that were not inserted, because their key had another value."""
     rejected: int = 0
-    """Rows that cannot be stored, and are among the rejects."""
+    """Rows that cannot be stored and are among the rejects."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every task of a job needs to write its rows; pickled."""
+    """Parameters of all tasks of a job; pickled."""
 
     options: Options
     schema: pa.Schema
-    """Of the record batches that tasks are given."""
+    """Schema of the record batches that tasks get."""
     job: str = field(default_factory=lambda: uuid4().hex[:12])
-    """Names the job among others, the same in all its tasks and attempts."""
+    """Id of the job, the same in all its tasks and attempts."""
     addresses: tuple[str, ...] = ()
-    """Of members learnt since, should the given ones be gone."""
+    """Of members found later, in case the given ones are gone."""
 
     @property
     def shape(self) -> Shape:
-        """How rows become entries."""
         write = self.options.write
         return Shape(
             self.options.key,
@@ -87,11 +84,11 @@ class Work:
 
     @property
     def ttl_ms(self) -> int:
-        """Of rows that have no time to live of their own."""
+        """Default time to live of rows."""
         return DEFAULT_TTL if self.options.ttl_ms is None else self.options.ttl_ms
 
     def encoder(self) -> EntryEncoder:
-        """Raises ConfigError when columns and options do not go together."""
+        """Raises ConfigError if columns and options do not fit together."""
         return EntryEncoder(self.schema, self.shape)
 
 
@@ -101,7 +98,7 @@ def write_rows(
     task: int,
     counted: Callable[[int], None] = lambda rows: None,
 ) -> Written:
-    """Write the rows of one task. Raises WriteFailed, which says what was written. `counted` is told of rows."""
+    """Write the rows of one task. Raises WriteFailed, which says what was written. `counted` is called with rows."""
     options, write = work.options, work.options.write
     encoder = work.encoder()
     bucket = TokenBucket(write.rows_per_second)
@@ -124,7 +121,7 @@ def write_rows(
                         send(part)
                     counted(len(entries))
             except HoldfastError:
-                # What is on its way is counted still.
+                # Rows in flight still count.
                 with suppress(HoldfastError):
                     sender.settle()
                 raise
@@ -149,7 +146,7 @@ def write_rows(
 
 
 def _sending(work: Work, client: Client) -> tuple[RowSender | GroupSender, Callable[[Entries], None]]:
-    """What stores the rows of a task, and how it is given them."""
+    """The sender for the rows of a task, and the function that passes them to it."""
     name, write, partitions = work.options.map, work.options.write, client.partition_count
     if write.transaction_rows is None:
         plain = RowSender(client, name, ttl_ms=work.ttl_ms)
@@ -177,17 +174,16 @@ def _steps(entries: Entries, step: int | None) -> Iterator[Entries]:
 
 
 def describe(rows: int, wrong: Sequence[Wrong]) -> str:
-    """What is wrong with some of so many rows, in words."""
     reasons = list(dict.fromkeys(one.why for one in wrong))
     told = "; ".join(reasons[:SAMPLES]) + ("; ..." if len(reasons) > SAMPLES else "")
     return f"{len(wrong)} of {rows} rows cannot be stored: {told}"
 
 
 class HoldfastWriter(DataSourceArrowWriter):
-    """Pickled by Spark: made on the driver, used in the tasks, and told the end on the driver."""
+    """Pickled by Spark: created on the driver, used in the tasks, and committed or aborted on the driver."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        """Raises ConfigError when columns, key and format do not go together. Nothing is sent yet."""
+        """Raises ConfigError if columns, key and format do not fit together. Sends nothing yet."""
         self._options = options
         self._struct = schema
         if options.columns:
@@ -196,13 +192,13 @@ class HoldfastWriter(DataSourceArrowWriter):
             )
         self._work = Work(options, arrow_schema(schema))
         self._before: Cut | None = None
-        """What the map held before it was overwritten."""
+        """Contents of the map before it was overwritten."""
         self._work.encoder()
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Clear the map if it is to be overwritten, and remember its columns.
+        """Clear the map if it is overwritten, and store its columns.
 
-        Raises ConfigError, and changes nothing, when the map has other columns, another key or another format already.
+        Raises ConfigError, and changes nothing, if the map has other columns, another key or another format.
         """
         with self._options.client() as client:
             self._before = prepare_map(client, self._work, self._struct, overwrite=overwrite)
@@ -216,7 +212,7 @@ class HoldfastWriter(DataSourceArrowWriter):
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Every row is stored, on its sync backups too, when its task has ended: only say what was rejected or kept."""
+        """Report rejected rows. A finished task has stored all others, on sync backups too."""
         self._clear_away()
         self._end_overwriting()
         finished = [message for message in messages if isinstance(message, Written)]
@@ -231,7 +227,7 @@ class HoldfastWriter(DataSourceArrowWriter):
             print(f"holdfast: {words}", file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what stays written."""
+        """Report what stays written."""
         self._clear_away()
         self._end_overwriting()
         print(self.account(messages), file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
@@ -242,12 +238,12 @@ class HoldfastWriter(DataSourceArrowWriter):
 
     def _end_overwriting(self) -> None:
         if self._before is not None:
-            # Who is not reached now lets go when the lease ends.
+            # A member that cannot be reached drops the cut when its lease ends.
             with suppress(HoldfastError), self._options.client(self._work.addresses) as client:
                 end_overwriting(client, self._options.map, self._before)
 
     def account(self, messages: Sequence[WriterCommitMessage | None]) -> str:
-        """What the finished tasks of a failed job have written, in words."""
+        """Report of what the finished tasks of a failed job have written."""
         finished = [message for message in messages if isinstance(message, Written)]
         rows = sum(message.rows for message in finished)
         partitions = frozenset[int]().union(*(message.partitions for message in finished))
@@ -259,7 +255,7 @@ class HoldfastWriter(DataSourceArrowWriter):
 
 
 def stored_schema(work: Work, struct: StructType) -> StoredSchema:
-    """What is remembered of a map that is written so."""
+    """Description of a map that is written by this job."""
     kept = set(work.encoder().rows_schema.names)
     rows = StructType([one for one in struct.fields if one.name in kept])
     shape = work.shape
@@ -268,7 +264,7 @@ def stored_schema(work: Work, struct: StructType) -> StoredSchema:
 
 
 def check_map(client: Client, work: Work, struct: StructType) -> None:
-    """Whether rows of these columns may go into the map as it is. Raises ConfigError."""
+    """Raises ConfigError if rows with these columns do not fit the map."""
     present = load_schema(client, work.options.map)
     wanted = stored_schema(work, struct)
     if present is not None and present != wanted:
@@ -276,10 +272,10 @@ def check_map(client: Client, work: Work, struct: StructType) -> None:
 
 
 def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bool) -> Cut | None:
-    """Make ready what the tasks need: the map's columns, the Compact schema, the folder for rejects.
+    """Prepare the map's columns, the Compact schema and the folder for rejects.
 
-    With `overwrite` the map is cleared, as the last of what may fail. Answers what is to be given to `end_overwriting`
-    when the job is over. Raises ConfigError.
+    With `overwrite` the map is cleared, as the last step that may fail. Returns the argument for
+    `end_overwriting` at the end of the job. Raises ConfigError.
     """
     if not overwrite:
         check_map(client, work, struct)
