@@ -27,7 +27,8 @@ from holdfast.core.model.metastore_questions import (
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder
-from holdfast.core.multiraft.group_host import GroupClient, GroupHost, ReplicaNotice
+from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
@@ -118,7 +119,7 @@ class ConsensusHost:
 
     def on_start(self) -> None:
         """The member comes to life: replicas that are in its files do, too."""
-        if self._on and METASTORE_GROUP in self.groups.found:
+        if self._on and METASTORE_GROUP in self.groups.journal.found:
             self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
 
     def on_view(self, notice: ViewInstalled) -> None:

@@ -352,7 +352,7 @@ class Member:
         self.destination.write_out(tuple(each for each in event.partitions if each < GROUPS_FROM))
         for number in event.partitions:
             if number >= GROUPS_FROM:
-                self.agreed.groups.write_out(number)
+                self.agreed.groups.journal.write_out(number)
 
     def on_cut(self, event: CutRequested) -> None:
         """A client wants a cut."""
@@ -512,7 +512,9 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.EvictMembers: lambda member, _, message: member.membership.on_evict_members(message),
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
-    m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
+    m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.transfers.on_state_taken(
+        sender, message
+    ),
     m.LeadAsked: lambda member, sender, message: member.agreed.groups.rounds.on_asked(sender, message),
     m.LeadConfirmed: lambda member, sender, message: member.agreed.groups.rounds.on_confirmed(
         sender, message
@@ -710,6 +712,6 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.destination.on_checkpoint(it),
         lambda member, it: member.agreed.groups.on_checkpoint(it),
     ),
-    n.GroupsWritten: (lambda member, it: member.agreed.groups.on_written(it),),
+    n.GroupsWritten: (lambda member, it: member.agreed.groups.journal.on_written(it),),
 }
 """What one machine tells the others: whom it concerns, in which order."""

@@ -14,7 +14,7 @@ from holdfast.core.member_view import MemberView
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.metastore import KeyChange, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, group_of, place_of
-from holdfast.core.multiraft.group_host import HostedGroup
+from holdfast.core.multiraft.hosted_group import HostedGroup
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.group import Group
 from holdfast.core.zones.adjusting import assignments_of
@@ -125,7 +125,7 @@ def _strays(members: Sequence[MemberView], zone: int, partitions: int) -> list[s
     problems = []
     for member in members:
         name, agreed = member.info.name, member.consensus
-        for number in [*agreed.groups.hosted, *agreed.groups.found]:
+        for number in [*agreed.groups.hosted, *agreed.groups.journal.found]:
             if number == METASTORE_GROUP:
                 continue
             place = place_of(number)

@@ -551,10 +551,10 @@ def _survive(agreed: Sequence[GroupHost], there: Collection[NodeId]) -> bool:
 def _replicas_of(groups: GroupHost) -> list[tuple[GroupNumber, Configuration]]:
     """Each usable replica of a member, with its configuration."""
     found = [(number, hosted.group.configuration) for number, hosted in sorted(groups.hosted.items())]
-    for number in groups.found:
-        if not groups.doubt(number):
+    for number in groups.journal.found:
+        if not groups.journal.doubt(number):
             try:
-                found.append((number, groups.peek(number).log().configuration))
+                found.append((number, groups.journal.peek(number).log().configuration))
             except msgspec.DecodeError:
                 continue
     return found

@@ -86,11 +86,11 @@ class KeptEntries:
         """A member has read its files, and done nothing else. Which acknowledged entries are gone, in words."""
         groups = member.consensus.groups
         problems: list[str] = []
-        for number in groups.found:
+        for number in groups.journal.found:
             said = self._acknowledged.get((number, groups.me))
-            if said is None or groups.doubt(number):
+            if said is None or groups.journal.doubt(number):
                 continue
-            last = groups.peek(number).log().last
+            last = groups.journal.peek(number).log().last
             if last < said.index:
                 del self._acknowledged[number, groups.me]
                 problems.append(self._words(number, last, said, member))

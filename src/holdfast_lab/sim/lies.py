@@ -26,7 +26,7 @@ from holdfast.core.model.decisions import Decision
 from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_journal
 from holdfast.core.operations import map_operations
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.primary_backup.cuts import Pin
@@ -256,7 +256,7 @@ def _group_tail_lost(liar: Liar) -> None:
 
         return regains
 
-    liar.replace(group_host, "regained", regain)
+    liar.replace(group_journal, "regained", regain)
 
 
 def _backup_idle(liar: Liar) -> None:

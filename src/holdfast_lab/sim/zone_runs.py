@@ -202,7 +202,7 @@ class ZoneWatch:
 
     def _on_up(self, process: Process) -> None:
         """A process has read its files."""
-        if process.picture.consensus.groups.found:
+        if process.picture.consensus.groups.journal.found:
             self._world.marks.hit("zone: log over a restart")
         self._world.failures += self._kept.started(process.picture)
         process.when_dead.append(partial(self._on_dead, process))

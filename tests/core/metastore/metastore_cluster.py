@@ -28,7 +28,8 @@ from holdfast.core.metastore.invoke import (
 )
 from holdfast.core.metastore.metastore import KeyChange, Metastore, Ticket
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
-from holdfast.core.multiraft.group_host import TICK_NS, GroupClient
+from holdfast.core.multiraft.group_host import TICK_NS
+from holdfast.core.multiraft.hosted_group import GroupClient
 from holdfast.core.raft.configuration import Configuration
 from holdfast.errors import NotReady, RequestError
 from holdfast.wire.codec import decode
@@ -298,7 +299,7 @@ class MetastoreCluster(Cluster):
             elif 0.3 < dice < 0.36:
                 process = self[self.random.choice(list(voters))]
                 if process.up:
-                    process.groups.write_out(METASTORE_GROUP)
+                    process.groups.journal.write_out(METASTORE_GROUP)
                     process.end_step()
             elif dice > 0.96:
                 leading = [
@@ -306,7 +307,7 @@ class MetastoreCluster(Cluster):
                 ]
                 if leading:
                     to = self.node(self.random.choice(list(voters)))
-                    self[leading[0]].groups.transfer(METASTORE_GROUP, to)
+                    self[leading[0]].groups.running(METASTORE_GROUP).transfer(to)
                     self[leading[0]].end_step()
             self.go(self.random.randrange(1, 4))
         for number in down:

@@ -14,7 +14,7 @@ from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.metastore.metastore import ASK_AGAIN_NS, DEADLINE_NS, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP
 from holdfast.core.multiraft import group_host
-from holdfast.core.multiraft.group_host import LeadChanged
+from holdfast.core.multiraft.hosted_group import LeadChanged
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import RaftRole
@@ -155,7 +155,7 @@ def test_who_leads_is_told_and_told_when_it_does_no_more() -> None:
     made = cluster()
     first = leader(made)
     assert made.user(first).leading == [made[first].groups.term(METASTORE_GROUP)]
-    made[first].groups.transfer(METASTORE_GROUP, made.node(other(made)))
+    made[first].groups.running(METASTORE_GROUP).transfer(made.node(other(made)))
     made[first].end_step()
     made.go(20)
     assert leader(made) != first

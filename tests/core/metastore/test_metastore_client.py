@@ -42,7 +42,7 @@ from holdfast.core.metastore.metastore import (
     Ticket,
 )
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND
-from holdfast.core.multiraft.group_host import LeadChanged
+from holdfast.core.multiraft.hosted_group import LeadChanged
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import CaughtUp, LeaderElected, RaftRole

@@ -66,17 +66,24 @@ class RecordingGroups:
         assert number == METASTORE_GROUP
         return self.led_by
 
+    @property
+    def journal(self) -> RecordingGroups:
+        return self
+
+    def running(self, number: int) -> RecordingGroups:
+        assert number == METASTORE_GROUP
+        return self
+
     def change_peers(
-        self, number: int, term: int, voters: Iterable[str], learners: Iterable[str], token: int
+        self, term: int, voters: Iterable[str], learners: Iterable[str], token: int
     ) -> ChangeAnswer:
-        assert (number, term) == (METASTORE_GROUP, self.leads_in)
-        self.asked.append((number, "".join(sorted(voters)), "".join(sorted(learners)), token))
+        assert term == self.leads_in
+        self.asked.append((METASTORE_GROUP, "".join(sorted(voters)), "".join(sorted(learners)), token))
         if self.refuses:
             raise ProposalRefused("not the leader")
         return self.answer
 
-    def reset(self, number: int, voters: Iterable[str], token: int) -> ChangeAnswer:
-        assert number == METASTORE_GROUP
+    def reset(self, voters: Iterable[str], token: int) -> ChangeAnswer:
         self.resets.append((list(voters), token))
         return self.answer
 
@@ -416,7 +423,7 @@ def test_the_group_begins_once(case: dict[str, object], begins: bool) -> None:
     assert isinstance(members, str)
     leader = Leader("A", has("A"), voters=voters)
     leader.groups.runs = bool(case.get("hosted"))
-    leader.groups.found = {METASTORE_GROUP} if case.get("found") else set()
+    leader.groups.journal.found = {METASTORE_GROUP} if case.get("found") else set()
     view = View(case.get("number", 1), "c", list(map(info, members)))  # type: ignore[arg-type]
     view = msgspec.structs.replace(view, recovering=case.get("recovering", view.recovering))
     notice = ViewInstalled(None, None if case.get("removed") else view, True, frozenset(), frozenset())

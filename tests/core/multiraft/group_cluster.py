@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -15,12 +15,14 @@ from holdfast.core.model.ids import GROUPS_FROM, GroupNumber, MemberId
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, Notice, ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.multiraft.group_host import GroupClient, GroupHost, ReplicaNotice, node_of
+from holdfast.core.multiraft.group_host import GroupHost, node_of
+from holdfast.core.multiraft.hosted_group import GroupClient, HostedGroup, ReplicaNotice
 from holdfast.core.raft.configuration import Configuration, NodeId
-from holdfast.core.raft.raft_messages import RaftEntry
+from holdfast.core.raft.raft_messages import RaftEntry, RaftKind, RaftMessage
 from holdfast.wire.codec import decode, encode
 
 ONE = GROUPS_FROM + 7
+TWO = GROUPS_FROM + 8
 
 
 class Ledger:
@@ -96,7 +98,7 @@ class Process:
 
     def on_notice(self, notice: Notice) -> None:
         if isinstance(notice, GroupsWritten):
-            self.groups.on_written(notice)
+            self.groups.journal.on_written(notice)
         elif isinstance(notice, CheckpointEnded):
             self.groups.on_checkpoint(notice)
 
@@ -199,7 +201,7 @@ class Cluster:
         self.install(uuid for uuid in self.processes if uuid != process.info.uuid)
         process.life()
         others = frozenset(uuid for uuid in self.processes if uuid != process.info.uuid)
-        for found in process.groups.found:
+        for found in process.groups.journal.found:
             process.groups.start(found, Configuration(), process.client(found))
         process.groups.on_view(ViewInstalled(None, self.view, True, frozenset(), others))
         process.end_step()
@@ -223,7 +225,7 @@ class Cluster:
             groups.rounds.on_confirmed(sender, message)
         else:
             assert isinstance(message, GroupStateTaken)
-            groups.on_state_taken(sender, message)
+            groups.transfers.on_state_taken(sender, message)
         process.end_step()
 
     def go(self, ticks: int) -> None:
@@ -261,3 +263,66 @@ class Cluster:
 
     def applied(self, number: int, group: GroupNumber = ONE) -> list[bytes]:
         return self[number].clients[group].applied
+
+
+def led(files: bool = True, members: int = 3) -> Cluster:
+    """Three replicas, the first of which leads; everything is done and quiet."""
+    cluster = Cluster(members, files=files)
+    cluster.start(ONE, 1, 2, 3)
+    cluster[1].groups.hosted[ONE].group.campaign()
+    cluster[1].groups.rouse(ONE)
+    cluster[1].groups._dirty.add(ONE)
+    cluster[1].end_step()
+    cluster.quiesce()
+    assert cluster[1].groups.current(ONE)
+    return cluster
+
+
+def raft(cluster: Cluster, kind: RaftKind, sender: int = 0) -> list[RaftMessage]:
+    """What of this kind is on its way, from one member or all."""
+    found: list[RaftMessage] = []
+    for by, _, data in cluster.network:
+        message = decode(data)
+        if isinstance(message, GroupMessages) and (not sender or by == cluster[sender].info.uuid):
+            found += [each for _, messages in message.groups for each in messages if each.kind is kind]
+    return found
+
+
+def parts(cluster: Cluster) -> Iterator[GroupState]:
+    """Take the parts of states that are sent, one after the other, as they come."""
+    while True:
+        while not cluster.network and any(process.disk for process in cluster.processes.values()):
+            for process in cluster.processes.values():
+                process.disk_turn()
+        if not cluster.network:
+            return
+        data = cluster.network[0][2]
+        message = decode(data)
+        if isinstance(message, GroupState):
+            cluster.network.popleft()
+            yield message
+        else:
+            cluster.deliver()
+
+
+def hosted(cluster: Cluster, at: int) -> HostedGroup:
+    return cluster[at].groups.hosted[ONE]
+
+
+def given(process: Process, message: RaftMessage, sender: int = 2) -> None:
+    process.groups.on_messages(process.cluster[sender].info.uuid, GroupMessages([(ONE, [message])], []))
+    process.end_step()
+
+
+def feeding(files: bool = True) -> Cluster:
+    """The fourth member is to get the state of ten commands of three bytes, of which nothing has arrived."""
+    cluster = led(files, members=4)
+    for number in range(10):
+        cluster.propose(1, b"%03d" % number)
+        cluster.quiesce()
+    assert hosted(cluster, 1).group.log.base > 1
+    nodes = [cluster.node(number) for number in (1, 2, 3)]
+    term = hosted(cluster, 1).group.term
+    cluster[1].groups.running(ONE).change_peers(term, nodes, [cluster.node(4)], 1)
+    cluster[1].end_step()
+    return cluster

@@ -204,7 +204,7 @@ class Storm(Cluster):
 
     def _write_out(self) -> None:
         process = self._some()
-        process.groups.write_out(self.random.choice(NUMBERS))
+        process.groups.journal.write_out(self.random.choice(NUMBERS))
         process.end_step()
 
     def _same_view(self) -> None:

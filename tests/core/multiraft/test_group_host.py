@@ -9,7 +9,7 @@ from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.messages import GroupMessages
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.journal_entries import GroupWrote
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_host, snapshot_transfer
 from holdfast.core.multiraft.persistence import GroupHead, GroupWrite, encoded, regained
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.group import Group
@@ -83,7 +83,7 @@ def test_a_restart_begins_with_the_checkpoint() -> None:
         cluster.propose(1, b"%d" % number)
         cluster.go(1)
     one = cluster[1]
-    one.groups.write_out(ONE)
+    one.groups.journal.write_out(ONE)
     one.end_step()
     cluster.go(2)
     cluster.propose(1, b"after")
@@ -100,7 +100,7 @@ def test_a_restart_begins_with_the_checkpoint() -> None:
 def test_who_lacks_what_the_log_has_forgotten_gets_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts, then the log goes on; and a restart in the middle does no harm. Scenarios 41 and 45."""
     monkeypatch.setattr(group_host, "LOG_ENTRIES", 4)
-    monkeypatch.setattr(group_host, "STATE_BYTES", 8)
+    monkeypatch.setattr(snapshot_transfer, "STATE_BYTES", 8)
     cluster = Cluster(4)
     cluster.start(ONE, 1, 2, 3)
     cluster.go(30)
@@ -111,7 +111,7 @@ def test_who_lacks_what_the_log_has_forgotten_gets_the_state(monkeypatch: pytest
     term = leader.groups.term(ONE)
     assert term is not None
     nodes = [cluster.node(number) for number in (1, 2, 3)]
-    leader.groups.change_peers(ONE, term, nodes, [cluster.node(4)], 5)
+    leader.groups.running(ONE).change_peers(term, nodes, [cluster.node(4)], 5)
     leader.end_step()
     for _ in range(12):
         if cluster.network:
@@ -235,7 +235,7 @@ def test_a_replica_that_may_lack_what_it_promised_takes_no_part() -> None:
     one.blocks.insert(1, [])
     one.checkpoint.clear()
     one.life()
-    one.groups._found[ONE].doubt = "a block is missing"
+    one.groups.journal._recovered[ONE].doubt = "a block is missing"
     assert one.groups.start(ONE, Configuration(), one.client(ONE)) is None
     with pytest.raises(ProposalRefused):
         one.groups.propose(ONE, [b"x"])
@@ -263,7 +263,7 @@ def test_a_group_that_nobody_wants_here_is_not_begun() -> None:
     leader = cluster.leader()
     term = leader.groups.term(ONE)
     assert term is not None
-    leader.groups.change_peers(ONE, term, [cluster.node(n) for n in (1, 2, 3)], [cluster.node(4)], 1)
+    leader.groups.running(ONE).change_peers(term, [cluster.node(n) for n in (1, 2, 3)], [cluster.node(4)], 1)
     leader.end_step()
     cluster.go(20)
     assert not cluster[4].groups.hosted
@@ -272,7 +272,7 @@ def test_a_group_that_nobody_wants_here_is_not_begun() -> None:
     cluster.go(1)
     cluster[1].crash()
     cluster[1].life()
-    assert cluster[1].groups.found == []
+    assert cluster[1].groups.journal.found == []
 
 
 @pytest.mark.rule("multiraft/H-6")

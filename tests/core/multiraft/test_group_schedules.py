@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.core.multiraft.group_schedules import NUMBERS, Storm
 
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_host, snapshot_transfer
 
 
 @pytest.mark.rule("multiraft/H-1", "multiraft/H-4")
 @pytest.mark.parametrize("seed", range(0, 12, 3))
 def test_groups_keep_their_promises(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_host, "LOG_ENTRIES", 8)
-    monkeypatch.setattr(group_host, "STATE_BYTES", 16)
+    monkeypatch.setattr(snapshot_transfer, "STATE_BYTES", 16)
     for one in range(seed, seed + 3):
         storm = Storm(one)
         storm.run(900)

@@ -2,126 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import msgspec
 import pytest
-from tests.core.multiraft.group_cluster import ONE, Cluster, Ledger, Process
+from tests.core.multiraft.group_cluster import ONE, TWO, Cluster, Ledger, given, hosted, led, raft
 
-from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Append, Checkpoint, Note, SetTimer
-from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken, LeadAsked
-from holdfast.core.model.ids import GROUPS_FROM, METASTORE_GROUP
-from holdfast.core.model.journal_entries import Began, Dropped, GroupWrote
-from holdfast.core.model.notices import CheckpointEnded, ViewInstalled
+from holdfast.core.machine import SetTimer
+from holdfast.core.messages import GroupMessages, LeadAsked
+from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.multiraft import group_host
-from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, node_of
-from holdfast.core.multiraft.persistence import GroupHead, GroupWrite, encoded, regained
+from holdfast.core.multiraft.group_host import GroupHost, node_of
+from holdfast.core.multiraft.hosted_group import LeadChanged, PendingWrite
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
-from holdfast.core.raft.raft_state import HardState, LeaderElected, RaftRole, RaftSettings
+from holdfast.core.raft.raft_state import LeaderElected, RaftRole, RaftSettings
 from holdfast.core.raft.reconfiguration import ChangeAnswer
 from holdfast.wire.codec import decode
 
 K = RaftKind
-TWO = GROUPS_FROM + 8
-
-
-def led(files: bool = True, members: int = 3) -> Cluster:
-    """Three replicas, the first of which leads; everything is done and quiet."""
-    cluster = Cluster(members, files=files)
-    cluster.start(ONE, 1, 2, 3)
-    cluster[1].groups.hosted[ONE].group.campaign()
-    cluster[1].groups.rouse(ONE)
-    cluster[1].groups._dirty.add(ONE)
-    cluster[1].end_step()
-    cluster.quiesce()
-    assert cluster[1].groups.current(ONE)
-    return cluster
-
-
-def raft(cluster: Cluster, kind: RaftKind, sender: int = 0) -> list[RaftMessage]:
-    """What of this kind is on its way, from one member or all."""
-    found: list[RaftMessage] = []
-    for by, _, data in cluster.network:
-        message = decode(data)
-        if isinstance(message, GroupMessages) and (not sender or by == cluster[sender].info.uuid):
-            found += [each for _, messages in message.groups for each in messages if each.kind is kind]
-    return found
-
-
-def parts(cluster: Cluster) -> Iterator[GroupState]:
-    """Take the parts of states that are sent, one after the other, as they come."""
-    while True:
-        while not cluster.network and any(process.disk for process in cluster.processes.values()):
-            for process in cluster.processes.values():
-                process.disk_turn()
-        if not cluster.network:
-            return
-        data = cluster.network[0][2]
-        message = decode(data)
-        if isinstance(message, GroupState):
-            cluster.network.popleft()
-            yield message
-        else:
-            cluster.deliver()
-
-
-def hosted(cluster: Cluster, at: int) -> group_host.HostedGroup:
-    return cluster[at].groups.hosted[ONE]
-
-
-def given(process: Process, message: RaftMessage, sender: int = 2) -> None:
-    process.groups.on_messages(process.cluster[sender].info.uuid, GroupMessages([(ONE, [message])], []))
-    process.end_step()
-
-
-@pytest.mark.rule("multiraft/H-1")
-def test_the_same_entries_twice_are_acknowledged_when_they_are_on_disk() -> None:
-    """The second time there is nothing to write, and the first time is still on its way."""
-    cluster = led()
-    cluster.propose(1, b"x")
-    appends = [each for each in cluster.network if each[1] == cluster[2].info.uuid]
-    cluster.network.clear()
-    cluster.network.extend(appends * 3)
-    while cluster.network and cluster.network[0][1] == cluster[2].info.uuid:
-        cluster.deliver()
-    assert hosted(cluster, 2).group.log.last == 3
-    assert raft(cluster, K.APPENDED) == []
-    assert cluster[2].groups.leftovers["groups not written"] == 3
-    cluster[2].disk_turn()
-    assert [each.index for each in raft(cluster, K.APPENDED, 2)] == [3, 3, 3]
-    assert cluster[2].groups.leftovers["groups not written"] == 0
-
-
-@pytest.mark.rule("multiraft/H-1")
-def test_a_vote_in_a_term_that_is_known_is_written_down_before_it_is_given() -> None:
-    cluster = led()
-    term = hosted(cluster, 2).group.term
-    given(cluster[2], RaftMessage(kind=K.HEARTBEAT, to="f2", sender="f1", term=term + 1), 1)
-    cluster.quiesce()
-    cluster[2].groups.hosted[ONE].group.forget_leader()
-    blocks = len(cluster[2].blocks)
-    vote = RaftMessage(kind=K.VOTE, to="f2", sender="f3", term=term + 1, index=9, log_term=9)
-    given(cluster[2], vote, 3)
-    assert raft(cluster, K.VOTED) == []
-    (entry,) = cluster[2].blocks[blocks]
-    assert isinstance(entry, GroupWrote)
-    cluster[2].disk_turn()
-    (said,) = raft(cluster, K.VOTED)
-    assert (said.to, said.refused) == ("f3", False)
-    cluster[2].crash()
-    cluster[2].life()
-    assert cluster[2].groups.peek(ONE).hard[:2] == (term + 1, "f3")
 
 
 def test_a_new_leader_serves_when_it_has_applied_what_was_answered_before() -> None:
     cluster = led()
     cluster.propose(1, b"x")
     cluster.quiesce()
-    cluster[2].groups.transfer(ONE, "f2")
+    cluster[2].groups.running(ONE).transfer("f2")
     cluster[2].end_step()
     seen = set()
     while not cluster[2].groups.current(ONE):
@@ -161,66 +67,6 @@ def test_clients_hear_who_leads_in_which_term_and_when_it_may_serve() -> None:
 
 
 # -- starting and stopping
-
-
-def test_a_replica_is_begun_in_the_journal_and_dropped_there() -> None:
-    cluster = Cluster(3)
-    cluster.start(ONE, 1, 2, 3)
-    (block,) = cluster[1].blocks
-    begin = RaftSnapshot(1, 1, Configuration(frozenset({"f1", "f2", "f3"})))
-    wrote = encoded(GroupWrite(hard=HardState(commit=1), begin=begin))
-    assert (block[0], block[1].data) == (Began(ONE, 0), wrote)
-    assert cluster[1].clients[ONE].restored == 1
-    with pytest.raises(AssertionError, match="one replica"):
-        cluster[1].groups.start(ONE, begin.configuration, Ledger())
-    standing = cluster[1].groups.rounds.standing
-    cluster[1].groups.stop(ONE)
-    cluster[1].end_step()
-    assert cluster[1].blocks[-1] == [Dropped(ONE)]
-    assert cluster[1].groups.rounds.standing == standing + 1
-    assert (cluster[1].groups.hosted, cluster[1].groups.found) == ({}, [])
-    cluster[1].groups.stop(ONE)
-    cluster[1].end_step()
-    assert len(cluster[1].blocks) == 2, "there was none"
-    with pytest.raises(ProposalRefused, match="no replica"):
-        cluster[1].groups.propose(ONE, [b"x"])
-    bare = Cluster(1, files=False)
-    bare.start(ONE, 1)
-    bare[1].groups.stop(ONE)
-    bare[1].end_step()
-    assert bare[1].blocks == []
-
-
-def test_what_was_found_is_started_as_it_was_or_dropped() -> None:
-    cluster = led()
-    cluster.propose(1, b"x")
-    cluster.go(3)
-    for _ in range(2):
-        cluster[1].crash()
-        cluster[1].life()
-        groups = cluster[1].groups
-        assert (groups.found, groups.doubt(ONE), groups.doubt(TWO)) == ([ONE], "", "")
-        assert groups.peek(ONE).entries[-1].data == b"x"
-        replica = groups.start(ONE, Configuration(), cluster[1].client(ONE))
-        assert replica is not None
-        assert (groups.found, replica.group.log.last) == ([], 3)
-        assert replica.group.hard[:2] == (replica.group.term, "f1")
-    cluster[1].life()
-    cluster[1].groups.stop(ONE)
-    cluster[1].end_step()
-    assert cluster[1].blocks[-1] == [Dropped(ONE)]
-
-
-@pytest.mark.rule("multiraft/H-2")
-def test_what_cannot_be_read_is_in_doubt() -> None:
-    cluster = Cluster(1)
-    cluster[1].groups._found[ONE] = RecoveredGroup(writes=[b"\xc1"])
-    assert cluster[1].groups.start(ONE, Configuration(), Ledger()) is None
-    assert cluster[1].groups.doubt(ONE).startswith("what is in the files is none")
-    assert ONE not in cluster[1].groups.hosted
-    cluster[1].end_step()
-    (note,) = [each for each in cluster[1].told if isinstance(each, Note)]
-    assert note.level == "error"
 
 
 def test_only_followers_of_the_metastore_hear_of_each_commit_at_once() -> None:
@@ -265,16 +111,16 @@ def test_orders_reach_the_leaders_replica_and_no_other() -> None:
     assert groups.propose(ONE, [b"x", b"y"]) == 4
     cluster.quiesce()
     nodes = [cluster.node(number) for number in (1, 2, 3)]
-    answer = groups.change_peers(ONE, term, nodes, [cluster.node(4)], 7, asks=True)
+    answer = groups.running(ONE).change_peers(term, nodes, [cluster.node(4)], 7, asks=True)
     assert answer is ChangeAnswer.STARTED
-    assert not groups.agree_change(ONE, term, 6)
-    assert groups.cancel_change(ONE, term, 6)
-    assert groups.agree_change(ONE, term, 7)
+    assert not groups.running(ONE).agree_change(term, 6)
+    assert groups.running(ONE).cancel_change(term, 6)
+    assert groups.running(ONE).agree_change(term, 7)
     cluster[1].end_step()
     cluster.go(5)
     assert hosted(cluster, 1).group.configuration.learners == {cluster.node(4)}
-    assert groups.reset(ONE, nodes, 7) is ChangeAnswer.STALE
-    assert groups.reset(ONE, nodes, 8) is ChangeAnswer.STARTED
+    assert groups.running(ONE).reset(nodes, 7) is ChangeAnswer.STALE
+    assert groups.running(ONE).reset(nodes, 8) is ChangeAnswer.STARTED
     assert hosted(cluster, 1).group.generation == 8
 
 
@@ -300,7 +146,7 @@ def test_a_leader_is_idle_when_everything_is_done_everywhere(busy: str) -> None:
     elif busy == "applied":
         log.applied -= 1
     elif busy == "writing":
-        one.writing.append(group_host._Writing([], None))
+        one.writing.append(PendingWrite([], None))
     elif busy == "read":
         one.reads.append((9, b"r"))
     elif busy == "unsettled":
@@ -400,7 +246,7 @@ def test_one_timer_serves_all_groups_that_are_awake() -> None:
 
     assert set_now() == timers
     process.groups.on_timer()
-    process.groups.transfer(ONE, "f1")
+    process.groups.running(ONE).transfer("f1")
     assert set_now() == timers
     for hosted_group in process.groups.hosted.values():
         hosted_group.asleep = True
@@ -436,7 +282,7 @@ def test_settings_and_what_was_found_are_those_that_are_given() -> None:
     replica = groups.start(TWO, Configuration(frozenset({"f1"})), Ledger())
     assert replica is not None
     assert replica.group._state.settings.election_ticks == 77
-    assert (groups.found, groups.rounds.standing, replica.bytes_since) == ([], standing + 1, 0)
+    assert (groups.journal.found, groups.rounds.standing, replica.bytes_since) == ([], standing + 1, 0)
     assert hosted(cluster, 1).bytes_since == 24
 
 
@@ -513,109 +359,16 @@ def test_a_learner_that_is_left_alone_does_not_campaign() -> None:
     cluster = led(members=4)
     nodes = [cluster.node(number) for number in (1, 2, 3)]
     term = hosted(cluster, 1).group.term
-    cluster[1].groups.change_peers(ONE, term, nodes, [cluster.node(4)], 1)
+    cluster[1].groups.running(ONE).change_peers(term, nodes, [cluster.node(4)], 1)
     cluster[1].end_step()
     cluster.go(5)
     cluster.install([cluster[4].info.uuid])
     assert (hosted(cluster, 4).group.role, hosted(cluster, 4).group.lead) == (RaftRole.FOLLOWER, None)
 
 
-# -- states
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_host, "LOG_ENTRIES", 4)
-    monkeypatch.setattr(group_host, "STATE_BYTES", 7)
-
-
-def feeding(files: bool = True) -> Cluster:
-    """The fourth member is to get the state of ten commands of three bytes, of which nothing has arrived."""
-    cluster = led(files, members=4)
-    for number in range(10):
-        cluster.propose(1, b"%03d" % number)
-        cluster.quiesce()
-    assert hosted(cluster, 1).group.log.base > 1
-    nodes = [cluster.node(number) for number in (1, 2, 3)]
-    term = hosted(cluster, 1).group.term
-    cluster[1].groups.change_peers(ONE, term, nodes, [cluster.node(4)], 1)
-    cluster[1].end_step()
-    return cluster
-
-
-@pytest.mark.rule("multiraft/H-4")
-@pytest.mark.usefixtures("small")
-def test_a_state_goes_in_parts_each_when_the_one_before_it_has_come() -> None:
-    cluster = feeding()
-    seen = []
-    for part in parts(cluster):
-        assert cluster[1].groups.leftovers["states of groups on their way"] == 1
-        seen.append((part.first, part.pieces, part.last))
-        snapshot = part.snapshot.snapshot
-        assert snapshot is not None
-        assert (snapshot.index, part.snapshot.to) == (hosted(cluster, 1).group.log.applied, "f4")
-        cluster[4].groups.on_state(cluster[1].info.uuid, part)
-        cluster[4].end_step()
-    assert [(first, len(pieces)) for first, pieces, _ in seen] == [(0, 3), (3, 3), (6, 3), (9, 1)]
-    assert [last for _, _, last in seen] == [False] * 3 + [True]
-    assert cluster[1].groups.leftovers["states of groups on their way"] == 0
-    assert hosted(cluster, 4).client.applied == [b"%03d" % number for number in range(10)]  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("small")
-def test_a_member_without_files_gets_a_state_and_acknowledges_it_at_once() -> None:
-    cluster = feeding(files=False)
-    cluster.go(10)
-    cluster.propose(1, b"more")
-    cluster.quiesce()
-    cluster.go(2)
-    assert cluster.applied(4) == cluster.applied(1)
-    assert cluster[4].blocks == []
-    assert cluster[4].groups.leftovers["groups not written"] == 0
-
-
-def state_of(index: int, term: int) -> RaftMessage:
-    snapshot = RaftSnapshot(index, term, Configuration(frozenset({"f1", "f4"})))
-    return RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1", term=1, snapshot=snapshot)
-
-
-def test_a_state_begins_a_replica_that_is_wanted_and_none_that_rests() -> None:
-    cluster = led(members=4)
-    four, sender = cluster[4], cluster[1].info.uuid
-    part = GroupState(ONE, state_of(9, 1), 0, [b"x"], False)
-    four.wanted = set()
-    four.groups.on_state(sender, part)
-    four.end_step()
-    assert (four.groups.hosted, len(cluster.network)) == ({}, 0)
-    four.wanted = None
-    four.groups.on_state(sender, part)
-    four.end_step()
-    assert len(cluster.network) == 1
-    assert hosted(cluster, 4).arriving is not None
-    four.groups.halt(ONE)
-    cluster.network.clear()
-    four.groups.on_state(sender, part)
-    four.end_step()
-    assert len(cluster.network) == 0
-    hosted(cluster, 4).arriving = None
-    four.groups.resume(ONE)
-    given(four, state_of(9, 1), 1)
-    assert hosted(cluster, 4).group.log.snapshot is None, "without the state there is nothing to install"
-
-
-@pytest.mark.usefixtures("small")
-def test_nothing_is_sent_to_who_is_not_in_the_view() -> None:
-    cluster = feeding()
-    cluster.install([cluster[number].info.uuid for number in (1, 2, 3)])
-    refusal = RaftMessage(kind=K.APPENDED, to="f1", sender="f4", term=1, index=11, refused=True)
-    term = hosted(cluster, 1).group.term
-    cluster.network.clear()
-    given(
-        cluster[1],
-        msgspec.structs.replace(refusal, term=term, index=hosted(cluster, 1).group.log.last - 1),
-        4,
-    )
-    assert [to for _, to, _ in cluster.network if to == cluster[4].info.uuid] == []
 
 
 def test_a_group_of_which_nothing_is_known_here_holds_up_no_other() -> None:
@@ -627,127 +380,6 @@ def test_a_group_of_which_nothing_is_known_here_holds_up_no_other() -> None:
     cluster[2].groups.on_messages(cluster[1].info.uuid, GroupMessages([(TWO, [vote]), (ONE, [beat])], []))
     cluster[2].end_step()
     assert [each.context for each in raft(cluster, K.HEARTBEAT_HEARD)] == [b"r"]
-
-
-@pytest.mark.rule("multiraft/H-4")
-@pytest.mark.usefixtures("small")
-def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
-    cluster = feeding()
-    sender = cluster[1].info.uuid
-    parted = parts(cluster)
-    first, wrong = next(parted), cluster[4]
-    for index, term, at in ((first.snapshot.snapshot.index, 0, 2), (0, 0, 2)):  # type: ignore[union-attr]
-        other = RaftSnapshot(index, term, Configuration())
-        moved = RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1", term=1, snapshot=other)
-        wrong.groups.on_state(sender, GroupState(ONE, moved, at, [b"x"], False))
-        wrong.end_step()
-    assert cluster.network == type(cluster.network)(), "nothing was begun"
-    wrong.groups.on_state(sender, first)
-    wrong.end_step()
-    taken = [decode(data) for _, _, data in cluster.network]
-    assert [(each.index, each.taken) for each in taken if isinstance(each, GroupStateTaken)] == [
-        (hosted(cluster, 1).group.log.applied, 3)
-    ]
-    count = len(cluster.network)
-    for message in (
-        GroupState(ONE, first.snapshot, 4, [b"x"], False),
-        GroupState(ONE, first.snapshot, 1, [b"x"], False),
-        GroupState(ONE, state_of(99, first.snapshot.snapshot.term), 3, [b"x"], False),  # type: ignore[union-attr]
-        GroupState(ONE, state_of(first.snapshot.snapshot.index, 99), 3, [b"x"], False),  # type: ignore[union-attr]
-        GroupState(
-            ONE,
-            RaftMessage(kind=K.SNAPSHOT, to="f9", sender="f1", snapshot=first.snapshot.snapshot),
-            0,
-            [],
-            False,
-        ),
-        GroupState(ONE, RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1"), 2, [b"x"], False),
-    ):
-        wrong.groups.on_state(sender, message)
-        wrong.end_step()
-    assert len(cluster.network) == count
-    arriving = hosted(cluster, 4).arriving
-    assert arriving is not None and arriving.pieces == first.pieces
-    # The first part once more begins it once more.
-    wrong.groups.on_state(sender, first)
-    assert hosted(cluster, 4).arriving.pieces == first.pieces  # type: ignore[union-attr]
-
-
-@pytest.mark.usefixtures("small")
-def test_an_answer_to_another_part_sends_nothing() -> None:
-    cluster = feeding()
-    part = next(parts(cluster))
-    one, four = cluster[1].groups, cluster[4].info.uuid
-    index = part.snapshot.snapshot.index  # type: ignore[union-attr]
-    for sender, message in (
-        (four, GroupStateTaken(TWO, index, 3)),
-        (four, GroupStateTaken(ONE, index + 1, 3)),
-        (four, GroupStateTaken(ONE, index, 2)),
-        (cluster[2].info.uuid, GroupStateTaken(ONE, index, 3)),
-    ):
-        one.on_state_taken(sender, message)
-        cluster[1].end_step()
-        assert not cluster.network
-    one.on_state_taken(four, GroupStateTaken(ONE, index, 3))
-    cluster[1].end_step()
-    assert len(cluster.network) == 1
-    leading = hosted(cluster, 1).group.leading
-    assert leading is not None
-    leading.progress["f4"].quiet = 9
-    one.on_state_taken(four, GroupStateTaken(ONE, index, 3))
-    assert leading.progress["f4"].quiet == 0, "it gets on"
-    cluster.install([cluster[number].info.uuid for number in (1, 2, 4)])
-    assert one.leftovers["states of groups on their way"] == 1
-    cluster.install([cluster[number].info.uuid for number in (1, 2)])
-    assert one.leftovers["states of groups on their way"] == 0
-    later = feeding()
-    next(parts(later))
-    hosted(later, 1).group._become_follower(99)
-    later[1].groups.on_state_taken(four, GroupStateTaken(ONE, index, 3))
-    assert later[1].groups.leftovers["states of groups on their way"] == 0
-    stopped = feeding()
-    next(parts(stopped))
-    stopped[1].groups.stop(TWO)
-    assert stopped[1].groups.leftovers["states of groups on their way"] == 1
-    stopped[1].groups.stop(ONE)
-    assert stopped[1].groups.leftovers["states of groups on their way"] == 0
-
-
-@pytest.mark.rule("multiraft/H-4")
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("well", [True, False])
-def test_a_state_is_acknowledged_when_its_checkpoint_is_durable(*, well: bool) -> None:
-    cluster = feeding()
-    four = cluster[4]
-    for part in parts(cluster):
-        four.groups.on_state(cluster[1].info.uuid, part)
-        four.end_step()
-        if part.last:
-            break
-    index = hosted(cluster, 1).group.log.applied
-    for effect in [each for each in four.disk if isinstance(each, Append)]:
-        four.disk.remove(effect)
-        four.durable = four.numbers[effect.number]
-        four.log.on_durable(effect.number)
-    four.end_step()
-    assert raft(cluster, K.APPENDED, 4) == []
-    assert hosted(cluster, 4).group.log.snapshot is not None
-    (checkpoint,) = [each for each in four.disk if isinstance(each, Checkpoint)]
-    pieces = checkpoint.snapshot.maps[0].values
-    found = regained(RecoveredGroup(list(pieces)))
-    assert (found.snapshot.index, found.pieces) == (index, [b"%03d" % number for number in range(10)])
-    four.disk.clear()
-    if not well:
-        four.groups.on_checkpoint(CheckpointEnded(99, False))
-        four.log.on_checkpoint(checkpoint.ticket, well=False)
-        four.end_step()
-        assert raft(cluster, K.APPENDED, 4) == []
-        (checkpoint,) = [each for each in four.disk if isinstance(each, Checkpoint)]
-        assert list(checkpoint.snapshot.maps[0].values) == list(pieces), "it is tried again"
-    four.log.on_checkpoint(checkpoint.ticket, well=True)
-    four.end_step()
-    assert [each.index for each in raft(cluster, K.APPENDED, 4)] == [index]
-    assert hosted(cluster, 4).group.log.snapshot is None
 
 
 @pytest.mark.usefixtures("small")
@@ -772,53 +404,6 @@ def test_a_log_is_cut_by_entries_or_bytes_and_keeps_some_for_those_who_lag(
     assert (log.applied, log.base, hosted(cluster, 1).bytes_since) == (11, 8, 0)
 
 
-def test_a_replica_is_written_out_as_it_is_now() -> None:
-    cluster = led()
-    cluster.propose(1, b"x")
-    cluster.quiesce()
-    cluster.propose(1, b"late")
-    groups = cluster[1].groups
-    groups.write_out(TWO)
-    groups.write_out(ONE)
-    cluster[1].end_step()
-    (checkpoint,) = [each for each in cluster[1].disk if isinstance(each, Checkpoint)]
-    found = regained(RecoveredGroup(list(checkpoint.snapshot.maps[0].values)))
-    assert (found.snapshot.index, found.pieces, found.hard) == (3, [b"x"], hosted(cluster, 1).group.hard)
-    assert [entry.data for entry in found.entries] == [b"late"]
-    assert checkpoint.snapshot.maps[0].keys == [place.to_bytes(8, "big") for place in range(2)]
-    fresh = Cluster(1)
-    fresh[1].groups.start(ONE, Configuration(), fresh[1].client(ONE))
-    fresh[1].groups.write_out(ONE)
-    fresh[1].end_step()
-    (checkpoint,) = [each for each in fresh[1].disk if isinstance(each, Checkpoint)]
-    assert regained(RecoveredGroup(list(checkpoint.snapshot.maps[0].values))).snapshot.index == 0
-
-
-def test_who_abandons_what_it_has_writes_that_down_first() -> None:
-    cluster = led()
-    cluster.propose(1, b"x")
-    cluster.quiesce()
-    two = cluster[2]
-    hosted(cluster, 2).reads.append((99, b"r"))
-    given(two, RaftMessage(kind=K.HEARTBEAT, to="f2", sender="f1", term=9, generation=3), 1)
-    wrote = [entry.data for entry in two.blocks[-1] if isinstance(entry, GroupWrote)]
-    assert wrote[0] == encoded(GroupWrite(abandoned=True))
-    assert two.clients[ONE].applied == []
-    assert hosted(cluster, 2).reads == []
-    cluster.quiesce()
-    two.crash()
-    two.life()
-    assert (two.groups.peek(ONE).hard.generation, two.groups.peek(ONE).entries) == (3, [])
-
-
 def test_a_member_is_the_node_of_its_files_and_without_any_one_of_its_own() -> None:
     with_files, without = Cluster(1)[1].info, Cluster(1, files=False)[1].info
     assert (node_of(with_files), node_of(without)) == ("f1", without.uuid)
-
-
-def test_a_head_that_is_whole_is_needed_to_read_a_checkpoint() -> None:
-    head = GroupHead(HardState(1), RaftSnapshot(1, 1, Configuration()), ())
-    cluster = Cluster(1)
-    cluster[1].groups._found[ONE] = RecoveredGroup([encoded(head), b"p"])
-    assert cluster[1].groups.start(ONE, Configuration(), cluster[1].client(ONE)) is not None
-    assert cluster[1].clients[ONE].applied == [b"p"]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_journal
 from holdfast.core.multiraft.persistence import (
     NOTHING,
     GroupHead,
@@ -26,7 +26,7 @@ def votes_again() -> bool:
     """Whether a replica that has voted in a term votes for somebody else there after a restart."""
     begin = RaftSnapshot(1, 1, Configuration(frozenset("abc")))
     write = GroupWrite(hard=HardState(5, "b", 1), begin=begin)
-    replica = group_host.regained(RecoveredGroup(writes=[encoded(write)]))
+    replica = group_journal.regained(RecoveredGroup(writes=[encoded(write)]))
     group = Group("a", b"g", replica.log(), replica.hard)
     group.step(RaftMessage(kind=RaftKind.VOTE, to="a", sender="c", term=5, index=1, log_term=1))
     [answer] = group.ready().after

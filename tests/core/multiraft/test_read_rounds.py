@@ -33,9 +33,9 @@ class Readers:
             self.cluster.start(number, *range(1, voters + 1))
         self.cluster.go(30)
         for number in GROUPS:
-            self.cluster[1].groups.transfer(number, self.cluster.node(1))
+            self.cluster[1].groups.running(number).transfer(self.cluster.node(1))
             leader = self.cluster.leader(number)
-            leader.groups.transfer(number, self.cluster.node(1))
+            leader.groups.running(number).transfer(self.cluster.node(1))
             leader.end_step()
         self.cluster.go(5)
         assert all(self.cluster.leader(number) is self.leader for number in GROUPS)
@@ -169,7 +169,7 @@ def test_who_stops_leading_or_has_no_replica_any_more_tells_its_readers() -> Non
     assert second.told == [True]
     waiting = readers.read(ONE + 2)
     behind = readers.read(ONE + 2)
-    readers.leader.groups.transfer(ONE + 2, cluster.node(2))
+    readers.leader.groups.running(ONE + 2).transfer(cluster.node(2))
     readers.leader.end_step()
     cluster.network.extend([cluster.network.popleft()])
     cluster.go(3)

@@ -10,7 +10,7 @@ from tests.core.multiraft.group_cluster import Cluster, Process
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
-from holdfast.core.multiraft.group_host import ReplicaNotice
+from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.zone_partition import ZonePartition

@@ -13,7 +13,7 @@ from holdfast.core.machine import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
-from holdfast.core.multiraft.group_host import ReplicaNotice
+from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication

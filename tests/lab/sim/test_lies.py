@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from holdfast.core.journal.recovery import Recovery
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_journal
 from holdfast.core.operations import map_operations
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.primary_backup.cuts import Pin
@@ -46,7 +46,7 @@ LIED_ABOUT = (
     ZonePartition,
     LeaderRouting,
     backup_reads,
-    group_host,
+    group_journal,
     map_operations,
     near_caches,
     primary_copy,

@@ -36,7 +36,8 @@ from holdfast.core.metastore.commands import (
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND
-from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, ReplicaNotice
+from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry

@@ -118,7 +118,7 @@ class MetastoreVoters:
             and not view.recovering
             and [info.uuid for info in view.members] == [self._standing.me]
             and METASTORE_GROUP not in self._groups.hosted
-            and METASTORE_GROUP not in self._groups.found
+            and METASTORE_GROUP not in self._groups.journal.found
         )
 
     def reset(self) -> str:
@@ -139,7 +139,7 @@ class MetastoreVoters:
         # Tokens of different members differ. If two are reset at once, the higher token wins and the other drops its
         # state.
         token = (max(known >> PLACE_BITS, self._out.wall_ms()) + 1 << PLACE_BITS) + place
-        answer = self._groups.reset(METASTORE_GROUP, [self._groups.me], token)
+        answer = self._groups.running(METASTORE_GROUP).reset([self._groups.me], token)
         self._asked = None
         self._out.note("the metastore is reset", "warning", answer=answer.value, index=hosted.group.log.last)
         return "" if answer is ChangeAnswer.STARTED else f"it cannot be reset now: {answer.value}"
@@ -245,7 +245,9 @@ class MetastoreVoters:
             token = max(now.token, self._asked[2] if self._asked is not None else 0) + 1
             self._asked = (voters, learners, token)
         try:
-            self._groups.change_peers(METASTORE_GROUP, term, voters, learners, max(self._asked[2], now.token))
+            self._groups.running(METASTORE_GROUP).change_peers(
+                term, voters, learners, max(self._asked[2], now.token)
+            )
         except ProposalRefused:
             pass  # The timer retries.
 

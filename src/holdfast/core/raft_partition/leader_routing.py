@@ -33,7 +33,8 @@ from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Sta
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import MarkPartitions, PartitionMark
-from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, ReplicaNotice
+from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.operations import EntryEvent, Value
-from holdfast.core.multiraft.group_host import LeadChanged, ReplicaNotice
+from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.marked_copies import MarkedCopies

@@ -9,7 +9,8 @@ from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
-from holdfast.core.multiraft.group_host import GroupHost, ReplicaNotice
+from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.multiraft.hosted_group import ReplicaNotice
 
 NAMES_KEPT = 1000
 """Maps whose settings are cached."""

@@ -26,7 +26,8 @@ from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, M
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.zone_questions import TroubleTold
-from holdfast.core.multiraft.group_host import GroupHost, LeadChanged, ReplicaNotice, node_of
+from holdfast.core.multiraft.group_host import GroupHost, node_of
+from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.reconfiguration import ChangeAnswer
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
@@ -280,17 +281,17 @@ class ZoneHost:
             return LocalCopy(not hosted.halted, hosted.group.configuration, hosted.group.generation)
         if part in self._unusable:
             return LocalCopy(True, Configuration())
-        if number not in self._groups.found:
+        if number not in self._groups.journal.found:
             return None
         try:
-            kept = self._groups.peek(number)
+            kept = self._groups.journal.peek(number)
         except msgspec.DecodeError:
             return LocalCopy(False, Configuration())
         return LocalCopy(False, kept.log().configuration, kept.hard.generation)
 
     def copies(self) -> Sequence[Part]:
         """All of which there is something here, sorted."""
-        numbers = {*self._groups.hosted, *self._groups.found} - {METASTORE_GROUP}
+        numbers = {*self._groups.hosted, *self._groups.journal.found} - {METASTORE_GROUP}
         return [place_of(number) for number in sorted(numbers)]
 
     def found(self, part: Part, configuration: Configuration) -> None:
@@ -337,20 +338,22 @@ class ZoneHost:
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
         """See `Group.change_peers`."""
         number = group_of(*part)
-        return self._groups.change_peers(number, term, target.peers, target.learners, token, asks=True)
+        return self._groups.running(number).change_peers(
+            term, target.peers, target.learners, token, asks=True
+        )
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         """See `Group.agree_change`."""
-        return self._groups.agree_change(group_of(*part), term, token)
+        return self._groups.running(group_of(*part)).agree_change(term, token)
 
     def cancel_change(self, part: Part, term: int, token: int) -> bool:
         """See `Group.cancel_change`."""
-        return self._groups.cancel_change(group_of(*part), term, token)
+        return self._groups.running(group_of(*part)).cancel_change(term, token)
 
     def reset(self, part: Part, voters: Sequence[Node], token: int) -> ChangeAnswer:
         """See `Group.reset`."""
         # Revisions of the metastore rise, and nearly always faster than the terms of one group.
-        return self._groups.reset(group_of(*part), voters, token, term=token)
+        return self._groups.running(group_of(*part)).reset(voters, token, term=token)
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         """Something has happened to a group that has a replica here."""
@@ -459,7 +462,7 @@ class ZoneHost:
             progress = hosted.group.leading.progress.get(node)
             whole = progress is not None and progress.match == group.log.last
             if node != self._groups.me and votes and whole and group.rests:
-                self._groups.transfer(number, node)
+                self._groups.running(number).transfer(node)
 
 
 def _descriptor(entry: MetastoreEntry) -> ZoneDescriptor | None:

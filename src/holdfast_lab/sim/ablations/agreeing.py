@@ -11,7 +11,7 @@ from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.metastore.invoke import Leaf, PutKey, RemoveKey
 from holdfast.core.metastore.metastore import Metastore, MetastoreAsker, Ticket
 from holdfast.core.model.ids import GroupNumber
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_journal
 from holdfast.core.multiraft.persistence import RestoredGroup
 from holdfast.core.multiraft.read_rounds import LeadWaiter, ReadRounds
 from holdfast.core.raft import group, leader
@@ -151,7 +151,7 @@ def _destroys_what_is_not_named(
 
 
 AGREEING: dict[str, tuple[Place, ...]] = {
-    "vote-durable": (Place(group_host, "regained", _forgets_its_vote),),
+    "vote-durable": (Place(group_journal, "regained", _forgets_its_vote),),
     "append-durable": (Place(RaftState, "send", _says_at_once, when=_acknowledges),),
     "vote-for-complete": (Place(RaftLog, "up_to_date", always),),
     "matching-append": (Place(RaftLog, "take", _takes_what_does_not_follow, when=_conflicts),),

@@ -1,0 +1,125 @@
+"""One replica of a Raft group on this member, with its pending writes, and the interface of the state it replicates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from holdfast.core.model.ids import GroupNumber
+from holdfast.core.raft.configuration import NodeId
+from holdfast.core.raft.group import Group, RaftWritten
+from holdfast.core.raft.raft_messages import RaftEntry, RaftMessage
+from holdfast.core.raft.raft_state import GroupNotice, RaftRole
+
+
+class LeadChanged(NamedTuple):
+    """The leader of a group as this replica knows it; None: no leader is known."""
+
+    lead: NodeId | None
+    role: RaftRole
+    term: int
+
+
+ReplicaNotice = LeadChanged | GroupNotice
+
+
+class GroupClient(Protocol):
+    """The state that a group replicates, on one member. No method may raise."""
+
+    def apply(self, entries: Sequence[RaftEntry]) -> None:
+        """Apply committed entries: in order, each once after the last `restore`."""
+
+    def read_ready(self, context: bytes) -> None:
+        """The state now contains everything that this read must see."""
+
+    def on_group(self, notice: ReplicaNotice) -> None:
+        """The leader of the group or its configuration has changed."""
+
+    def pieces(self) -> Iterable[bytes]:
+        """The state as of the last applied entry. The result is iterated later, while the state changes."""
+
+    def restore(self, pieces: Sequence[bytes]) -> None:
+        """Replace the whole state by these pieces; without pieces begin empty."""
+
+
+@dataclass(slots=True)
+class PendingWrite:
+    """The messages and the acknowledgement of one `RaftReady`, held back until its writes are durable."""
+
+    after: Sequence[RaftMessage]
+    written: RaftWritten | None
+    durable: bool = False
+    ticket: int = 0
+    """Of a checkpoint that has to be durable as well; 0: no checkpoint."""
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is durable."""
+        return self.durable and not self.ticket
+
+
+@dataclass(slots=True)
+class ArrivingState:
+    """A snapshot's state of which parts have arrived."""
+
+    index: int
+    term: int
+    pieces: list[bytes] = field(default_factory=list)
+
+
+class HostedGroup:
+    """One replica and what this member keeps about it."""
+
+    __slots__ = (
+        "arriving",
+        "asleep",
+        "bytes_since",
+        "client",
+        "group",
+        "halted",
+        "number",
+        "quiet",
+        "reads",
+        "term_seen",
+        "writing",
+    )
+
+    def __init__(self, number: GroupNumber, group: Group, client: GroupClient) -> None:
+        self.number = number
+        self.group = group
+        self.client = client
+        self.writing: deque[PendingWrite] = deque()
+        """Writes that are not durable yet, oldest first."""
+        self.reads: list[tuple[int, bytes]] = []
+        """Reads that wait until an index is applied, with their contexts."""
+        self.arriving: ArrivingState | None = None
+        self.asleep: bool
+        self.halted = False
+        """Whether it takes no part until it is resumed."""
+        self.quiet: int
+        """Ticks since something happened."""
+        self.bytes_since = 0
+        """Approximate bytes of entries applied since the log was last compacted."""
+        self.term_seen = group.term
+        """The term at the last look."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending here and, if this replica leads, at any follower."""
+        group, log = self.group, self.group.log
+        done = log.last == log.committed == log.applied and not self.writing and not self.reads
+        leading = group.leading
+        if leading is None:
+            return done and log.snapshot is None
+        return (
+            done
+            and leading.settled
+            and group.rests
+            and all(
+                progress.match == log.last and progress.sent_commit == log.committed
+                for node, progress in leading.progress.items()
+                if node != group.me
+            )
+        )

@@ -1,0 +1,124 @@
+"""Transfer of a group's state to replicas whose missing entries the leader's log no longer has.
+
+- multiraft/H-4: A state is sent as of one index. The receiver's log continues after that index only when the whole
+  state has arrived and is durable.
+
+The parts carry about `STATE_BYTES` each, one at a time: the receiver responds with the number of pieces that it has,
+and only the response to the newest part releases the next. Example: the leader has sent pieces 0-7, and begins again
+with pieces 0-3. The response "8 taken" to its first attempt releases nothing; "4 taken" releases the pieces from 4 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import GroupState, GroupStateTaken
+from holdfast.core.model.ids import GroupNumber, MemberId
+from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup
+from holdfast.core.raft.configuration import NodeId
+from holdfast.core.raft.raft_messages import RaftMessage, RaftSnapshot
+
+STATE_BYTES = 256 << 10
+"""Approximate size of one part of a state."""
+
+
+class _OutgoingState:
+    """A state on its way to one node."""
+
+    def __init__(self, index: int, snapshot: RaftMessage, pieces: Iterable[bytes]) -> None:
+        self.index = index
+        self.snapshot = snapshot
+        self.sent = 0
+        """Pieces sent so far."""
+        self._pieces: Iterator[bytes] = iter(pieces)
+        self._next = next(self._pieces, None)
+
+    def part(self, number: GroupNumber) -> GroupState:
+        """The next part; without pieces when all were sent."""
+        first, pieces, size = self.sent, [], 0
+        while self._next is not None and size < STATE_BYTES:
+            pieces.append(self._next)
+            size += len(self._next)
+            self._next = next(self._pieces, None)
+        self.sent += len(pieces)
+        return GroupState(number, self.snapshot, first, pieces, self._next is None)
+
+
+class SnapshotTransfer:
+    """Sends and receives states of the groups of one member."""
+
+    def __init__(self, me: NodeId, out: Outbox, hosted: Mapping[GroupNumber, HostedGroup]) -> None:
+        """`hosted`: the running replicas, kept up to date by the caller."""
+        self._me = me
+        self._out = out
+        self._hosted = hosted
+        self._members: Mapping[NodeId, MemberId] = {}
+        self._outgoing: dict[tuple[GroupNumber, NodeId], _OutgoingState] = {}
+
+    def send(self, hosted: HostedGroup, message: RaftMessage) -> None:
+        """Begin to send the present state to `message.to` (multiraft/H-4)."""
+        assert message.snapshot is not None and message.snapshot.index == hosted.group.log.applied, (
+            "the snapshot has the index of the last applied entry"
+        )
+        state = _OutgoingState(message.snapshot.index, message, hosted.client.pieces())
+        self._outgoing[hosted.number, message.to] = state
+        member = self._members.get(message.to)
+        if member is not None:
+            self._out.send(member, state.part(hosted.number))
+
+    def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
+        """Take a part of a state. False: it is not the part that comes next, and is ignored."""
+        snapshot = message.snapshot.snapshot
+        if snapshot is None or message.snapshot.to != self._me:
+            return False
+        arriving = hosted.arriving
+        if message.first == 0:
+            arriving = hosted.arriving = ArrivingState(snapshot.index, snapshot.term)
+        if arriving is None or (arriving.index, arriving.term) != (snapshot.index, snapshot.term):
+            return False
+        if message.first != len(arriving.pieces):
+            return False
+        arriving.pieces += message.pieces
+        self._out.send(sender, GroupStateTaken(message.group, snapshot.index, len(arriving.pieces)))
+        return True
+
+    def take_arrived(self, hosted: HostedGroup, snapshot: RaftSnapshot) -> Sequence[bytes]:
+        """The pieces of a state that has arrived completely."""
+        arriving, hosted.arriving = hosted.arriving, None
+        assert arriving is not None and arriving.index == snapshot.index, (
+            "the state arrives before it is installed"
+        )
+        return arriving.pieces
+
+    def on_state_taken(self, sender: MemberId, message: GroupStateTaken) -> None:
+        """The receiver has a part: send the next one."""
+        hosted = self._hosted.get(message.group)
+        for (number, node), state in list(self._outgoing.items()):
+            if number == message.group and self._members.get(node) == sender and state.index == message.index:
+                if hosted is None or hosted.group.leading is None:
+                    del self._outgoing[number, node]
+                    continue
+                hosted.group.leading.moved(node)
+                if state.sent == message.taken:
+                    part = state.part(number)
+                    if part.pieces:
+                        self._out.send(sender, part)
+                    else:
+                        del self._outgoing[number, node]
+
+    def on_view(self, members: Mapping[NodeId, MemberId], changed: Collection[NodeId]) -> None:
+        """Abort the transfers to nodes that have left, joined, or moved to another member."""
+        self._members = members
+        for key in [key for key in self._outgoing if key[1] in changed]:
+            del self._outgoing[key]
+
+    def abort(self, number: GroupNumber) -> None:
+        """Abort the transfers of a group that has no replica here any more."""
+        for key in [key for key in self._outgoing if key[0] == number]:
+            del self._outgoing[key]
+
+    @property
+    def leftovers(self) -> int:
+        """Transfers that are not complete."""
+        return len(self._outgoing)
