@@ -526,20 +526,20 @@ def own(uuid: str, **changes: object) -> dict[str, object]:
         "cluster_id": "c",
         "master": "a",
         "leaving": False,
-        "wish": "",
-        "why_kept": "",
+        "desired_state": "",
+        "leave_blocker": "",
         "cluster_state": "active",
-        "ending": False,
-        "missing": [],
+        "shutting_down": False,
+        "missing_members": [],
         "members": [member("a"), member("b", client_port=5702)],
         "table": {"version": 12, "stamp": "00ff"},
         "topology": {"major": 3, "minor": 12},
         "transactions": {"running": 0, "oldest_ms": 0, "orphans": 0},
-        "partitions": {"count": 271, "waiting_for_copies": 0},
+        "partitions": {"count": 271, "without_copy": 0},
         "migrations": MOVES,
         "entries": {"primary": 1500, "all": 3000},
         "safe": True,
-        "why_unsafe": "",
+        "unsafe_reason": "",
         **changes,
     }
 
@@ -556,7 +556,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, object]) -> No
 
 
 def test_status_shows_members_and_safety(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b", wish="leave")})
+    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b", desired_state="leave")})
     told = run("status")
     assert told.exit_code == 0
     for part in (
@@ -597,9 +597,9 @@ def test_status_names_who_kept_everybody_waiting(monkeypatch: pytest.MonkeyPatch
 
 
 def test_status_names_who_does_without_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = {"lane": "compiled", "why_not_compiled": "", "sockets": "poll", "why_these_sockets": ""}
-    slow = {"lane": "python", "why_not_compiled": "x", "sockets": "loop", "why_these_sockets": "y"}
-    plain = fast | {"why_these_sockets": "z"}
+    fast = {"lane": "compiled", "lane_reason": "", "sockets": "poll", "sockets_reason": ""}
+    slow = {"lane": "python", "lane_reason": "x", "sockets": "loop", "sockets_reason": "y"}
+    plain = fast | {"sockets_reason": "z"}
     members = {"127.0.0.1:5701": own("a", **fast), "127.0.0.1:5702": own("b", **slow)}
     answering(monkeypatch, members)
     told = " ".join(run("status").output.split())
@@ -616,11 +616,11 @@ def test_status_shows_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None
     seen = own(
         "a",
         cluster_state="frozen",
-        missing=["third"],
+        missing_members=["third"],
         migrations=MOVES | {"process": process, "delayed_ms": 30_000},
-        partitions={"count": 271, "waiting_for_copies": 4},
+        partitions={"count": 271, "without_copy": 4},
     )
-    kept = own("b", wish="leave", leaving=True, why_kept="the cluster is frozen")
+    kept = own("b", desired_state="leave", leaving=True, leave_blocker="the cluster is frozen")
     answering(monkeypatch, {"127.0.0.1:5701": seen, "127.0.0.1:5702": kept})
     told = run("status").output
     for part in (
@@ -634,17 +634,17 @@ def test_status_shows_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None
         assert part in told
     plain = json.loads(run("status", "--json").output)
     assert plain["cluster_state"] == "frozen"
-    assert plain["missing"] == ["third"]
+    assert plain["missing_members"] == ["third"]
     assert plain["rebalance"] == process
     assert plain["delayed_ms"] == 30_000
-    answering(monkeypatch, dict.fromkeys(("127.0.0.1:5701", "127.0.0.1:5702"), own("a", ending=True)))
+    answering(monkeypatch, dict.fromkeys(("127.0.0.1:5701", "127.0.0.1:5702"), own("a", shutting_down=True)))
     assert "ending" in run("status").output
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (own("b", safe=False, why_unsafe="3 partitions lack a backup"), "3 partitions lack a backup"),
+        (own("b", safe=False, unsafe_reason="3 partitions lack a backup"), "3 partitions lack a backup"),
         (own("b", table={"version": 13, "stamp": "01ff"}), "members have 2 different partition tables"),
         (OSError("refused"), "1 of 2 members do not answer"),
     ],
@@ -655,7 +655,7 @@ def test_status_is_safe_only_when_every_member_says_so(
     answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": answer})
     told = json.loads(run("status", "--json").output)
     assert told["safe"] is False
-    assert told["why_unsafe"] == why
+    assert told["unsafe_reason"] == why
     assert f"not safe: {why}" in run("status").output
 
 

@@ -343,8 +343,8 @@ def test_every_command_that_shows_something_has_json_and_a_schema() -> None:
 
 
 def test_a_schema_that_is_not_kept_is_noticed() -> None:
-    check(["cluster", "safe"], '{"safe": true, "why": ""}\n')
-    with pytest.raises(AssertionError, match="'why' is a required property"):
+    check(["cluster", "safe"], '{"safe": true, "reason": ""}\n')
+    with pytest.raises(AssertionError, match="'reason' is a required property"):
         check(["cluster", "safe"], '{"safe": true}\n')
     assert path_of(["export", "flights", "--json"]) == "export run"
     assert path_of(["export", "verify", "x"]) == "export verify"

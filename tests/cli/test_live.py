@@ -19,7 +19,7 @@ def test_status_of_a_real_cluster_that_loses_a_member() -> None:
         cluster.wait_safe(120)
         address = cluster.members[0].client_address
         told = json.loads(CliRunner().invoke(holdfast, ["status", address, "--json"]).output)
-        assert told["safe"], told["why_unsafe"]
+        assert told["safe"], told["unsafe_reason"]
         assert len(told["members"]) == 3
         assert sum(member["primaries"] for member in told["members"]) == 271
         assert [member["master"] for member in told["members"]] == [True, False, False]

@@ -15,9 +15,9 @@ def zone(name: str, number: int, lag: int, moving: int = 0, takes: list[str] | N
         "settings": settings,
         "leaderless": 0,
         "moving": moving,
-        "lacking": 0,
+        "under_replicated": 0,
         "lag": lag,
-        "takes": takes or ["m1", "m2", "m3"],
+        "eligible_members": takes or ["m1", "m2", "m3"],
     }
 
 
@@ -28,9 +28,9 @@ def test_of_lags_the_largest_that_any_leader_tells_is_shown_zone_by_zone() -> No
     assert [(one["name"], one["lag"], one["moving"]) for one in report.zones] == [("y", 7, 0), ("z", 3, 4)]
     [line] = _agreed(report)
     assert line == (
-        "zones: y with 11 partitions, 0 without a leader, 0 moving, 0 with a replica on a member that is not here, "
-        "largest lag of a follower 7; z with 11 partitions, 0 without a leader, 4 moving, 0 with a replica on a "
-        "member that is not here, largest lag of a follower 3"
+        "zones: y with 11 partitions, 0 without a leader, 0 moving, 0 under-replicated, "
+        "largest lag of a follower 7; z with 11 partitions, 0 without a leader, 4 moving, 0 under-replicated, "
+        "largest lag of a follower 3"
     )
     assert list(_agreed(Report({}))) == []
 

@@ -14,6 +14,7 @@ from holdfast.client.blocking import Client, PutCount
 from holdfast.client.connection import Broken
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.server import admin_questions
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 
@@ -96,6 +97,16 @@ def test_a_token_may_be_text(cluster: MemoryCluster) -> None:
         member.user = (None, None, b"t")
     with Client(cluster.addresses(), token="t") as client:
         assert client.partition_count == PARTITIONS
+
+
+def test_the_status_of_a_member_of_any_build_has_the_present_keys(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        admin_questions, "encoded_status", lambda status: {**status, "why_unsafe": "x", "wish": ""}
+    )
+    status = client.status()
+    assert (status["unsafe_reason"], status["desired_state"]) == ("x", "")
 
 
 def test_somebody_else_at_the_address_is_told(cluster: MemoryCluster) -> None:
@@ -209,7 +220,7 @@ def test_who_wants_to_know_at_once_is_told(monkeypatch: pytest.MonkeyPatch, clus
 
 def test_what_is_put_is_scanned(client: Client) -> None:
     count = client.put_columns("m", KEYS, VALUES)
-    assert (count.rows, count.rows_again, len(count.partitions)) == (1000, 0, PARTITIONS)
+    assert (count.rows, count.rows_resent, len(count.partitions)) == (1000, 0, PARTITIONS)
     assert everything(client) == ENTRIES
 
 
@@ -241,7 +252,7 @@ def test_puts_follow_partitions_that_move_meanwhile(
     cluster.after_seal = move
     count = client.put_columns("m", KEYS, VALUES)
     assert count.rows == 1000
-    assert count.rows_again > 0
+    assert count.rows_resent > 0
     assert held(cluster) == ENTRIES
 
 
@@ -249,7 +260,7 @@ def test_puts_of_which_nobody_knows_are_sent_again(cluster: MemoryCluster, clien
     cluster.unknown_seals = {1, 2}
     count = client.put_columns("m", KEYS, VALUES)
     assert count.rows == 1000
-    assert 0 < count.rows_again < 1000
+    assert 0 < count.rows_resent < 1000
     assert held(cluster) == ENTRIES
 
 
@@ -375,7 +386,7 @@ def test_rows_are_put_removed_and_added_each_with_its_own_time(
     cluster.unknown_seals = {cluster.seals + 2}
     count = client.put_columns("m", KEYS[:400], VALUES[1:401], kinds=kinds, ttls_ms=ttls_ms)
     assert (count.rows, count.kept) == (400, 200), "those that were there, with another value"
-    assert count.rows_again
+    assert count.rows_resent
     found = held(cluster)
     assert found == {
         key: VALUES[number + (number >= 300)] for number, key in enumerate(KEYS[:400]) if number >= 100

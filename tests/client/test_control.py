@@ -70,7 +70,7 @@ def when_ordered(
 
 
 @pytest.mark.parametrize(
-    ("fate", "error"), [(own.Fate.DONE, None), (own.Fate.REFUSED, Refused), (own.Fate.STANDS, Standing)]
+    ("fate", "error"), [(own.Fate.DONE, None), (own.Fate.REJECTED, Refused), (own.Fate.ACCEPTED, Standing)]
 )
 def test_what_becomes_of_an_order_is_told(
     cluster: MemoryCluster, fate: own.Fate, error: type[Exception] | None

@@ -102,16 +102,20 @@ def test_a_status_that_is_watched_goes_on_at_another_member_and_says_so(cluster:
         try:
             assert watching.stdout is not None and watching.stderr is not None
             seen = json.loads(watching.stdout.readline())
-            assert seen["asked"] == first.uuid
+            assert seen["queried_member"] == first.uuid
             cluster.kill(first)
             assert "asking 127.0.0.1:" in watching.stderr.readline()
             other = until(
                 lambda: next(
-                    (one for one in [json.loads(watching.stdout.readline())] if one["asked"] != first.uuid),
+                    (
+                        one
+                        for one in [json.loads(watching.stdout.readline())]
+                        if one["queried_member"] != first.uuid
+                    ),
                     None,
                 )
             )
-            assert other["asked"] in {member.uuid for member in cluster.alive}
+            assert other["queried_member"] in {member.uuid for member in cluster.alive}
         finally:
             watching.send_signal(signal.SIGINT)
             watching.communicate(timeout=120)
@@ -133,8 +137,8 @@ def test_limits_change_while_members_run(cluster: LocalCluster) -> None:
     wrong = run("config", "set", "limits.connections=0", "limits.idle_timeout_ms=5", "-a", address, "--json")
     assert wrong.exit_code == 1
     told = [json.loads(line) for line in wrong.stdout.splitlines()]
-    assert [one["fate"] for one in told] == ["failed"] * 3
-    assert "limits.connections = '0' is not allowed" in told[0]["told"]
+    assert [one["result"] for one in told] == ["failed"] * 3
+    assert "limits.connections = '0' is not allowed" in told[0]["message"]
     members = json.loads(run("status", "--json", "-a", address).stdout)["members"]
     assert "limits.idle_timeout_ms" not in members[0]["status"]["settings_changed"], "all of it or nothing"
     refused = run("config", "set", "limits.key_bytes=99999", "-a", address)

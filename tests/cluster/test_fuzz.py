@@ -26,8 +26,8 @@ def test_nothing_that_strangers_say_harms(tmp_path: Path, secret: bool, secured:
     assert verdict.operations
     # It came deep enough to be refused.
     assert verdict.doors["client connections closed by this member"] > 10
-    assert verdict.doors["member connections closed for what they said"] > 10
-    assert verdict.doors["HTTP connections that made no sense"] > 10
+    assert verdict.doors["member connections closed: protocol error"] > 10
+    assert verdict.doors["malformed HTTP requests"] > 10
 
 
 def test_a_talk_can_be_had_again() -> None:

@@ -12,7 +12,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 ENTRIES = 50
 CONFIG = "[partitions]\ncount = 31\n"
-WARNING = "entries go with this member: it is the last one that holds data"
+WARNING = "last data member leaves: entries are lost"
 
 
 def log_of(member: ManagedMember) -> str:

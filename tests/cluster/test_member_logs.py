@@ -74,7 +74,7 @@ def test_survivors_name_who_was_lost_and_what_is(form: str) -> None:
             (gone,) = [said for level, said in warned if said.startswith("member gone without leaving")]
             assert f"name={victim.name} " in gone
             # Who hears of the view before he has noticed himself knows no more than that.
-            assert re.search(r"why=(its port refuses connections|silent for|others do not hear it)", gone)
+            assert re.search(r"reason=(its port refuses connections|silent for|others do not hear it)", gone)
             (lost,) = [
                 said for level, said in warned if said.startswith("partitions lost") and level == "ERROR"
             ]
@@ -102,16 +102,16 @@ def test_a_member_that_is_not_heard_is_suspected_by_name_and_a_minority_says_so(
                 "m2",
                 "m3",
             }
-            assert all("why=silent for " in said for said in suspected)
+            assert all("reason=silent for " in said for said in suspected)
             (minority,) = [line for line in warned if "no majority" in line[1]]
             assert minority[0] == "ERROR"
             assert "silent=['m2', 'm3'] members=3" in minority[1]
         finally:
             for one in (second, third):
                 one.process.send_signal(signal.SIGCONT)
-        assert seen(lambda: any("a majority is heard again" in said for _, said in cluster.warned(first)))
+        assert seen(lambda: any("majority restored" in said for _, said in cluster.warned(first)))
         # Who is heard first makes a majority, which may go on without the other one.
-        ends = ("member heard again", "member gone without leaving")
+        ends = ("member responds again", "member gone without leaving")
         assert seen(
             lambda: (
                 {
@@ -123,7 +123,7 @@ def test_a_member_that_is_not_heard_is_suspected_by_name_and_a_minority_says_so(
                 == {"m2", "m3"}
             )
         )
-        assert any(said.startswith("member heard again") for _, said in cluster.warned(first))
+        assert any(said.startswith("member responds again") for _, said in cluster.warned(first))
         assert seen(lambda: any("served nobody for" in said for _, said in cluster.warned(third)))
 
 

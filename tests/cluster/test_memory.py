@@ -261,7 +261,7 @@ def test_no_partition_moves_to_a_member_without_room_until_it_has_some() -> None
             migrations = first._node.member.migrations
             await until(lambda: migrations.queued > 0 and not migrations.running)
             assert crew.holds(third) == 0
-            assert first.status()["short_of_memory"] == {third._node.member.membership.info.name: "none"}
+            assert first.status()["low_memory"] == {third._node.member.membership.info.name: "none"}
             assert await second.map(MAP).put(1, "v1") == "v1"
             assert await crew.missing() == []
             third._node.gauge.limit = first._node.gauge.limit

@@ -144,10 +144,10 @@ def test_whoever_is_on_call_sees_what_happens_and_no_write_is_lost(
 
 def test_only_warnings_that_name_the_member_count() -> None:
     when = "2026-11-26 08:00:00,000"
-    assert warns_of("m2", f"it starts\n{when} WARNING member suspected: name=m2 why=silent")
-    assert warns_of("m2", f"{when} ERROR why=gone name=m2")
+    assert warns_of("m2", f"it starts\n{when} WARNING member suspected: name=m2 reason=silent")
+    assert warns_of("m2", f"{when} ERROR reason=gone name=m2")
     for line in (
-        "INFO member suspected: name=m2 why=silent",
+        "INFO member suspected: name=m2 reason=silent",
         "WARNING member suspected: name=m22",
         "ERROR m2",
     ):

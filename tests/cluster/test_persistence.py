@@ -196,12 +196,15 @@ def test_who_was_away_gets_only_what_it_has_missed_and_all_wait_for_it_after_a_s
         first = cluster.spawn("m1")
         second = cluster.spawn("m2")
         until(
-            lambda: "waiting why=for members" in cluster.said(first) and ": m3. Start" in cluster.said(first)
+            lambda: (
+                "is restored reason=for members" in cluster.said(first)
+                and ": m3. Start" in cluster.said(first)
+            )
         )
         told = cluster.holdfast("cluster", "safe", "-a", first.client_address)
         assert told.returncode == 1
         assert "for members that were in the cluster last and may hold acknowledged writes: m3" in told.stdout
-        assert cluster.status(first)["waits_for"] == ["m3"]
+        assert cluster.status(first)["awaited_members"] == ["m3"]
         assert "may hold acknowledged writes: m3" in cluster.holdfast("status", first.client_address).stdout
         accepted = cluster.holdfast("cluster", "accept-loss", "--yes", "-a", first.client_address)
         assert accepted.returncode == 0, accepted.stderr
@@ -213,7 +216,7 @@ def test_who_was_away_gets_only_what_it_has_missed_and_all_wait_for_it_after_a_s
             client.get_map("orders").blocking().set(0, "newer")
         cluster.boot("m3")
         cluster.wait_settled()
-        assert cluster.status()["waits_for"] == []
+        assert cluster.status()["awaited_members"] == []
         with connected(cluster) as client:
             assert held(client, "orders") == ENTRIES | missed | {0: "newer"}
         same_everywhere(cluster)

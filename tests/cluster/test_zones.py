@@ -108,7 +108,7 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
         assert "metastore: leader" in status
         assert "largest lag of a follower" in status
         [zone] = json.loads(run(cluster, "status", "--json").output)["zones"]
-        assert (zone["name"], zone["moving"], zone["lacking"], zone["lag"] >= 0) == ("z", 0, 0, True)
+        assert (zone["name"], zone["moving"], zone["under_replicated"], zone["lag"] >= 0) == ("z", 0, 0, True)
         assert all("lag" in replica for one in shown["partitions"] for replica in one["replicas"])
 
         dead = next(member for member in cluster.members if member.name in leaders)

@@ -125,7 +125,7 @@ def with_slow_operations(route: Any) -> None:
         "ended_ms": 1_700_000_000_000, "took_ms": 612, "kind": "writes", "operations": 12,
         "places": {"flights": [3, 17]}, "waited_for": "backups to acknowledge", "members": ["two"],
     }  # fmt: skip
-    kept = {"limit_ms": 100, "count": 1, "last": [one], "under_way": []}
+    kept = {"limit_ms": 100, "count": 1, "recent": [one], "running": []}
     told["members"][0]["status"]["slow_operations"] = kept
     route.fulfill(json=told)
 

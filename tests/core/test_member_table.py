@@ -58,7 +58,7 @@ def test_what_is_no_event_is_refused_by_name() -> None:
 def test_a_message_that_came_the_wrong_way_has_no_effect(event: machine.Event) -> None:
     name = type(event.message).__name__  # type: ignore[union-attr]
     (note,) = [effect for effect in one().handle(event, 0) if isinstance(effect, Note)]
-    assert note == Note("message out of place", {"message": name}, "warning")
+    assert note == Note("unexpected message", {"message": name}, "warning")
 
 
 def test_a_timer_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

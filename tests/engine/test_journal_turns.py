@@ -521,7 +521,7 @@ def test_its_figures_say_what_is_there() -> None:
         "checkpoints_written": 0,
         "last_checkpoint_ms": 0,
         "full": False,
-        "doubts": [],
+        "problems": [],
     }
     life.put(0, "a", b"1", urgent=False)
     life.journal._intake.take_questions()

@@ -46,19 +46,19 @@ def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount(sockets: str
         ):
             entries = client.get_map("m")
             entries.set(key, b"").result()
-            assert asking.status()["backlog"] == {"bytes": 0, "crowded": False, "refusing": False}
+            assert asking.status()["backlog"] == {"bytes": 0, "throttled": False, "rejecting": False}
             os.kill(cluster.members[1].pid, signal.SIGSTOP)
             try:
                 futures = [entries.set(key, bytes(1000)) for _ in range(WRITES)]
                 seen = [backlog_of(asking)]
                 deadline = time.monotonic() + 120
-                while not seen[-1]["refusing"] and time.monotonic() < deadline:
+                while not seen[-1]["rejecting"] and time.monotonic() < deadline:
                     time.sleep(0.05)
                     seen.append(backlog_of(asking))
-                assert any(one["crowded"] and not one["refusing"] for one in seen), (
+                assert any(one["throttled"] and not one["rejecting"] for one in seen), (
                     "first, nothing more is read"
                 )
-                assert seen[-1]["refusing"], "then it is refused"
+                assert seen[-1]["rejecting"], "then it is refused"
                 assert LIMIT < max(one["bytes"] for one in seen) < 2 * LIMIT + 2000
                 assert entries.get(key).result() is not None, "reads go on"
             finally:
@@ -66,7 +66,7 @@ def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount(sockets: str
             outcomes = [failure_of(future) for future in futures]
             assert set(outcomes) <= {"", "IndeterminateOperationStateError"}
             assert outcomes.count("") > WRITES / 2, "what was refused was sent again, and is done"
-            assert backlog_of(asking) == {"bytes": 0, "crowded": False, "refusing": False}
+            assert backlog_of(asking) == {"bytes": 0, "throttled": False, "rejecting": False}
         assert_equal_copies(cluster, key)
 
 

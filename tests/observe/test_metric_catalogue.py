@@ -107,12 +107,12 @@ def test_only_metrics_and_labels_that_there_are(name: str, expression: str) -> N
 
 def test_what_there_is_not_is_found() -> None:
     assert wrong_in("holdfast_member == 0") == ["holdfast_member"]
-    assert wrong_in('sum by (door) (holdfast_connections{dor="x"}) > 0') == ["holdfast_connections{dor}"]
+    assert wrong_in('sum by (port) (holdfast_connections{prt="x"}) > 0') == ["holdfast_connections{prt}"]
     assert wrong_in("max without (zone) (holdfast_members)") == ["zone"]
     assert wrong_in("sum(rate(holdfast_operation_duration_seconds[5m]))") == [
         "holdfast_operation_duration_seconds"
     ]
-    assert wrong_in('rate(holdfast_refusals_total{reason="logins refused"}[5m]) > 1') == []
+    assert wrong_in('rate(holdfast_rejections_total{reason="logins refused"}[5m]) > 1') == []
 
 
 def test_each_label_that_a_message_names_is_there() -> None:

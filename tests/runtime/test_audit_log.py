@@ -92,7 +92,7 @@ def test_what_comes_too_fast_is_counted(tmp_path: Path) -> None:
     found = lines(path)
     assert [line["event"] for line in found].count("refused") == LINES_OF_OTHERS + 1
     assert [line["event"] for line in found].count("order") == 1, "refusals hide no order"
-    (left_out,) = [line for line in found if line["event"] == "left out"]
+    (left_out,) = [line for line in found if line["event"] == "records dropped"]
     assert (left_out["what"], left_out["count"]) == ("refused", 2 * LINES_OF_OTHERS)
 
 
@@ -108,7 +108,7 @@ def test_nobody_hides_what_others_do_behind_the_same(tmp_path: Path) -> None:
     found = lines(path)
     assert [line["detail"] for line in found if line.get("user") == "root"] == ["END"]
     assert [line["event"] for line in found].count("login failed") == LINES_OF_OTHERS
-    assert {line["what"]: line["count"] for line in found if line["event"] == "left out"} == {
+    assert {line["what"]: line["count"] for line in found if line["event"] == "records dropped"} == {
         "login failed": LINES_OF_OTHERS,
         "order": 1,
     }

@@ -116,7 +116,7 @@ def test_lost_partitions_are_refused_until_they_are_reset() -> None:
                 await control.reset_lost([], ["other"], 5)
             await control.reset_lost(lost[:1], ["default"], 20)
             assert list(one._node.member.picture.lost_partitions) == lost[1:]
-            assert one.status()["partitions"]["lost_to_maps"] == {"default": lost[1:]}  # type: ignore[index]
+            assert one.status()["partitions"]["lost_by_map"] == {"default": lost[1:]}  # type: ignore[index]
             await control.reset_lost([], [], 20)
             assert await numbers.size() > 0
             await numbers.set(1, "v")
@@ -168,7 +168,7 @@ def test_safety_is_answered_to_many_while_members_come_and_go() -> None:
     async def story() -> None:
         async with Crew(cluster__initial_members=2) as crew:
             (first,) = await crew.start(rest=False)
-            assert first.status()["partitions"]["waits_for_members"] == 1  # type: ignore[index]
+            assert first.status()["partitions"]["awaited_members"] == 1  # type: ignore[index]
             asked = 0
             wrong: list[str] = []
             stop = False
@@ -326,7 +326,7 @@ def test_an_error_in_a_listener_is_the_programs_and_the_member_goes_on() -> None
 # -- settings
 
 
-def test_the_first_assignment_waits_for_members_and_requests_wait_with_it() -> None:
+def test_the_first_assignment_awaited_members_and_requests_wait_with_it() -> None:
     async def story() -> None:
         async with Crew(cluster__initial_members=3) as crew:
             await crew.start(2, rest=False)
@@ -334,7 +334,7 @@ def test_the_first_assignment_waits_for_members_and_requests_wait_with_it() -> N
             await asyncio.sleep(0.3)
             assert not crew.members[0]._node.member.table.assigned
             assert not writing.done()
-            assert crew.members[0].status()["partitions"]["waits_for_members"] == 1  # type: ignore[index]
+            assert crew.members[0].status()["partitions"]["awaited_members"] == 1  # type: ignore[index]
             assert crew.members[0].cluster_safe, "there is nothing to lose yet"
             heard = hear(crew.members[0])[0]
             await crew.start(1)

@@ -263,9 +263,9 @@ def test_members_without_a_common_version_say_so_on_both_sides(
                 Exception, match=r"and here Holdfast 9\.9, which speaks the member protocol 7 to 9"
             ):
                 await later.start()
-            told = first.status()["doors"]
+            told = first.status()["rejections"]
             assert isinstance(told, dict)
-            assert told["members refused, because of their protocol"] >= 1
+            assert told["members refused: incompatible protocol"] >= 1
 
     run(story())
     assert "there is Holdfast 9.9, which speaks the member protocol 7 to 9, and here" in caplog.text
@@ -280,7 +280,7 @@ def test_members_of_builds_that_overlap_speak_the_version_that_both_know(
             async with member(first.member_address) as second:
                 await second.wait_safe()
                 told = second.status()["protocol"]
-                assert told == {"lowest": 1, "highest": 9, "spoken": {first.uuid: 1}}
+                assert told == {"lowest": 1, "highest": 9, "versions": {first.uuid: 1}}
                 await second.map("m").put("k", "v")
                 assert await first.map("m").get("k") == "v"
                 members = first.status()["members"]
@@ -301,12 +301,12 @@ def test_a_whisper_of_a_kind_that_only_newer_members_know_ends_nothing() -> None
                 Address(host, int(port)), msgspec.msgpack.encode([99, "from the future"])
             )
             for _ in range(100):
-                doors_of_first = first.status()["doors"]
+                doors_of_first = first.status()["rejections"]
                 assert isinstance(doors_of_first, dict)
-                if "messages of a kind that only newer members know" in doors_of_first:
+                if "messages dropped: unknown kind" in doors_of_first:
                     break
                 await asyncio.sleep(0.02)
-            assert doors_of_first["messages of a kind that only newer members know"] == 1
+            assert doors_of_first["messages dropped: unknown kind"] == 1
             assert len(first._node._network.incoming) == connections
 
     run(story())

@@ -195,7 +195,7 @@ def test_the_status_of_all_members_through_one_of_them() -> None:
                 assert status == 200
                 assert {each["status"]["uuid"] for each in told["members"]} == {first.uuid, second.uuid}
                 assert {each["error"] for each in told["members"]} == {None}
-                assert told["safe"], told["why_unsafe"]
+                assert told["safe"], told["unsafe_reason"]
 
     run(story())
 
@@ -205,7 +205,7 @@ def test_an_order_over_http_is_carried_out() -> None:
         async with cluster(1, **OPEN) as (one,):
             order = json.dumps({"want": "state", "state": "frozen"})
             sent = await asked(door_of(one), "/orders", "POST", order, content_type="application/json")
-            assert sent == (200, '{"fate":"done","why":""}')
+            assert sent == (200, '{"result":"done","reason":""}')
             assert str(one.cluster_state) == "frozen"
             again = await asked(
                 door_of(one), "/orders", "POST", '{"want": "data"}', content_type="application/json"
@@ -329,7 +329,7 @@ def test_maps_without_number_have_few_series() -> None:
             told = page["holdfast_map_entries"]
             assert len(told) == MAPS_TOLD + 1
             assert told[("zz",)] == 1, "what is configured comes first"
-            assert told[(OTHERS,)] == page["holdfast_maps_left_out"][()] == 21
+            assert told[(OTHERS,)] == page["holdfast_maps_without_label"][()] == 21
             assert sum(told.values()) == MAPS_TOLD + 21
 
     run(story())
@@ -486,7 +486,7 @@ def test_who_orders_a_member_to_leave_is_answered() -> None:
             await one.wait_ended()
             await one._inner.stop()
             status, body = await asking
-            assert (status, json.loads(body)["fate"]) == (200, "done")
+            assert (status, json.loads(body)["result"]) == (200, "done")
 
     run(story())
 
@@ -506,9 +506,9 @@ def test_strangers_end_their_own_connection_alone() -> None:
             assert (await asked(door, "/health/ready"))[0] == 200
             for each in held:
                 each.close()
-            told = one.status()["doors"]
+            told = one.status()["rejections"]
             assert told["HTTP connections closed, because too many were there"] >= 6  # type: ignore[index]
-            assert told["wrong doors"] == 2  # type: ignore[index]
+            assert told["connections to the wrong port"] == 2  # type: ignore[index]
             assert one.safe
             assert one.status()["state"] == "member"
 

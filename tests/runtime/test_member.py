@@ -218,9 +218,9 @@ def test_a_member_says_which_data_lane_it_has() -> None:
     async def story() -> None:
         async with member(member__lane="python") as plain, member() as free:
             told = plain.status()
-            assert (told["lane"], told["why_not_compiled"]) == ("python", "member.lane = 'python'")
+            assert (told["lane"], told["lane_reason"]) == ("python", "member.lane = 'python'")
             told = free.status()
-            assert (told["lane"], told["why_not_compiled"]) == (data_lane().kind, data_lane().why)
+            assert (told["lane"], told["lane_reason"]) == (data_lane().kind, data_lane().why)
 
     run(story())
 

@@ -134,7 +134,7 @@ def test_each_strategy_mends_a_damaged_backup(strategy: str) -> None:
             assert status == 1
             assert sorted(plan["partition"] for plan in plain["plans"]) == [3, 4, 5, 6]
             assert all(
-                len(plan["refill"]) == 1 and not plan["writes"] and not plan["left"]
+                len(plan["refill"]) == 1 and not plan["writes"] and not plan["skip_reason"]
                 for plan in plain["plans"]
             )
             assert kinds((await told(members, "verify"))[1]) == expected, "a dry run changes nothing"
@@ -209,7 +209,7 @@ def test_a_tie_is_left_alone_unless_the_primary_decides() -> None:
             backup.state.entries[next(iter(backup.state.entries))] = to_stored("wrong")
             status, plain = await told(members, "repair", "--strategy", "majority")
             (plan,) = plain["plans"]
-            assert (status, plan["left"], len(plan["ties"]), plan["refill"]) == (1, "a tie", 1, [])
+            assert (status, plan["skip_reason"], len(plan["ties"]), plan["refill"]) == (1, "a tie", 1, [])
             shown = await command(members, "repair", "--strategy", "majority", "--dry-run")
             assert "1 keys without a majority: left alone" in shown.stdout
             assert (

@@ -99,14 +99,14 @@ def test_members_with_the_old_the_new_and_both_are_one_cluster() -> None:
                 for one in (old, both):
                     await one.wait_safe()
                 told: Any = both.status()["member_secret"]
-                assert told["second"] and told["not_the_first"] == [old.uuid]
-                assert not told["not_the_second"] and not told["refused"]
+                assert told["second"] and told["lacking_first"] == [old.uuid]
+                assert not told["lacking_second"] and not told["refused"]
                 other: Any = old.status()["member_secret"]
-                assert not other["second"] and not other["not_the_first"]
+                assert not other["second"] and not other["lacking_first"]
                 await old.leave()
                 async with member(both.member_address, security__member_secret="new") as new:
                     told = both.status()["member_secret"]
-                    assert told["not_the_second"] == [new.uuid] and not told["not_the_first"]
+                    assert told["lacking_second"] == [new.uuid] and not told["lacking_first"]
 
     run(story())
 

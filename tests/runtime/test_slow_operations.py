@@ -68,7 +68,7 @@ def test_what_took_long_is_told_when_it_has_ended_with_who_was_waited_for() -> N
     waiting = Waiting()
     waiting.writes()
     assert waiting.look(LIMIT_MS) == []
-    (under_way,) = waiting.slow.figures()["under_way"]  # type: ignore[misc]
+    (under_way,) = waiting.slow.figures()["running"]  # type: ignore[misc]
     assert (under_way["took_ms"], under_way["ended_ms"]) == (LIMIT_MS, None)
     assert waiting.look(50) == []
     waiting.open.clear()

@@ -365,8 +365,8 @@ def test_handshakes_have_few_places(grid: LocalCluster, keys: Keys) -> None:
         one.sendall(b"\x16")
     with Client(address, tls=ClientTls(keys.ours.file)) as client:
         assert client.status()["safe"]
-        counts = client.status()["doors"]
-    assert counts["strangers disconnected, because too many had not ended the TLS handshake"] >= 4
+        counts = client.status()["rejections"]
+    assert counts["connections closed: too many in the TLS handshake"] >= 4
     waiting[0].settimeout(5)
     assert rest(waiting[0]) == b""
     for one in waiting:
@@ -472,7 +472,7 @@ def test_a_changed_certificate_is_used_without_a_restart(keys: Keys, tmp_path: P
                 while True:
                     tls = first.status()["tls"]
                     assert isinstance(tls, dict)
-                    if tls["loaded"] == times and bool(tls["trouble"]) == trouble:
+                    if tls["loaded"] == times and bool(tls["error"]) == trouble:
                         return
                     await asyncio.sleep(0.1)
 

@@ -157,8 +157,8 @@ def test_rows_are_stored_in_groups_again_and_again_until_they_are_there() -> Non
                     True,
                 ]
             done = sender.finish()
-            assert (done.rows, done.messages >= 4, done.rows_again % 4) == (10, True, 0)
-            assert done.rows_again >= 4
+            assert (done.rows, done.messages >= 4, done.rows_resent % 4) == (10, True, 0)
+            assert done.rows_resent >= 4
             assert client.get("m", to_stored(5)) == to_stored("a5")
             assert client.size("m") == 10
             wrong = GroupSender(client, "plain", 4)

@@ -117,7 +117,7 @@ def test_replicas_of_a_sound_zone_are_compared_and_a_zone_that_is_not_there_is_s
         async with zoned_members() as members:
             status, plain = await told(members, "verify")
             assert (status, plain["zones"]["copies"]) == (0, 0)
-            assert plain["zones"]["homeless"] == {"orders": "z", "nowhere": "none"}
+            assert plain["zones"]["maps_without_zone"] == {"orders": "z", "nowhere": "none"}
             await zoned(members)
             status, plain = await told(members, "verify")
             assert (status, plain["clean"]) == (0, True), plain

@@ -47,8 +47,8 @@ def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: M
     assert wire.ask(own.AskStatus).status["members"] == 2  # others are answered meanwhile
     ((order, done),) = member.orders
     assert (order.want, order.timeout_ms, order.state) == (own.Want.STATE, 5000, "frozen")
-    done(own.Fate.STANDS, "not yet")
-    assert wire.answers() == [own.Ordered(number, own.Fate.STANDS, "not yet")]
+    done(own.Fate.ACCEPTED, "not yet")
+    assert wire.answers() == [own.Ordered(number, own.Fate.ACCEPTED, "not yet")]
 
 
 def test_settings_in_an_order_have_the_names_that_all_builds_know(wire: Wire, member: MemoryMember) -> None:

@@ -190,6 +190,15 @@ def test_the_status_comes_as_it_is(wire: Wire, member: MemoryMember) -> None:
     assert wire.ask(own.AskStatus).status == {**told, "maps": ["m"]}
 
 
+def test_the_status_is_sent_with_the_keys_that_older_clients_read(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryMember, "status", lambda *_: {"unsafe_reason": "x", "tls": {"error": "y"}})
+    status = wire.ask(own.AskStatus).status
+    assert (status["why_unsafe"], status["tls"]) == ("x", {"trouble": "y"})
+    assert "unsafe_reason" not in status
+
+
 # -- single operations
 
 

@@ -430,8 +430,8 @@ def said_of(expiring: int = 0) -> MapInfo:
 def test_what_is_said_of_a_restored_map(
     before: Holding, after: Holding, expiring: int, verdict: str, why: str
 ) -> None:
-    found = judge(said_of(expiring), "m", before, after, rows_again=2)
-    assert (found.verdict, why in found.why) == (verdict, True), found
+    found = judge(said_of(expiring), "m", before, after, rows_resent=2)
+    assert (found.verdict, why in found.reason) == (verdict, True), found
 
 
 def test_holdings_wait_for_a_primary(cluster: MemoryCluster, client: Client) -> None:

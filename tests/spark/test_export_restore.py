@@ -83,7 +83,7 @@ def test_a_grid_is_exported_and_restored_under_another_name(
         back = restore(
             spark, tmp_path / "e", other.addresses(), maps=["flights"], rename={"flights": "monday"}
         )
-        assert (back.sound, back.rows, back.rows_again) == (True, 2000, 0)
+        assert (back.sound, back.rows, back.rows_resent) == (True, 2000, 0)
         read = spark.read.format("holdfast").options(address=other.addresses()).load("monday")
         assert read.exceptAll(frame).count() == 0
         assert there.get("__schemas", SCHEMA[0]) == SCHEMA[1]

@@ -75,7 +75,7 @@ def read(cluster: MemoryCluster, schema: StructType | None = None, **options: st
 
 def test_what_is_written_is_read(cluster: MemoryCluster) -> None:
     done = write(cluster, ROWS)
-    assert (done.rows, done.rows_again, len(done.partitions)) == (3000, 0, 31)
+    assert (done.rows, done.rows_resent, len(done.partitions)) == (3000, 0, 31)
     assert read(cluster) == ROWS
 
 

@@ -90,7 +90,7 @@ def test_rows_of_which_nobody_knows_are_inserted_once(cluster: MemoryCluster) ->
     cluster.unknown_seals = {1, 2, 3}
     done = write(writer(cluster, write="insert"), rows(*range(300)))
     assert (done.rows, done.kept) == (300, 0)
-    assert done.rows_again > 0
+    assert done.rows_resent > 0
     assert len(values(cluster)) == 300
 
 

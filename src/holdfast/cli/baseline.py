@@ -94,7 +94,7 @@ def _give(
             timeout_s=timeout_s,
         )
     told = "the baseline is changed"
-    tell_json({"done": True, "told": told}) if as_json else print(told)
+    tell_json({"done": True, "message": told}) if as_json else print(told)
 
 
 @baseline.command("set", short_help="Set the members; by default those that are present.")

@@ -121,7 +121,7 @@ def accept_loss(
     seen = _status(address, credentials)
     if not yes:
         click.confirm(
-            f"Go on without what is missing ({seen['why_unsafe']})? Acknowledged writes may be lost",
+            f"Go on without what is missing ({seen['unsafe_reason']})? Acknowledged writes may be lost",
             abort=True,
             err=True,
         )
@@ -131,7 +131,7 @@ def accept_loss(
 
 
 def _tell_done(told: str, *, as_json: bool) -> None:
-    tell_json({"done": True, "told": told}) if as_json else print(told)
+    tell_json({"done": True, "message": told}) if as_json else print(told)
 
 
 def _numbers(text: str) -> list[int]:
@@ -243,7 +243,7 @@ def _what_is_gone(seen: dict[str, Any]) -> str:
 
 
 def _waits(status: MemberStatus) -> str:
-    why = status.get("why_kept")
+    why = status.get("leave_blocker")
     return f"still there: {why}" if why else "still there"
 
 
@@ -273,12 +273,12 @@ def safe(*, address: str, wait_s: float, as_json: bool, credentials: Credentials
         while True:
             why = _unsafe_reason(client)
             if not why:
-                tell_json({"safe": True, "why": ""}) if as_json else print("safe")
+                tell_json({"safe": True, "reason": ""}) if as_json else print("safe")
                 return
             if time.monotonic() >= deadline:
                 break
             time.sleep(LOOK_S)
-    tell_json({"safe": False, "why": why}) if as_json else print(f"not safe: {why}")
+    tell_json({"safe": False, "reason": why}) if as_json else print(f"not safe: {why}")
     sys.exit(EXIT_FAILED)
 
 
@@ -289,7 +289,7 @@ def _unsafe_reason(client: Client) -> str:
         raise
     except HoldfastError as failed:
         return str(failed)
-    return str(status["why_cluster_unsafe"])
+    return str(status["cluster_unsafe_reason"])
 
 
 cluster.add_command(watch)

@@ -63,7 +63,7 @@ def show(file: Path | None, *, as_json: bool) -> None:
     if file is not None:
         given = len(settings_from(file, {}).given)
         told = f"{file} is good: {given} settings are given, the others keep their defaults"
-        tell_json({"good": True, "given": given}) if as_json else click.echo(told)
+        tell_json({"valid": True, "given": given}) if as_json else click.echo(told)
         return
     if not as_json:
         click.echo(as_toml())

@@ -269,7 +269,7 @@ def _plain(done: Restored) -> dict[str, object]:
     return {
         "sound": done.sound,
         "rows": done.rows,
-        "rows_again": done.rows_again,
+        "rows_resent": done.rows_resent,
         "files": done.files,
         "seconds": round(done.seconds, 3),
         "maps": [asdict(each) for each in done.maps],

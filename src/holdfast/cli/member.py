@@ -78,7 +78,7 @@ def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterat
         leaving.add(status["name"])
         zones |= {zone["name"]: zone for zone in status.get("zones", [])}
     for name, zone in sorted(zones.items()):
-        before, wanted = set(zone["takes"]), int(zone["settings"]["replicas"])
+        before, wanted = set(zone["eligible_members"]), int(zone["settings"]["replicas"])
         left = len(before - leaving)
         if not left and before:
             yield (
@@ -195,4 +195,4 @@ def evict(
             timeout_s=timeout_s,
         )
     told = f"the cluster goes on without {name}"
-    tell_json({"done": True, "told": told}) if as_json else print(told)
+    tell_json({"done": True, "message": told}) if as_json else print(told)

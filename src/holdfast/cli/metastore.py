@@ -224,7 +224,7 @@ def status_command(*, as_json: bool, address: str, credentials: Credentials) -> 
     seen = report.seen["metastore"]
     if as_json:
         silent = {names[uuid]: why for uuid, why in report.silent.items()}
-        _print_json({"metastore": seen, "members": told, "silent": silent})
+        _print_json({"metastore": seen, "members": told, "unreachable_members": silent})
     else:
         click.echo(
             f"leader {seen['leader'] or 'not known'}, voters {', '.join(seen['voters']) or 'not known'}"
@@ -233,7 +233,7 @@ def status_command(*, as_json: bool, address: str, credentials: Credentials) -> 
             role = "leads" if own["leader"] == name else "votes" if name in own["voters"] else "learns"
             click.echo(
                 f"{name}: {role}, revision {own['revision']} ({own['keys']:,} keys, known from {own['compacted']} on), "
-                f"{own['under_way']} under way"
+                f"{own['pending']} pending"
             )
         for uuid, why in report.silent.items():
             click.echo(f"{names[uuid]}: silent: {why}")

@@ -72,7 +72,7 @@ def still_here(status: MemberStatus) -> str:
     """How far a member is that shall give its partitions away."""
     partitions: Any = status["partitions"]
     left = partitions["primaries"] + partitions["backups"]
-    why = status.get("why_kept") or ""
+    why = status.get("leave_blocker") or ""
     return f"{left} partition replicas still here" + (
         f"; {why}" if why and "still here" not in str(why) else ""
     )
@@ -94,7 +94,7 @@ def together(
 
     def ended(member: str, fate: str, told: str) -> None:
         if as_json:
-            tell_json({"member": member, "fate": fate, "told": told})
+            tell_json({"member": member, "result": fate, "message": told})
         elif fate == "done":
             print(f"{member}: {told}", flush=True)
         else:
@@ -104,7 +104,7 @@ def together(
         try:
             how = give(progress=lambda status: lines.tell(member, progress(status)))
         except Standing as standing:
-            ended(member, "stands", str(standing))
+            ended(member, "accepted", str(standing))
             worst.append(EXIT_STANDING)
         except (HoldfastError, OSError) as failed:
             ended(member, "failed", str(failed))

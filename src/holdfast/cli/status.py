@@ -58,7 +58,7 @@ class Report:
         stamps = {status["table"]["stamp"] for status in self.own.values()}
         if len(stamps) > 1:
             return f"members have {len(stamps)} different partition tables"
-        return next((str(status["why_unsafe"]) for status in self.own.values() if not status["safe"]), "")
+        return next((str(status["unsafe_reason"]) for status in self.own.values() if not status["safe"]), "")
 
     @property
     def delayed_ms(self) -> int:
@@ -91,21 +91,21 @@ class Report:
         """For scripts."""
         return {
             "cluster": self.seen["cluster"],
-            "asked": self.seen["uuid"],
+            "queried_member": self.seen["uuid"],
             "cluster_id": self.seen["cluster_id"],
             "master": self.seen["master"],
             "table": self.seen["table"],
             "cluster_state": self.seen["cluster_state"],
             "level": self.seen.get("level"),
-            "ending": self.seen["ending"],
-            "missing": self.seen["missing"],
+            "shutting_down": self.seen["shutting_down"],
+            "missing_members": self.seen["missing_members"],
             "baseline": self.seen.get("baseline"),
             "metastore": self.seen.get("metastore"),
             "zones": self.zones,
             "rebalance": self.seen["migrations"]["process"],
             "delayed_ms": self.delayed_ms,
             "safe": not self.unsafe_reason,
-            "why_unsafe": self.unsafe_reason,
+            "unsafe_reason": self.unsafe_reason,
             "members": [
                 {
                     **member,
@@ -235,7 +235,9 @@ def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]
         return [*start, Text("silent", "red"), *owns]
     roles = (("master", member["master"]), ("lite", member["lite"]), ("outside", member.get("outside")))
     role = " ".join(word for word, holds in roles if holds) or "data"
-    role += {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(own["wish"], "")
+    role += {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(
+        own["desired_state"], ""
+    )
     cells = [
         *start,
         role,
@@ -266,7 +268,7 @@ def _level(seen: Status) -> str:
 
 
 def _state(seen: Status) -> tuple[str, str]:
-    if seen["ending"]:
+    if seen["shutting_down"]:
         return "ending", "bold red"
     return seen["cluster_state"], "" if seen["cluster_state"] == "active" else "bold yellow"
 
@@ -280,8 +282,8 @@ def _memory(own: Status) -> str:
 def _under_way(report: Report) -> Iterator[str]:
     """What a person should know that is not in the table: one line each."""
     seen = report.seen
-    if seen["missing"]:
-        names = ", ".join(seen["missing"])
+    if seen["missing_members"]:
+        names = ", ".join(seen["missing_members"])
         yield f"missing: {names}; their slots are kept while the cluster is {seen['cluster_state']}"
     yield from of_baseline(seen)
     yield from of_versions(seen)
@@ -294,25 +296,25 @@ def _under_way(report: Report) -> Iterator[str]:
         )
     if report.delayed_ms:
         yield f"lost copies are restored elsewhere in {report.delayed_ms / 1000:.0f} s, unless somebody joins before"
-    missing = max((own["partitions"].get("waits_for_members", 0) for own in report.own.values()), default=0)
+    missing = max((own["partitions"].get("awaited_members", 0) for own in report.own.values()), default=0)
     if missing:
         yield f"partitions are assigned when {missing} more data members are here (cluster.initial_members)"
-    waiting = sum(own["partitions"]["waiting_for_copies"] for own in report.own.values())
+    waiting = sum(own["partitions"]["without_copy"] for own in report.own.values())
     if waiting:
         yield f"{waiting} partitions have lost every copy, and wait for a member that holds one to return"
-    for name, lost in seen["partitions"].get("lost_to_maps", {}).items():
+    for name, lost in seen["partitions"].get("lost_by_map", {}).items():
         yield (
             f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and refused until they are reset "
             f"(holdfast cluster reset-lost --map {name})"
         )
     yield from _transactions(report)
-    if seen.get("waits_for"):
-        names = ", ".join(seen["waits_for"])
+    if seen.get("awaited_members"):
+        names = ", ".join(seen["awaited_members"])
         yield f"waiting for members that may hold acknowledged writes: {names} (or holdfast cluster accept-loss)"
     if seen.get("full_disks"):
         names = ", ".join(seen["full_disks"])
         yield f"disk full: {names}; writes to journalled maps in their partitions are refused"
-    for name, room in seen.get("short_of_memory", {}).items():
+    for name, room in seen.get("low_memory", {}).items():
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
     yield from of_secrets(report)
@@ -323,7 +325,7 @@ def _under_way(report: Report) -> Iterator[str]:
     yield from _files(report)
     yield from _shipped(report)
     for member in seen["members"]:
-        why = report.own.get(member["uuid"], {}).get("why_kept")
+        why = report.own.get(member["uuid"], {}).get("leave_blocker")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
 
@@ -367,7 +369,7 @@ def of_secrets(report: Report) -> Iterator[str]:
     rolling = {uuid: secret for uuid, secret in told.items() if secret["second"] and uuid in names}
     if rolling:
         where = ", ".join(sorted(names[uuid] for uuid in rolling))
-        lacking = {uuid for secret in rolling.values() for uuid in secret["not_the_first"]}
+        lacking = {uuid for secret in rolling.values() for uuid in secret["lacking_first"]}
         late = ", ".join(sorted(name for uuid, name in names.items() if uuid in lacking))
         if late:
             yield f"the member secret is being rolled: that of {where} is not yet known to {late}"
@@ -385,8 +387,8 @@ def of_certificates(report: Report) -> Iterator[str]:
     """Whose files of TLS have changed, and are not good."""
     for member in report.seen["members"]:
         tls = report.own.get(member["uuid"], {}).get("tls")
-        if tls and tls["trouble"]:
-            yield f"TLS of {member['name']}: the old files stay in force: {tls['trouble']}"
+        if tls and tls["error"]:
+            yield f"TLS of {member['name']}: the old files stay in force: {tls['error']}"
 
 
 def of_stalls(report: Report) -> Iterator[str]:
@@ -405,9 +407,9 @@ def of_ways(report: Report) -> Iterator[str]:
     for member in report.seen["members"]:
         own = report.own.get(member["uuid"], {})
         if own.get("lane") == "python":
-            yield f"{member['name']} has its data lane in plain Python: {own['why_not_compiled']}"
-        if own.get("sockets") == "loop" or own.get("why_these_sockets"):
-            yield f"{member['name']} serves sockets by {_WAYS[own['sockets']]}: {own['why_these_sockets']}"
+            yield f"{member['name']} has its data lane in plain Python: {own['lane_reason']}"
+        if own.get("sockets") == "loop" or own.get("sockets_reason"):
+            yield f"{member['name']} serves sockets by {_WAYS[own['sockets']]}: {own['sockets_reason']}"
 
 
 _WAYS = {"loop": "the event loop", "poll": "a poll in plain Python"}
@@ -463,11 +465,11 @@ def _agreed(report: Report) -> Iterator[str]:
 
 
 def _of_zone(zone: dict[str, Any]) -> str:
-    wanted, takes = zone["settings"]["replicas"], len(zone["takes"])
+    wanted, takes = zone["settings"]["replicas"], len(zone["eligible_members"])
     short = f", {takes} members for {wanted} replicas" if takes < wanted else ""
     return (
         f"{zone['name']} with {zone['settings']['partitions']} partitions, {zone['leaderless']} without a leader, "
-        f"{zone['moving']} moving, {zone['lacking']} with a replica on a member that is not here, largest lag of a "
+        f"{zone['moving']} moving, {zone['under_replicated']} under-replicated, largest lag of a "
         f"follower {zone['lag']}{short}"
     )
 
@@ -484,7 +486,7 @@ def _files(report: Report) -> Iterator[str]:
             f"{member['name']} keeps {files['segments']} segments ({files['journal_bytes'] / 1e6:,.0f} MB) and "
             f"{files['checkpoints']} checkpoints{last}, in {files['directory']}"
         )
-        for doubt in files["doubts"]:
+        for doubt in files["problems"]:
             yield f"{member['name']}, of its files: {doubt}"
 
 

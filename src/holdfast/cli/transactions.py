@@ -199,7 +199,7 @@ def _plain(found: Found) -> dict[str, Any]:
         "transactions": [_plain_of(name, each) for name, _, each in found.running],
         "waits": [_plain_wait(wait) for wait in found.waits],
         "orphans": found.orphans,
-        "silent": found.silent,
+        "unreachable_members": found.silent,
     }
 
 

@@ -452,7 +452,7 @@ def _plain(report: Report, found: list[Differences] | None = None) -> dict[str, 
         "content_conflicts": [_plain_finding(one) for one in report.findings if one.content_conflict],
         "rows": [asdict(row) for row in report.rows],
         "undecided": [asdict(finding) for finding in report.undecided],
-        "silent": list(report.silent),
+        "unreachable_members": list(report.silent),
         "zones": _plain_zones(report.zones),
     }
     if found is not None:
@@ -483,7 +483,7 @@ def _plain_zones(zones: ZoneReport) -> dict[str, Any]:
         "copies": zones.compared,
         "conflicts": [asdict(one) for one in zones.conflicts],
         "undecided": [asdict(one) for one in zones.undecided],
-        "homeless": dict(zones.homeless),
+        "maps_without_zone": dict(zones.homeless),
         "unknown": zones.unknown,
     }
 
@@ -512,13 +512,13 @@ def _plain_repair(
                 "ties": [
                     {"map": name, "key": _readable(key), "stored": key.hex()} for name, key in plan.ties
                 ],
-                "left": plan.left,
+                "skip_reason": plan.left,
             }
             for plan in plans
         ],
         "outcome": asdict(outcome),
         "after": _plain(after),
-        "left": [{**asdict(one), "why": _skip_reason(one)} for one in report.zones.conflicts],
+        "skipped": [{**asdict(one), "reason": _skip_reason(one)} for one in report.zones.conflicts],
     }
 
 

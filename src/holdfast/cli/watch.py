@@ -245,7 +245,7 @@ def _plain(event: Told) -> dict[str, Any]:
         case ZonesWatched(zones, revision):
             return {"kind": "zones watched", "zones": list(zones), "revision": revision}
         case ZonesGap(why):
-            return {"kind": "zones gap", "why": why}
+            return {"kind": "zones gap", "reason": why}
         case ZoneEvent():
             plain = msgspec.to_builtins(event)
             assert isinstance(plain, dict)
@@ -253,7 +253,7 @@ def _plain(event: Told) -> dict[str, Any]:
         case Listening(status):
             return {"kind": "listening", "member": status["uuid"], "cluster_state": status["cluster_state"]}
         case Silence(why):
-            return {"kind": "silence", "why": why}
+            return {"kind": "silence", "reason": why}
         case Gap():
             return {"kind": "gap"}
         case News():

@@ -33,6 +33,7 @@ from holdfast.core.model.zone_questions import (
     ZoneAnswer,
     ZoneOrder,
     ZonePartitionTold,
+    zone_summary,
 )
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind
@@ -232,7 +233,7 @@ def list_command(*, as_json: bool, address: str, credentials: Credentials) -> No
     """List all zones with their settings, and how many of their partitions lack a leader or a replica, or move."""
     answer = _order(address, credentials, ListZones())
     if as_json:
-        click.echo(json.dumps([msgspec.to_builtins(one) for one in answer.zones]))
+        click.echo(json.dumps([zone_summary(one) for one in answer.zones]))
         return
     table = Table(box=None, pad_edge=False)
     for title in (
@@ -243,7 +244,7 @@ def list_command(*, as_json: bool, address: str, credentials: Credentials) -> No
         "consistency",
         "no leader",
         "moving",
-        "lacking",
+        "under-replicated",
         "filter",
     ):
         table.add_column(title, no_wrap=True)
@@ -268,7 +269,7 @@ def show(name: str, *, as_json: bool, address: str, credentials: Credentials) ->
     [told] = answer.zones
     if as_json:
         partitions = [msgspec.to_builtins(one) for one in answer.partitions]
-        plain = {**msgspec.to_builtins(told), "members": answer.members, "partitions": partitions}
+        plain = {**zone_summary(told), "members": answer.members, "partitions": partitions}
         click.echo(json.dumps(plain))
         return
     click.echo(

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.client.connection import Broken, Connection, Credentials
+from holdfast.client.connection import Broken, Connection, Credentials, ask_status
 from holdfast.client.routing import (
     PASSING,
     PartitionRows,
@@ -58,7 +58,7 @@ class PutCount:
     kept: int = 0
     """Rows of kind `ADD` that were not stored because their key had another value."""
     messages: int = 0
-    rows_again: int = 0
+    rows_resent: int = 0
     """Rows that were sent again, because their partition had moved or the outcome was unknown."""
     partitions: set[int] = field(default_factory=set)
 
@@ -188,7 +188,7 @@ class Client:
         """
 
         def ask(connection: Connection) -> dict[str, object]:
-            return connection.ask(own.AskStatus(connection.next_number(), counted), own.StatusIs).status
+            return ask_status(connection, counted=counted)
 
         return self._of_anyone(ask)
 
@@ -368,7 +368,7 @@ class Client:
         while left:
             before = sum(len(group.rows) for group in left)
             if not first:
-                count.rows_again += before
+                count.rows_resent += before
             left, why = self._put_groups(put, sizes, left, count)
             first = False
             if not left:

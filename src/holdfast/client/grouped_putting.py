@@ -120,7 +120,7 @@ class GroupSender:
                 )
             time.sleep(delay)
             self._client.refresh()
-            self.count.rows_again += len(sent.group.keys)
+            self.count.rows_resent += len(sent.group.keys)
             sent = self._post(sent.group)
 
     @staticmethod

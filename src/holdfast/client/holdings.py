@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
-from holdfast.client.connection import Connection
+from holdfast.client.connection import Connection, ask_status
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
 from holdfast.client.routing import PASSING, delays
 from holdfast.config.schema import INTERNAL
@@ -61,7 +61,7 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
 
 def names_on(connection: Connection) -> list[str]:
     """Every map of which this member has an entry, and every configured one. Raises Broken, or what it answers."""
-    status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+    status = ask_status(connection)
     maps = status.get("maps")
     return [name for name in (maps if isinstance(maps, list) else []) if isinstance(name, str)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from holdfast.client.connection import Broken, Connection, Credentials
+from holdfast.client.connection import Broken, Connection, Credentials, ask_status
 from holdfast.client.routing import delays
 from holdfast.config.sharing import encoded_key
 from holdfast.core.model.baseline import FIXED
@@ -74,7 +74,7 @@ def order(
         deadline = time.monotonic() + timeout_s + LATE_S
         while not connection.has_answer(number) and time.monotonic() < deadline:
             try:
-                progress(connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status)
+                progress(ask_status(connection))
                 connection.wait(number, LOOK_S)
             except Broken:
                 if not connection.has_answer(number):
@@ -88,9 +88,9 @@ def order(
         ) from broken
     finally:
         connection.close()
-    if answer.fate is own.Fate.REFUSED:
+    if answer.fate is own.Fate.REJECTED:
         raise Refused(answer.why)
-    if answer.fate is own.Fate.STANDS:
+    if answer.fate is own.Fate.ACCEPTED:
         raise Standing(f"{answer.why}. The order stands, and will be carried out when that is possible")
     return answer.why
 
@@ -233,7 +233,7 @@ class Watcher:
 
     def _look(self, connection: Connection) -> MemberStatus:
         """Fetch the status. Raises NotReady if the process is not a member now; Broken."""
-        status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+        status = ask_status(connection)
         if status["state"] != "member":
             raise NotReady(f"{connection.address} is {status['state']}")
         self._listened = True

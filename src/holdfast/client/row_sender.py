@@ -183,5 +183,5 @@ class RowSender:
                 )
             time.sleep(delay)
             self._client.refresh()
-            self.count.rows_again += len(rows)
+            self.count.rows_resent += len(rows)
             rows, posted, left, why = self._post(rows)

@@ -44,7 +44,7 @@ function head() {
   $("state").className = `badge ${own.cluster_state === "active" ? "good" : "warn"}`;
   $("safe").textContent = own.cluster_safe ? "safe" : "not safe";
   $("safe").className = `badge ${own.cluster_safe ? "good" : "warn"}`;
-  $("safe").title = own.why_cluster_unsafe;
+  $("safe").title = own.cluster_unsafe_reason;
 }
 
 // -- what is asked

@@ -37,10 +37,10 @@ export async function drain(member, known) {
   };
   follow();
   try {
-    const { fate, why } = await post("orders", { want: "leave", to: uuid, timeout_ms: ORDER_MS });
+    const { result, reason } = await post("orders", { want: "leave", to: uuid, timeout_ms: ORDER_MS });
     over = true;
-    if (fate === "done") say(`${name} has left${why && why !== "left" ? `: ${why}` : ""}`, "good", 1);
-    else say(`${name}: ${fate === "stands" ? "the order stands" : "refused"}: ${why}`, "bad");
+    if (result === "done") say(`${name} has left${reason && reason !== "left" ? `: ${reason}` : ""}`, "good", 1);
+    else say(`${name}: ${result === "accepted" ? "accepted, not finished" : "rejected"}: ${reason}`, "bad");
   } catch (error) {
     over = true;
     if (self && !error.status) say(`${name} has gone, and this page with it: open the page of another member`, "good", 1);
@@ -66,9 +66,9 @@ export async function changeState(state) {
   if (!yes) return;
   const say = notice(`The cluster is being made ${state}`);
   try {
-    const { fate, why } = await post("orders", { want: "state", state, timeout_ms: 30000 });
-    if (fate === "done") say(`The cluster is ${state}`, "good");
-    else say(`${fate === "stands" ? "The order stands" : "Refused"}: ${why}`, "bad");
+    const { result, reason } = await post("orders", { want: "state", state, timeout_ms: 30000 });
+    if (result === "done") say(`The cluster is ${state}`, "good");
+    else say(`${result === "accepted" ? "Accepted, not finished" : "Rejected"}: ${reason}`, "bad");
   } catch (error) {
     say(`The cluster stays as it was: ${error.message}`, "bad");
   }
@@ -82,7 +82,7 @@ export async function askSafe() {
     const survey = await get("cluster");
     const silent = survey.members.filter((one) => !one.status).map((one) => one.name);
     const stamps = new Set(survey.members.filter((one) => one.status).map((one) => one.status.table.stamp));
-    const why = survey.members.map((one) => one.status?.why_unsafe && `${one.name}: ${one.status.why_unsafe}`).find(Boolean);
+    const why = survey.members.map((one) => one.status?.unsafe_reason && `${one.name}: ${one.status.unsafe_reason}`).find(Boolean);
     if (silent.length) say(`Nobody knows: ${silent.join(", ")} do not answer`, "bad");
     else if (why) say(`Not safe: ${why}`, "bad");
     else if (stamps.size > 1) say("Not safe: members have different partition tables", "bad");

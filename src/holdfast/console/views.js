@@ -45,8 +45,8 @@ function members(known) {
       { title: "Backups", number: true, value: (one) => one.backups, show: (one) => count(one.backups) },
       { title: "Entries", number: true, value: (one) => one.status?.entries.primary, show: (one) => (one.status ? count(one.status.entries.primary) : "–") },
       { title: "Memory", value: (one) => one.status?.memory?.used_bytes, show: (one) => meter(one.status) },
-      { title: "Says", value: (one) => one.error || one.status?.why_unsafe || "", show: (one) => (one.status
-        ? make("span", { class: one.status.safe ? "good" : "warn", title: one.status.why_unsafe }, one.status.safe ? "safe" : one.status.why_unsafe)
+      { title: "Says", value: (one) => one.error || one.status?.unsafe_reason || "", show: (one) => (one.status
+        ? make("span", { class: one.status.safe ? "good" : "warn", title: one.status.unsafe_reason }, one.status.safe ? "safe" : one.status.unsafe_reason)
         : make("span.bad", {}, `silent: ${one.error || "not asked yet"}`)) },
       ...(may.drain ? [{ title: "Orders", show: (one) => (one.leaving ? "" : make("button", {
         type: "button", "data-focus": one.uuid, "aria-label": `Drain ${one.name}`, onclick: () => drain(one, known) }, "Drain")) }] : []),
@@ -69,8 +69,8 @@ function members(known) {
       card(survey.members.length, "members"), card(count(known.me.partitions), "partitions"), card(count(entries), "entries"),
       card(count(survey.maps.length + survey.maps_left_out), "maps"), card(count(moving), "migrations to do"),
       card(own?.cluster_safe ? "yes" : "no", "safe", own?.cluster_safe ? "fine" : "alarm"));
-    why.hidden = !own?.why_cluster_unsafe;
-    why.textContent = own?.why_cluster_unsafe ? `Not safe: ${own.why_cluster_unsafe}` : "";
+    why.hidden = !own?.cluster_unsafe_reason;
+    why.textContent = own?.cluster_unsafe_reason ? `Not safe: ${own.cluster_unsafe_reason}` : "";
     if (!chosen && own) { state.value = own.cluster_state === "active" ? "frozen" : "active"; chosen = true; }
     table.set(survey.members);
   } };
@@ -231,7 +231,7 @@ function slow(known) {
   return { element: make("div.sheet", {}, make("h2", {}, "Slow operations"), table.element, note), update() {
     if (!known.survey) return;
     const told = known.survey.members.filter((one) => one.status?.slow_operations);
-    const rows = told.flatMap((one) => [...one.status.slow_operations.last, ...one.status.slow_operations.under_way].map((row) => ({ ...row, member: one.name })));
+    const rows = told.flatMap((one) => [...one.status.slow_operations.recent, ...one.status.slow_operations.running].map((row) => ({ ...row, member: one.name })));
     const total = told.reduce((sum, one) => sum + one.status.slow_operations.count, 0);
     const limits = [...new Set(told.map((one) => one.status.slow_operations.limit_ms))].join(", ");
     note.textContent = told.length ? `${count(total)} since the members started that took more than ${limits} ms; the last of each member are kept.`
@@ -286,8 +286,8 @@ function entry(known) {
       const facts = make("dl.facts", {}, make("dt", {}, "Partition"), make("dd", {}, String(told.partition)),
         make("dt", {}, "Owner"), make("dd", {}, names[0] ?? "nobody"), make("dt", {}, "Backups"), make("dd", {}, names.slice(1).join(", ") || "none"));
       if (told.found) facts.append(make("dt", {}, "Value"), make("dd", {}, `${told.kind}, ${count(told.bytes)} bytes${told.cut ? "; its beginning is shown" : ""}`));
-      result.replaceChildren(make("h3", {}, told.why ? "Refused" : told.found ? "Found" : "There is no such entry"), facts,
-        told.why ? make("p.bad", {}, told.why) : "", told.found ? make("pre", { tabindex: "0", "aria-label": "Value" }, told.text) : "");
+      result.replaceChildren(make("h3", {}, told.reason ? "Refused" : told.found ? "Found" : "There is no such entry"), facts,
+        told.reason ? make("p.bad", {}, told.reason) : "", told.found ? make("pre", { tabindex: "0", "aria-label": "Value" }, told.text) : "");
     } catch (error) {
       result.replaceChildren(make("p.bad", {}, error.message));
     }

@@ -26,7 +26,7 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder
+from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder, zone_summary
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.primary_backup.lane import EventSink
@@ -205,12 +205,11 @@ class ConsensusHost:
             "time_ms": status.time_ms,
             "keys": status.keys,
             "history_bytes": status.history_bytes,
-            "under_way": status.under_way,
+            "pending": status.under_way,
         }
 
     def zones_told(self) -> list[dict[str, object]]:
-        """How each zone stands, as far as this member knows."""
-        return [msgspec.structs.asdict(self.view.told(zone)) for zone in self.view.zones()]
+        return [zone_summary(self.view.told(zone)) for zone in self.view.zones()]
 
     def unsafe_reason(self) -> str:
         """What of all this a crash could cost something of now; empty: nothing."""

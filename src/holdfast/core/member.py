@@ -406,7 +406,7 @@ class Member:
             handle(self, address, message)
 
     def _out_of_place(self, message: m.Message) -> None:
-        self.out.note("message out of place", level="warning", message=type(message).__name__)
+        self.out.note("unexpected message", level="warning", message=type(message).__name__)
 
     def on_replicated(self, sender: MemberId, message: m.Replicated) -> None:
         """A backup has acknowledged, and said what of a cut it does not keep."""

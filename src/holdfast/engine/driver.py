@@ -222,7 +222,7 @@ class Driver:
                 self._receive(to, link, packet)
             except ProtocolError as broken:
                 # The connection on which it came is not known any more.
-                self.world.note(Note("a packet was dropped", {"sender": to, "why": str(broken)}, "warning"))
+                self.world.note(Note("packet dropped", {"sender": to, "reason": str(broken)}, "warning"))
 
         def go_on() -> None:
             if self.links.get(to) is link and not self.stopped:

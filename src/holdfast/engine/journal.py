@@ -267,7 +267,7 @@ class Journal:
             "checkpoints_written": count,
             "last_checkpoint_ms": last_ms,
             "full": self._full,
-            "doubts": list(self.doubts),
+            "problems": list(self.doubts),
         }
 
     # -- turns

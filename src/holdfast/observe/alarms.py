@@ -17,19 +17,17 @@ from holdfast.core.model.partition_events import Kind
 from holdfast.core.model.views import Room
 from holdfast.core.partition_table.event_log import loss_notes
 
-SUSPECTED = "member suspected: it is removed if a majority does not hear it either"
-HEARD_AGAIN = "member heard again"
+SUSPECTED = "member suspected: it is removed if a majority suspects it"
+HEARD_AGAIN = "member responds again"
 MINORITY = (
     "no majority: waiting for silent members to return; nothing can be decided, and partitions that need them are not "
     "served"
 )
-MAJORITY = "a majority is heard again"
-DISK_FULL = "a disk is full: writes to what that member holds in its journal are refused"
-DISK_FREE = "there is room on a disk again"
-MEMORY_SHORT = (
-    "another member is short of memory: writes that store entries are refused where it holds a copy"
-)
-MEMORY_FREE = "another member has room in its memory again"
+MAJORITY = "majority restored"
+DISK_FULL = "disk full: writes to journalled maps of that member are refused"
+DISK_FREE = "disk has space again"
+MEMORY_SHORT = "member is low on memory: writes that store entries are refused where it holds a copy"
+MEMORY_FREE = "member has memory again"
 
 
 class Alarms:
@@ -54,7 +52,7 @@ class Alarms:
         names = {info.uuid: info.name for info in picture.members()} if picture.admitted else {}
         silent = {uuid: names[uuid] for uuid in picture.suspects(picture.now_ns) if uuid in names}
         notes = [
-            Note(SUSPECTED, {"name": name, "why": picture.suspicion_reason(uuid)}, "warning")
+            Note(SUSPECTED, {"name": name, "reason": picture.suspicion_reason(uuid)}, "warning")
             for uuid, name in silent.items()
             if uuid not in self._suspects
         ]

@@ -94,15 +94,15 @@ def _cluster(member: Member, beside: Beside, tell: Any) -> None:
     for info in picture.members():
         room = picture.short_of_memory.get(info.uuid, Room.PLENTY)
         if room is not Room.PLENTY or info.uuid == member.me:
-            tell("holdfast_memory_short", ROOMS[room], info.name)
+            tell("holdfast_memory_level", ROOMS[room], info.name)
     transactions = picture.transactions
     tell("holdfast_transactions_running", transactions["running"])
     tell("holdfast_transaction_oldest_seconds", transactions["oldest_ms"] / 1000)
-    tell("holdfast_cuts_kept", picture.cuts()["kept"])
+    tell("holdfast_cuts", picture.cuts()["kept"])
     for zone in picture.zones():
         name = str(zone["name"])
-        for trouble in ("leaderless", "moving", "lacking"):
-            tell("holdfast_zone_partitions", float(zone[trouble]), name, trouble)  # type: ignore[arg-type]
+        for problem in ("leaderless", "moving", "under_replicated"):
+            tell("holdfast_zone_partitions", float(zone[problem]), name, problem)  # type: ignore[arg-type]
         tell("holdfast_zone_lag_entries", float(zone["lag"]), name)  # type: ignore[arg-type]
 
 
@@ -113,16 +113,16 @@ def _replication(member: Member, tell: Any) -> None:
     tell("holdfast_migrations_queued", migrations["queued"])
     tell("holdfast_migrations_total", migrations["completed"], "completed")
     tell("holdfast_migrations_total", migrations["failed"], "failed")
-    tell("holdfast_partitions_waiting", picture.waiting_for_copies)
+    tell("holdfast_partitions_without_copy", picture.waiting_for_copies)
     tell("holdfast_sync_sent_bytes_total", picture.sent_bytes)
     replicas: Mapping[str, Any] = picture.replicas()
     for way, count in sorted(replicas["filled"].items()):
         tell("holdfast_replicas_filled_total", count, way)
-    tell("holdfast_replicas_differed_total", replicas["differed"])
+    tell("holdfast_replicas_diverged_total", replicas["differed"])
     tell("holdfast_replicas_repaired_total", replicas["repaired"])
     backlog = picture.backlog
     tell("holdfast_replication_backlog_bytes", backlog.bytes)
-    tell("holdfast_replication_batches_waiting", picture.batches_waiting)
+    tell("holdfast_replication_batches_pending", picture.batches_waiting)
     tell("holdfast_replication_pressure", 2 if backlog.refusing else 1 if backlog.crowded else 0)
 
 
@@ -140,7 +140,7 @@ def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
     tell("holdfast_partitions", len(rows))
     tell("holdfast_partition_replicas", primaries, "primary")
     tell("holdfast_partition_replicas", backups, "backup")
-    tell("holdfast_partition_holes", holes)
+    tell("holdfast_partition_replicas_missing", holes)
     tell("holdfast_partitions_lost", lost)
     serving = picture.leading
     yield
@@ -161,7 +161,7 @@ def _maps(member: Member, reads: Mapping[str, int], tell: Any) -> Generator[None
     others = sum(reads.values()) - sum(reads.get(name, 0) for name in named)
     if others:
         tell("holdfast_map_reads_total", others, OTHERS)
-    tell("holdfast_maps_left_out", len(left_out))
+    tell("holdfast_maps_without_label", len(left_out))
     if left_out:
         tell("holdfast_map_entries", sum(figures[name].entries for name in left_out), OTHERS)
         tell("holdfast_map_bytes", sum(figures[name].bytes for name in left_out), OTHERS)
@@ -184,14 +184,14 @@ def _process(beside: Beside, tell: Any) -> None:
         tell("holdfast_checkpoints_total", files["checkpoints_written"])
         tell("holdfast_checkpoint_duration_seconds", (files["last_checkpoint_ms"] or 0) / 1000)
         tell("holdfast_disk_full", bool(files["full"]))
-        tell("holdfast_files_damaged", len(files["doubts"]))
+        tell("holdfast_file_problems", len(files["problems"]))
     for door, count in sorted(beside.connections.items()):
         tell("holdfast_connections", count, door)
     reasons = sorted(beside.refusals.items())
     for reason, count in reasons[:REASONS_TOLD]:
-        tell("holdfast_refusals_total", count, reason)
+        tell("holdfast_rejections_total", count, reason)
     if len(reasons) > REASONS_TOLD:
-        tell("holdfast_refusals_total", sum(count for _, count in reasons[REASONS_TOLD:]), OTHERS)
+        tell("holdfast_rejections_total", sum(count for _, count in reasons[REASONS_TOLD:]), OTHERS)
     for (operation, status), count in sorted(beside.failures.items()):
         tell("holdfast_operation_failures_total", count, operation, status)
     tell("holdfast_loop_stall_seconds", beside.stall_s)

@@ -46,13 +46,13 @@ METRICS: Final[dict[str, Metric]] = {
     "holdfast_partitions": _gauge("Partitions of the cluster"),
     "holdfast_partition_replicas": _gauge("Replicas of this member in the partition table, by role", "role"),
     "holdfast_partitions_serving": _gauge("Partitions that this member serves as primary"),
-    "holdfast_partition_holes": _gauge(
+    "holdfast_partition_replicas_missing": _gauge(
         "Missing replicas of all partitions: in the layout, and held by no member"
     ),
     "holdfast_partitions_lost": _gauge(
         "Partitions that at least one map has lost, until the operator resets them"
     ),
-    "holdfast_partitions_waiting": _gauge("Partitions without any copy, counted by the master"),
+    "holdfast_partitions_without_copy": _gauge("Partitions without any copy, counted by the master"),
     "holdfast_entries": _gauge("Entries in the copies of this member, by role", "role"),
     "holdfast_map_entries": _gauge(
         "Entries of a map in the partitions that this member serves as primary or zone leader", "map"
@@ -61,23 +61,23 @@ METRICS: Final[dict[str, Metric]] = {
         "Size of the keys and values of a map in these partitions, estimated from a sample", "map"
     ),
     "holdfast_map_reads_total": _counter("Reads of entries of a map at this member", "map"),
-    "holdfast_maps_left_out": _gauge(
+    "holdfast_maps_without_label": _gauge(
         "Maps without a label of their own, which are counted together as `__others`"
     ),
     "holdfast_memory_used_bytes": _gauge("Memory in use, as counted against the limit"),
     "holdfast_memory_limit_bytes": _gauge("Memory limit of this member"),
-    "holdfast_memory_short": _gauge("Memory level of each member: 0 normal, 1 nearly full, 2 full", "member"),
+    "holdfast_memory_level": _gauge("Memory level of each member: 0 normal, 1 nearly full, 2 full", "member"),
     "holdfast_migrations_active": _gauge("Running migrations, counted by the master"),
     "holdfast_migrations_queued": _gauge("Planned migrations that have not started, counted by the master"),
     "holdfast_migrations_total": _counter("Finished migrations by result, counted by the master", "result"),
     "holdfast_sync_sent_bytes_total": _counter("Bytes of entries that this member has sent to fill replicas"),
     "holdfast_replicas_filled_total": _counter(
-        "Replicas that this member has filled, by way: same, history, ranges or full", "way"
+        "Replicas that this member has filled, by method: same, history, ranges or full", "method"
     ),
-    "holdfast_replicas_differed_total": _counter("Replicas found to differ from their primary"),
+    "holdfast_replicas_diverged_total": _counter("Replicas found to differ from their primary"),
     "holdfast_replicas_repaired_total": _counter("Replicas repaired"),
     "holdfast_replication_backlog_bytes": _gauge("Size of updates that backups have not acknowledged"),
-    "holdfast_replication_batches_waiting": _gauge("Batches of writes that backups have not acknowledged"),
+    "holdfast_replication_batches_pending": _gauge("Batches of writes that backups have not acknowledged"),
     "holdfast_replication_pressure": _gauge(
         "Backpressure: 0 none, 1 not reading from clients, 2 rejecting writes"
     ),
@@ -86,9 +86,9 @@ METRICS: Final[dict[str, Metric]] = {
     "holdfast_checkpoints_total": _counter("Checkpoints written"),
     "holdfast_checkpoint_duration_seconds": _gauge("Duration of the last checkpoint"),
     "holdfast_disk_full": _gauge("1 if the disk of the journal is full"),
-    "holdfast_files_damaged": _gauge("Places in the files that may be incomplete"),
-    "holdfast_connections": _gauge("Open connections, by port", "door"),
-    "holdfast_refusals_total": _counter("Rejected requests and closed connections, by reason", "reason"),
+    "holdfast_file_problems": _gauge("Places in the files that may be incomplete"),
+    "holdfast_connections": _gauge("Open connections, by port", "port"),
+    "holdfast_rejections_total": _counter("Rejected requests and closed connections, by reason", "reason"),
     "holdfast_operation_duration_seconds": Metric(
         "histogram", "Time from reading a request to sending its response, by operation", ("operation",)
     ),
@@ -99,8 +99,8 @@ METRICS: Final[dict[str, Metric]] = {
     "holdfast_transaction_oldest_seconds": _gauge(
         "Age of the oldest running transaction that this member coordinates"
     ),
-    "holdfast_cuts_kept": _gauge("Consistent cuts that are kept for reading"),
-    "holdfast_zone_partitions": _gauge("Partitions of a zone with a problem, by problem", "zone", "trouble"),
+    "holdfast_cuts": _gauge("Consistent cuts that are kept for reading"),
+    "holdfast_zone_partitions": _gauge("Partitions of a zone with a problem, by problem", "zone", "problem"),
     "holdfast_zone_lag_entries": _gauge(
         "Largest number of log entries that a follower lacks of a leader on this member", "zone"
     ),

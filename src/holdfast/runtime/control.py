@@ -398,9 +398,9 @@ class Control:
         try:
             await self._carry_out(order)
         except HoldfastError as refused:
-            done(own.Fate.REFUSED, str(refused))
+            done(own.Fate.REJECTED, str(refused))
         except TimeoutError as late:
-            fate = own.Fate.REFUSED if order.want in TAKEN_BACK else own.Fate.STANDS
+            fate = own.Fate.REJECTED if order.want in TAKEN_BACK else own.Fate.ACCEPTED
             done(fate, str(late))
         else:
             done(own.Fate.DONE, self._node.ended_because if self._ended.is_set() else "")

@@ -29,7 +29,7 @@ NOTED_MAX = 2000
 """Characters of one field of a note in the log: others have a say in many."""
 LISTED_MAX = 1000
 """Of a field with many parts."""
-KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
+KNOCKS = frozenset({"unexpected message", "packet dropped", "join refused", "read failed"})
 """Notes that others can cause as often as they like."""
 LOOK_S = 0.2
 """How often it is looked what alarms and disk say."""

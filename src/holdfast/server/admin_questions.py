@@ -14,6 +14,7 @@ from holdfast.server import agreed_questions as agreed
 from holdfast.server.order_bounds import named_partitions, order_problem, with_setting_names
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
+from holdfast.wire.status_keys import encoded_status
 
 STATUS_UNITS = 1000
 """Units of work that a status takes to be made, without its bytes."""
@@ -66,7 +67,7 @@ class AdminQuestions:
             names = self._grid.map_names()
             zone_maps = {name: zone for name in names if (zone := self._grid.zone_of(name))}
             status = {**self._grid.status(), "maps": names, "zone_maps": zone_maps}
-            replies.send(own.StatusIs(question.id, status))
+            replies.send(own.StatusIs(question.id, encoded_status(status)))
             return
         if not replies.may_wait(question.id):
             return
@@ -79,7 +80,7 @@ class AdminQuestions:
                 "running": self._grid.running_migrations(),
             }
             status = self._grid.status(EntriesHeld(count.primary, count.all))
-            replies.send(own.StatusIs(question.id, {**status, **counted}))
+            replies.send(own.StatusIs(question.id, encoded_status({**status, **counted})))
 
         self._grid.count_maps(replies.on_done("AskStatus", question.id, done))
 

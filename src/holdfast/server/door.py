@@ -283,7 +283,7 @@ class Door:
             held.pop().close("memory is full, and a message of it had not come whole")
         if closed:
             self.strangers.tell(
-                "clients disconnected, because memory is full",
+                "clients disconnected: memory full",
                 "memory is full: %s clients whose messages had not come whole were closed",
                 closed,
             )
@@ -329,7 +329,7 @@ class Door:
         oldest = self._half_open.add(connection, net_of(connection.peer))
         if oldest is not None:
             self.strangers.tell(
-                "strangers disconnected, because too many had not logged in",
+                "clients disconnected: too many not logged in",
                 "client %s disconnected: limits.unauthenticated_connections have not logged in",
                 oldest.peer,
             )
@@ -362,9 +362,7 @@ class Door:
                 oldest.close("another operator has come, and all places are taken")
             why = ""
         else:
-            self.strangers.tell(
-                "clients refused, because too many are connected", "client %s refused: %s", peer, why
-            )
+            self.strangers.tell("clients refused: too many connections", "client %s refused: %s", peer, why)
         if not why:
             self._half_open.remove(connection)
             connection.look_later()
@@ -421,7 +419,7 @@ class Door:
             if greediest is None or not greediest.unread:
                 return
             self.strangers.tell(
-                "clients disconnected, because of what they left unread",
+                "clients disconnected: output buffers full",
                 "client %s disconnected: it has %s bytes of answers and requests under way, and all clients together "
                 "have more than twice limits.total_output_buffer_bytes = %s",
                 greediest.peer,
@@ -611,7 +609,10 @@ class ClientConnection:
         if stranger:
             hint = "; it speaks no TLS without tls.certificate" if self._first.startswith(doors.TLS) else ""
             self._door.strangers.tell(
-                "wrong doors", f"%s came to %s, and was turned away{hint}", stranger, doors.CLIENTS_PORT
+                "connections to the wrong port",
+                f"%s came to %s, and was turned away{hint}",
+                stranger,
+                doors.CLIENTS_PORT,
             )
         self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
 

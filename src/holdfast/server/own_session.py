@@ -145,7 +145,7 @@ class OwnSession:
                 return False
             replies.fault(refused, own.FaultKind.TOO_LARGE, f"{large} (limits.frame_bytes)")
             self._grid.knocked(
-                "requests refused, because they were too large",
+                "requests refused: too large",
                 "a question of a client was refused: %s",
                 large,
             )

@@ -200,10 +200,10 @@ class Fate(IntEnum):
     """What has become of an order."""
 
     DONE = 1
-    REFUSED = 2
-    """It was not taken, or taken back: nothing of it will happen later."""
-    STANDS = 3
-    """It is not so yet, and the order stands: it is carried out as soon as that is possible."""
+    REJECTED = 2
+    """It was rejected or withdrawn, and has no effect later."""
+    ACCEPTED = 3
+    """It has not taken effect in time. The cluster carries it out as soon as that is possible."""
 
 
 class Ordered(msgspec.Struct, frozen=True, array_like=True, tag=72):

@@ -402,9 +402,9 @@ def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
         verdict.wrong += [f"the client: {fault}" for fault in faults]
         for member in cluster.alive:
             with suppress(HoldfastError, OSError):
-                for what, count in cluster.status(member).get("doors", {}).items():
+                for what, count in cluster.status(member).get("rejections", {}).items():
                     verdict.doors[what] = verdict.doors.get(what, 0) + count
-        verdict.wrong += [what for what in verdict.doors if what.startswith((FAULTY, "a read failed"))]
+        verdict.wrong += [what for what in verdict.doors if what.startswith((FAULTY, "read failed"))]
     return verdict
 
 

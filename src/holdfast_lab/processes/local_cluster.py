@@ -450,7 +450,7 @@ class LocalCluster:
             if known != here:
                 return f"{status['name']} sees {len(known)} members, but {len(here)} run"
             if not status["safe"]:
-                return f"{status['name']} says: {status['why_unsafe'] or 'not safe'}"
+                return f"{status['name']} says: {status['unsafe_reason'] or 'not safe'}"
         stamps = {status["table"]["stamp"] for status in statuses}
         return "" if len(stamps) == 1 else "the members have different partition tables"
 
@@ -495,7 +495,9 @@ def _unserved_reason(statuses: list[Status]) -> str:
     served = sum(status["partitions"]["serving"] for status in statuses)
     count = statuses[0]["partitions"]["count"]
     return (
-        "" if served >= count else f"{served} of {count} partitions are served; {statuses[0]['why_unsafe']}"
+        ""
+        if served >= count
+        else f"{served} of {count} partitions are served; {statuses[0]['unsafe_reason']}"
     )
 
 

@@ -167,8 +167,8 @@ class Sampler(threading.Thread):
             Snapshot(
                 at_s=time.monotonic(),
                 owners=tuple(leaders.get(partition, "") for partition in range(count)),
-                copies=count - zone["lacking"],
+                copies=count - zone["under_replicated"],
                 migrations_active=zone["moving"],
-                safe=not (zone["moving"] or zone["lacking"] or zone["leaderless"]),
+                safe=not (zone["moving"] or zone["under_replicated"] or zone["leaderless"]),
             )
         )

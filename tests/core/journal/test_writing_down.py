@@ -137,7 +137,7 @@ def test_what_was_written_before_a_checkpoint_leaves_before_it() -> None:
     assert (writing.told, writing.out.take()) == ([(2, True)], [])
     writing.log.on_checkpoint(1, well=False)
     assert writing.told == [(2, True), (1, False)]
-    assert writing.out.take() == [Note("no room for a checkpoint", {}, "warning")]
+    assert writing.out.take() == [Note("no disk space for a checkpoint", {}, "warning")]
     writing.log.on_checkpoint(1, well=True)
     assert writing.told == [(2, True), (1, False)], "nobody waits for it any more"
     assert sum(writing.log.leftovers.values()) == 0

@@ -291,7 +291,7 @@ def test_why_it_is_refused_is_told_once() -> None:
     answer = JoinAnswer(b, False, "too late", "b", 5701, asker=a)
     one.membership.on_join_answer(home(B), answer)
     assert one.membership.refusal == "too late"
-    assert one.noted("join refused") == [{"by": "b:5701", "why": "too late", "level": "error"}]
+    assert one.noted("join refused") == [{"by": "b:5701", "reason": "too late", "level": "error"}]
     one.membership.on_join_answer(home(B), answer)
     assert one.out.effects == []
     one.membership.on_join_answer(home(B), msgspec.structs.replace(answer, refusal="never"))
@@ -379,7 +379,7 @@ def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
     assert one.membership.refusal.startswith("these files are an old copy")
     effects = one.out.take()
     notes = [effect for effect in effects if isinstance(effect, Note)]
-    assert notes[0] == Note("join refused", {"by": "name-c", "why": one.membership.refusal}, "error")
+    assert notes[0] == Note("join refused", {"by": "name-c", "reason": one.membership.refusal}, "error")
     assert CloseLink(b) in effects
     assert not [effect for effect in effects if isinstance(effect, Datagram)]
     waiting = One(OLD, cluster_id="old", seeds=SEEDS)

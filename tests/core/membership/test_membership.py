@@ -289,7 +289,7 @@ def test_an_ending_cluster_keeps_its_state() -> None:
     one.membership.on_state_wanted(b, StateWanted(5, ClusterState.FROZEN, True))
     assert one.out.effects == [], "it ends already"
     one.membership.on_state_wanted(b, StateWanted(5, ClusterState.FROZEN, False))
-    assert one.noted("the cluster is ending: its state stays") == [
+    assert one.noted("state change refused: the cluster is shutting down") == [
         {"wanted": ClusterState.FROZEN, "level": "warning"}
     ]
     assert one.membership.intents.wanted(view(A, ending=True)) == (ClusterState.ACTIVE, True)

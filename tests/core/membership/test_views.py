@@ -338,7 +338,7 @@ def test_why_somebody_was_removed_is_told_as_far_as_it_is_known() -> None:
         one.fresh()
         one.membership.install(view(A, C, number=6))
         (note,) = (each for each in one.done(Note) if each.kind.startswith("member gone"))
-        return note.fields["why"]
+        return note.fields["reason"]
 
     one = One(A, A, B, C)
     one.pass_time(TIMING.suspect_after_ns + SECOND)
@@ -373,10 +373,10 @@ def test_who_is_gone_is_told_and_how() -> None:
         effect for effect in effects if isinstance(effect, Note) and effect.kind.startswith("member gone")
     ]
     why = "others do not hear it"
-    assert gone == [Note(lost, {"name": "name-b", "address": "b:5701", "why": why, "uuid": b}, "warning")]
+    assert gone == [Note(lost, {"name": "name-b", "address": "b:5701", "reason": why, "uuid": b}, "warning")]
     one = One(A, A, B)
     one.membership.install(view(A, number=7))
-    assert one.noted("member gone while this one was not told of views"), "it may have left in between"
+    assert one.noted("member gone while this member received no views"), "it may have left in between"
     one = One(A, A, B)
     one.membership.install(view(C, number=6))
     assert not [effect for effect in one.done(Note) if effect.kind.startswith("member gone")], (
@@ -400,7 +400,7 @@ def test_who_is_removed_though_alive_asks_to_return() -> None:
     assert not [effect for effect in effects if isinstance(effect, OpenLink)]
     assert {effect.to for effect in effects if isinstance(effect, CloseLink)} == {b, c}
     assert SetTimer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS) in effects
-    why = "removed from the cluster though alive; asking to return"
+    why = "removed from the cluster while alive: rejoining"
     assert Note(why, {"view": 6}, "warning") in effects
     assert one.changes == [(view(A, B, C), None)]
     assert one.membership.agreement.view is None

@@ -64,7 +64,7 @@ def test_it_stays_lost_when_the_copy_is_back_until_it_is_reset() -> None:
     lead.migrations.reset_lost([0], ["safe"])
     lead.settle()
     assert lead.table.rows[0] == Assignment(10, (E, None))
-    assert "the operator resets lost partitions" in lead.notes
+    assert "lost partitions reset by the operator" in lead.notes
 
 
 @pytest.mark.rule("migration/M-7")

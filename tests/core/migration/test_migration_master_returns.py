@@ -44,7 +44,7 @@ def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> No
     lead.settle()
     assert lead.table.rows[0] == Assignment(8, (E, None))
     assert lead.migrations.lost == set()
-    assert "partitions are back" in lead.notes
+    assert "partitions recovered" in lead.notes
 
 
 def test_who_leads_no_more_decides_nothing() -> None:
@@ -70,12 +70,12 @@ def test_a_copy_that_proves_nothing_does_not_end_the_wait_until_the_operator_acc
     lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], False)))
     lead.settle()
     assert lead.migrations.lost == {0}
-    assert "partitions are back" not in lead.notes
+    assert "partitions recovered" not in lead.notes
     lead.migrations.accept_loss()
     lead.settle()
     assert lead.table.rows[0] == Assignment(8, (E, None))
-    assert "the operator accepts the loss of what is missing" in lead.notes
-    assert "partitions are back" in lead.notes
+    assert "data loss accepted by the operator" in lead.notes
+    assert "partitions recovered" in lead.notes
     assert not lead.migrations.returns.accepted, "what is lost later waits again"
     assert lead.migrations.planned
 
@@ -165,13 +165,13 @@ def test_the_table_of_a_stopped_cluster_is_made_when_all_have_spoken() -> None:
     lead = stopped((A, brought(0)))
     assert not lead.table.assigned
     assert lead.asked == []
-    assert "the table is not made yet: waiting" in lead.notes
+    assert "waiting for members before the partition table is restored" in lead.notes
     lead.hear(B, brought(0, 1))
     lead.settle()
     assert [row.replicas for row in lead.table.rows] == [(A, B), (B, None)]
     assert [row.epoch for row in lead.table.rows] == [0, 0]
     assert lead.migrations.lost == set()
-    assert "the table of before is found" in lead.notes
+    assert "partition table restored" in lead.notes
 
 
 def test_of_what_no_copy_came_back_it_waits() -> None:
@@ -185,7 +185,7 @@ def test_of_what_no_copy_came_back_it_waits() -> None:
 def test_a_stopped_cluster_that_had_no_table_is_assigned_one() -> None:
     lead = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=2)
     assert lead.table.rows == [Assignment(2, (A, B))] * 2
-    assert "the table of before is found" not in lead.notes
+    assert "partition table restored" not in lead.notes
     few = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=3)
     assert not few.table.assigned
 

@@ -824,19 +824,19 @@ def test_that_tables_differ_is_told_to_the_operator_by_both() -> None:
     one.effects()
     one.hear(A, TableCheck(4, 1, 5))
     note, answer = one.effects()
-    assert note == Note("the table differs from the master's", {"round": 1}, "error")
+    assert note == Note("partition table differs from the master's", {"round": 1}, "error")
     assert answer.message == TableDiffers(4, 1, one.table.stamp)  # type: ignore[union-attr]
     seat = Seat(A)
     seat.install(view)
     seat.hear(B, report(((0, row(1)),), view=4))
-    assert Note("newest table found", {"version": 1, "of": 2}) in seat.effects()
+    assert Note("newest partition table found", {"version": 1, "of": 2}) in seat.effects()
     assert not seat.table_replication.current
     stored(seat, 1, B, view=4)
     assert seat.sent() == [(B, TableCommit(4, 1))]
     assert seat.table_replication.current
     assert checked(seat) == [TableCheck(4, 1, seat.table.stamp)]
     seat.hear(B, TableDiffers(4, 1, 5))
-    assert seat.effects()[0] == Note("table differs", {"member": B, "round": 1}, "error")
+    assert seat.effects()[0] == Note("partition table differs", {"member": B, "round": 1}, "error")
 
 
 def test_what_waits_is_not_undone_by_the_whole_table() -> None:

@@ -432,5 +432,5 @@ def test_a_failed_read_is_noted() -> None:
     outcome = primary_copy.failed(out, Request(Op.GET, "m", [0], b"k"), KeyError("x"))
     assert outcome == Outcome(Status.FAILED, None, "KeyError: 'x'")
     (noted,) = out.take()
-    assert "a read failed" in str(noted)
+    assert "read failed" in str(noted)
     assert "GET" in str(noted)

@@ -97,7 +97,7 @@ def test_while_memory_is_short_the_data_lane_finds_nothing_and_requests_are_stil
     notes = [one.kind for one in alone.play(MemoryRoom(Room.NONE)) if isinstance(one, Note)]
     assert any("no partition is moved here" in note for note in notes)
     notes = [one.kind for one in alone.play(MemoryRoom(Room.LITTLE)) if isinstance(one, Note)]
-    assert notes == ["there is room in memory for migrations again"]
+    assert notes == ["memory available again for migrations"]
     alone.play(MemoryRoom(Room.PLENTY))
     assert alone.serves == [True] * COUNT
 
@@ -247,7 +247,7 @@ def test_a_sweep_goes_on_soon_if_entries_have_ended_and_with_pauses_over_many_ma
 def test_there_is_room_again(alone: Alone) -> None:
     alone.play(MemoryRoom(Room.LITTLE))
     notes = [one.kind for one in alone.play(MemoryRoom(Room.PLENTY)) if isinstance(one, Note)]
-    assert notes == ["there is room in memory again: writes that store entries are taken"]
+    assert notes == ["memory available again: writes are accepted"]
 
 
 # -- what is lost

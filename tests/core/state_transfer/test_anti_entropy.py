@@ -282,7 +282,7 @@ def test_content_that_no_update_has_made_is_found_by_counting_anew(*, primary: b
         pair.repair.on_timer()
     effects = pair.out.take()
     (note,) = [one for one in effects if isinstance(one, Note)]
-    assert (note.kind, note.level, note.fields["primary"]) == ("content is damaged", "error", primary)
+    assert (note.kind, note.level, note.fields["primary"]) == ("replica content is damaged", "error", primary)
     asked = [one.to for one in effects if isinstance(one, Send) and isinstance(one.message, RepairWanted)]
     assert asked == ([] if primary else [OWNER]), "a primary's is told, and nobody has a better one"
 

@@ -288,7 +288,7 @@ def test_when_the_journal_does_not_hold_it_everything_is_sent_and_the_reason_tol
     (last,) = side.fills()
     side.hold(last)
     (note,) = (effect for effect in side.out.take() if isinstance(effect, Note))
-    assert (note.kind, note.fields["how"], note.fields["why"]) == ("replica synchronised", "full", why)
+    assert (note.kind, note.fields["how"], note.fields["reason"]) == ("replica synchronised", "full", why)
 
 
 def test_an_answer_of_the_journal_that_nobody_waits_for_has_no_effect() -> None:

@@ -220,9 +220,9 @@ def test_an_outcome_that_contradicts_is_told_to_the_operator(
     assert fields == (
         [
             (
-                "a transaction has ended in two ways",
+                "transaction has two outcomes",
                 "error",
-                {"transaction": T1.hex(), "partition": 1, "why": f"{ending}: {fate.name} "},
+                {"transaction": T1.hex(), "partition": 1, "reason": f"{ending}: {fate.name} "},
             )
         ]
         if noted
@@ -237,7 +237,7 @@ def test_what_is_no_answer_to_a_step_is_told_to_the_operator() -> None:
     asked.answer(Outcome(Status.OK, b"\xc1"))
     one.hear()
     [note] = one.notes
-    assert str(note.fields["why"]).startswith("committing: REFUSED ")
+    assert str(note.fields["reason"]).startswith("committing: REFUSED ")
 
 
 # -- transactions/F-3: how long outcomes are kept

@@ -230,7 +230,7 @@ def test_a_primary_whose_memory_has_changed_is_told_of() -> None:
     primary, backup, _ = filled(stage)
     primary.copies.held[PARTITION].maps[MAP].state.entries[wire_key(KEYS[7])] = b"rotten"
     stage.wait(30 * INTERVAL_MS / 1000)
-    assert any("content is damaged" in line and "primary=True" in line for line in told)
+    assert any("replica content is damaged" in line and "primary=True" in line for line in told)
     assert backup.copies.held[PARTITION].maps[MAP].state.entries[wire_key(KEYS[7])] == b"v" * SIZE
     assert backup.repair.asked == 0, "what is wrong at the primary is not spread"
 
@@ -246,7 +246,7 @@ def test_the_reason_is_told() -> None:
     starts = primary.copies.held[PARTITION].maps[MAP].tail
     assert starts is not None
     (line,) = [line for line in told if "replica synchronised" in line]
-    assert f"why=history starts at {starts.start} and 120 was asked" in line
+    assert f"reason=history starts at {starts.start} and 120 was asked" in line
     assert "how=full" in line
 
 

@@ -141,4 +141,4 @@ def test_a_long_value_is_cut() -> None:
 
 def test_a_refusal_says_why() -> None:
     answer: Any = _entry_answer(Outcome(Status.NOT_READY, None, "wait"), 3, ["u"])
-    assert (answer.status, json.loads(answer.body)["why"]) == (409, "not ready: wait")
+    assert (answer.status, json.loads(answer.body)["reason"]) == (409, "not ready: wait")

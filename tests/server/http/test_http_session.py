@@ -261,9 +261,9 @@ def test_an_order_is_taken_told_and_answered() -> None:
     desk.ask("POST", "/orders", b'{"want": "state", "state": "frozen", "timeout_ms": 500}')
     ((order, done),) = desk.member.grid.orders
     assert (order.want, order.state, order.timeout_ms) == (own.Want.STATE, "frozen", 500)
-    done(own.Fate.STANDS, "not within 0.5 s")
+    done(own.Fate.ACCEPTED, "not within 0.5 s")
     status, _, body = desk.answer()
-    assert (status, json.loads(body)) == (202, {"fate": "stands", "why": "not within 0.5 s"})
+    assert (status, json.loads(body)) == (202, {"result": "accepted", "reason": "not within 0.5 s"})
     assert [(told.event, told.what) for told in desk.member.grid.audited] == [
         (AuditKind.ORDER, "STATE state=frozen")
     ]

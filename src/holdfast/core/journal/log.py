@@ -146,7 +146,7 @@ class Log:
     def on_checkpoint(self, ticket: int, *, well: bool) -> None:
         """This checkpoint is durable, or there was no room."""
         if not well:
-            self._out.note("no room for a checkpoint", level="warning")
+            self._out.note("no disk space for a checkpoint", level="warning")
         if ticket in self._checkpoints:
             self._checkpoints.discard(ticket)
             self._out.tell(CheckpointEnded(ticket, well))

@@ -229,7 +229,7 @@ class Joining:
             return
         if answer.refusal and answer.refusal != self._standing.refusal:
             self._standing.refusal = answer.refusal
-            self._out.note("join refused", level="error", by=str(sender), why=answer.refusal)
+            self._out.note("join refused", level="error", by=str(sender), reason=answer.refusal)
 
     def own_stale_files_reason(self, request: JoinRequest) -> str:
         """membership/F-3: while the table of a stopped cluster is not made, hear what others have found in their files.

@@ -250,7 +250,9 @@ class Membership(MembershipStatus):
             return
         if self.view.ending:
             if not order.ending:
-                self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
+                self._out.note(
+                    "state change refused: the cluster is shutting down", level="warning", wanted=order.state
+                )
             return
         self.intents.ordered(order)
         self.consider()
@@ -378,7 +380,7 @@ class Membership(MembershipStatus):
 
     def _end_with_old_files(self, request: JoinRequest, why: str) -> None:
         """membership/F-3: with an old copy of its files this member is none of this cluster."""
-        self._out.note("join refused", level="error", by=request.info.name, why=why)
+        self._out.note("join refused", level="error", by=request.info.name, reason=why)
         if self.view is not None:
             self._go_into_exile(self.view, self.view)
         assert self.view is None, "who goes is in no view"
@@ -533,11 +535,11 @@ class Membership(MembershipStatus):
         how = "without leaving: it crashed, or was cut off or stopped for too long"
         for info in lost:
             self._out.note(
-                f"member gone {how if surely else 'while this one was not told of views'}",
+                f"member gone {how if surely else 'while this member received no views'}",
                 level="warning",
                 name=info.name,
                 address=str(admission.home(info)),
-                why=self._removal_reason(info.uuid),
+                reason=self._removal_reason(info.uuid),
                 uuid=info.uuid,
             )
 
@@ -591,9 +593,7 @@ class Membership(MembershipStatus):
                 self._out.effects.append(CloseLink(info.uuid))
         self.agreement.install(None)
         self.detector.watch([], self._out.now_ns)
-        self._out.note(
-            "removed from the cluster though alive; asking to return", level="warning", view=view.number
-        )
+        self._out.note("removed from the cluster while alive: rejoining", level="warning", view=view.number)
         self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
         self._tell_view(old, None)
 

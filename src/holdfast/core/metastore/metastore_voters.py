@@ -141,7 +141,9 @@ class MetastoreVoters:
         token = (max(known >> PLACE_BITS, self._out.wall_ms()) + 1 << PLACE_BITS) + place
         answer = self._groups.running(METASTORE_GROUP).reset([self._groups.me], token)
         self._asked = None
-        self._out.note("the metastore is reset", "warning", answer=answer.value, index=hosted.group.log.last)
+        self._out.note(
+            "metastore reset by the operator", "warning", answer=answer.value, index=hosted.group.log.last
+        )
         return "" if answer is ChangeAnswer.STARTED else f"it cannot be reset now: {answer.value}"
 
     def _reset_rejection(self, configuration: Configuration) -> str:

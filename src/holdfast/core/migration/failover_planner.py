@@ -255,7 +255,7 @@ class FailoverPlanner:
         if rows:
             assert all(row.owner is not None for row in rows.values()), "somebody is back with each"
             self.lost -= rows.keys()
-            self._out.note("partitions are back", partitions=len(rows))
+            self._out.note("partitions recovered", partitions=len(rows))
             self.table_replication.propose(rows)
 
     def reset_lost(self, partitions: Collection[int], maps: Collection[str]) -> None:
@@ -276,7 +276,7 @@ class FailoverPlanner:
             rows[partition] = replace(row.changed(row.replicas), lost=left)
         if rows:
             self._out.note(
-                "the operator resets lost partitions", level="warning", count=len(rows), maps=sorted(maps)
+                "lost partitions reset by the operator", level="warning", count=len(rows), maps=sorted(maps)
             )
             self.table_replication.propose(rows)
 

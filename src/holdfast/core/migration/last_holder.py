@@ -81,9 +81,7 @@ class LastHolder:
             fields: dict[str, object] = {"entries": sum(lost.values()), "maps": sorted(lost)}
             if kept:
                 fields |= {"kept": kept, "in": self._settings.persistence.directory}
-            self._out.note(
-                "entries go with this member: it is the last one that holds data", level="warning", **fields
-            )
+            self._out.note("last data member leaves: entries are lost", level="warning", **fields)
 
     def _led(self) -> Counter[str]:
         """How many entries users' maps have in the partitions of which this member is the primary."""

@@ -158,7 +158,7 @@ class MigrationMaster:
         """The operator does not wait for what is missing."""
         if self.table_replication.ready:
             self.returns.accepted = True
-            self._out.note("the operator accepts the loss of what is missing", level="warning")
+            self._out.note("data loss accepted by the operator", level="warning")
             self.settlement.revive()
             assert self.table_replication.ready, "only on the newest table (migration/M-1)"
             if self.lost:
@@ -326,7 +326,7 @@ class MigrationMaster:
         self.under_way.forget(message.partition)
         running.step(MigrationStep.REFUSED)
         assert message.partition not in self.running, "what has failed runs no more"
-        self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
+        self._out.note("migration refused", level="debug", partition=message.partition, reason=message.why)
         self.table_replication.reporter.ended(
             running.migration, running.version, well=False, began_ns=running.began_ns
         )

@@ -233,7 +233,7 @@ class Planning:
                 self._first_assignment(candidates)
             return
         self.table_replication.propose(rows)
-        self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
+        self._out.note("partition table restored", partitions=len(rows), without_a_copy=len(lost))
         if lost:
             self._settlement.repair({info.uuid for info in self._membership.members()})
             changed = {p: row for p in lost if (row := self.table_replication.head[p]) != rows[p]}

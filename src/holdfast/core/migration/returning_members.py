@@ -182,7 +182,7 @@ class ReturningMembers:
         if why != self._told:
             self._told = why
             if why:
-                self._out.note("the table is not made yet: waiting", why=why)
+                self._out.note("waiting for members before the partition table is restored", reason=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Assignment], list[int]]:
         """migration/X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold

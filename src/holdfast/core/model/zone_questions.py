@@ -92,6 +92,13 @@ class ZoneTold(msgspec.Struct, frozen=True):
     """
 
 
+def zone_summary(told: ZoneTold) -> dict[str, object]:
+    """The zone for a status and for `--json`, under names that are not those of the message."""
+    row = msgspec.structs.asdict(told)
+    row["under_replicated"], row["eligible_members"] = row.pop("lacking"), row.pop("takes")
+    return row
+
+
 class AssignmentsTold(msgspec.Struct, frozen=True):
     peers: list[str]
     learners: list[str] = []

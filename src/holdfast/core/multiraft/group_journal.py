@@ -95,7 +95,7 @@ class GroupJournal:
             else:
                 del self._recovered[number]
                 return replica
-        self._out.note("a replica of a group is not started", "error", group=number, why=found.doubt)
+        self._out.note("group replica not started", "error", group=number, reason=found.doubt)
         return None
 
     def _begin(self, number: GroupNumber, configuration: Configuration) -> RestoredGroup:

@@ -290,7 +290,7 @@ class TableReplication:
             return
         stamp = self.table.stamp
         if check.round == self._applied_round and check.stamp != stamp:
-            self._out.note("the table differs from the master's", level="error", round=check.round)
+            self._out.note("partition table differs from the master's", level="error", round=check.round)
             self._out.send(sender, TableDiffers(view.number, check.round, stamp))
 
     # -- the master
@@ -332,7 +332,9 @@ class TableReplication:
             self._certain.update({news.number: news for news in report.news})
             self._unheard.update({news.number: news for news in report.offered})
         assert not self.ready, "only who does not know the newest table looks for it"
-        self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
+        self._out.note(
+            "newest partition table found", version=sum(row.version for row in self.head), of=len(reports)
+        )
         self._begin(active, set())
 
     def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
@@ -533,7 +535,7 @@ class TableReplication:
         view = self._membership.view
         if not self.ready or view is None or answer.view != view.number or answer.round != self._number:
             return
-        self._out.note("table differs", level="error", member=sender, round=answer.round)
+        self._out.note("partition table differs", level="error", member=sender, round=answer.round)
         self._queued = {p: row for p, row in enumerate(self.head) if row.version} | self._queued
         self._start_round()
 

@@ -363,7 +363,7 @@ def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome
 
 def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
     why = f"{type(error).__name__}: {error}"
-    out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
+    out.note("read failed", level="error", op=request.op.name, map=request.map, reason=why)
     return Outcome(Status.FAILED, None, why)
 
 

@@ -177,9 +177,9 @@ class Serving:
             what = MEMORY_SHORT if room is Room.LITTLE else MEMORY_TIGHT
             self._out.note(what, level="warning", limit=self._settings.limits.memory_bytes)
         elif room is Room.PLENTY:
-            self._out.note("there is room in memory again: writes that store entries are taken")
+            self._out.note("memory available again: writes are accepted")
         else:
-            self._out.note("there is room in memory for migrations again")
+            self._out.note("memory available again for migrations")
         self._out.tell(MemoryRoomChanged())
 
     def on_backlog(self) -> None:

@@ -145,7 +145,9 @@ class AntiEntropy:
         ]
         if found:
             what = ", ".join(found)
-            self._out.note("content is damaged", level="error", partition=partition, what=what, primary=mine)
+            self._out.note(
+                "replica content is damaged", level="error", partition=partition, what=what, primary=mine
+            )
             if not mine and partition not in self._copies.staging:
                 self._ask(partition, f"its content was damaged: {what}")
 
@@ -196,7 +198,7 @@ class AntiEntropy:
             copy.forget(name)
             self._out.tell(MapForgotten(copy.partition, name))
             self._log.note(Dropped(copy.partition, name))
-            self._out.note("map forgotten", partition=copy.partition, map=name, why="its primary has none")
+            self._out.note("map forgotten", partition=copy.partition, map=name, reason="its primary has none")
 
     def _watch(self, partition: int, said: list[Summed]) -> None:
         if said:
@@ -253,7 +255,7 @@ class AntiEntropy:
         why = self._rejection(sender, message)
         if why or key in self._running or key in self._wanted:
             return
-        self._out.note("replica differs", partition=message.partition, at=sender, why=message.why)
+        self._out.note("replica differs", partition=message.partition, at=sender, reason=message.why)
         assert key not in self._running, "one repair of a replica at a time"
         self._wanted[key] = message
         self._go_on()
@@ -285,7 +287,7 @@ class AntiEntropy:
         assert key not in self._wanted, "it waits for a permit, or runs"
         self._running.discard(key)
         if why:
-            self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)
+            self._out.note("repair abandoned", level="debug", partition=key[0], to=key[1], reason=why)
         else:
             self.repaired += 1
 

@@ -57,7 +57,7 @@ class Selection:
         if base is not None and compared and held.state.damaged(adopt=False):
             # The receiver holds what the updates have made; it must not get what has become of that here.
             self._out.note(
-                "what the primary holds is damaged: holdfast repair",
+                "primary copy is damaged: run holdfast repair",
                 level="error",
                 partition=supply.partition,
                 map=held.name,

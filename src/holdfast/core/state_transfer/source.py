@@ -284,7 +284,7 @@ class Source:
         if supply is None or supply.ticket != refused.ticket:
             return
         self._out.note(
-            "supply refused", level="debug", partition=supply.partition, to=sender, why=refused.why
+            "supply refused", level="debug", partition=supply.partition, to=sender, reason=refused.why
         )
         self._end(supply, refused.why)
         if supply.migration is not None and supply.version == self._rows[supply.partition].version:
@@ -412,7 +412,7 @@ class Source:
             to=supply.to,
             how=choice.how.name.lower(),
             map=name,
-            why=choice.why,
+            reason=choice.why,
             bytes=supply.bytes,
         )
 

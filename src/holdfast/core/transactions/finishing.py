@@ -175,11 +175,11 @@ class Finishing:
         wrong = StepFate.ROLLED_BACK if finish.ending is Ending.COMMITTING else StepFate.COMMITTED
         if result.fate in (wrong, StepFate.REFUSED):
             self._out.note(
-                "a transaction has ended in two ways",
+                "transaction has two outcomes",
                 level="error",
                 transaction=finish.transaction.hex(),
                 partition=partition,
-                why=f"{finish.ending.value}: {result.fate.name} {result.why}",
+                reason=f"{finish.ending.value}: {result.fate.name} {result.why}",
             )
         finish.left.discard(partition)
         if not finish.left:

@@ -407,12 +407,12 @@ class ZoneHost:
     def failing(self, part: Part, attempts: int, why: str) -> None:
         """Somebody should look at it."""
         self._out.note(
-            "a zone's partition does not get on",
+            "zone partition is stuck",
             "error",
             zone=part[0],
             partition=part[1],
             attempts=attempts,
-            why=why,
+            reason=why,
         )
 
     @property

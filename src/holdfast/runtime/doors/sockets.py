@@ -126,16 +126,14 @@ class PolledDoor:
     def _could_not_take(self, error: OSError) -> None:
         """What is wrong with one connection, or keeps the system from watching it, is nobody else's affair."""
         if self._door is not None:
-            self._door.strangers.tell(
-                "connections that could not be taken", "a client's connection could not be taken: %s", error
-            )
+            self._door.strangers.tell("failed accepts", "a client's connection could not be taken: %s", error)
 
     def _pause(self, error: OSError) -> None:
         """There is no descriptor left: those who wait outside are taken when there is one."""
         for each in self.sockets:
             self._loop.remove_reader(each.fileno())
         if self._door is not None:
-            self._door.strangers.tell("no descriptor was left", "no client can be let in: %s", error)
+            self._door.strangers.tell("no file descriptors left", "no client can be let in: %s", error)
         self._pausing = self._loop.call_later(FULL_S, self._watch)
 
     def close(self) -> None:

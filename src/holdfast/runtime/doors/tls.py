@@ -94,7 +94,7 @@ class MemberTls:
             "minimum_version": settings.minimum_version,
             "member_certificate_ends": self.contexts.member_certificate_ends,
             "loaded": self.loaded,
-            "trouble": self.trouble,
+            "error": self.trouble,
         }
 
 

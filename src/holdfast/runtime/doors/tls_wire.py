@@ -30,9 +30,9 @@ SILENT_S = 2.0
 READ_BYTES = 256 * 1024
 RECORD_TYPE = doors.TLS[:1]
 WITHOUT = "connections without TLS"
-FAILED = "TLS handshakes that failed"
-BROKEN = "TLS connections that broke"
-HOLLOW = "TLS connections whose records held next to nothing"
+FAILED = "failed TLS handshakes"
+BROKEN = "broken TLS connections"
+HOLLOW = "TLS connections closed: nearly empty records"
 HOLLOW_BYTES = 64 * 1024
 """So much more than what it carries may come on a connection beyond as much again: a small record is 22 bytes more than
 its content, and the smallest message of a client is as long."""
@@ -74,7 +74,7 @@ class TlsDoor:
         oldest = self._half_open.add(wire, net_of(wire.peer))
         if oldest is not None:
             self.strangers.tell(
-                "strangers disconnected, because too many had not ended the TLS handshake",
+                "connections closed: too many in the TLS handshake",
                 "connection of %s closed: limits.unauthenticated_connections are in the TLS handshake",
                 oldest.peer,
             )

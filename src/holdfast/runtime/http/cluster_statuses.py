@@ -102,13 +102,13 @@ class ClusterStatuses:
             members = list(threads.map(one, seen["members"]))
         why = next((f"{each['name']} does not answer" for each in members if each["status"] is None), "")
         why = why or next(
-            (each["status"]["why_unsafe"] for each in members if not each["status"]["safe"]), ""
+            (each["status"]["unsafe_reason"] for each in members if not each["status"]["safe"]), ""
         )
         whole = {
             name: seen[name]
-            for name in ("cluster", "cluster_id", "master", "cluster_state", "ending", "table")
+            for name in ("cluster", "cluster_id", "master", "cluster_state", "shutting_down", "table")
         }
-        return msgspec.json.encode({**whole, "safe": not why, "why_unsafe": why, "members": members})
+        return msgspec.json.encode({**whole, "safe": not why, "unsafe_reason": why, "members": members})
 
 
 def tls_to_members(settings: Settings) -> ClientTls | None:

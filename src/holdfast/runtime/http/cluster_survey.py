@@ -29,7 +29,7 @@ AT_A_TIME: Final = 8
 """Members that are asked at a time."""
 MAPS_SHOWN: Final = 5_000
 """Maps that are told: the largest ones."""
-LEFT_OUT: Final = ("members", "counted", "reads", "running", "maps", "zone_maps", "doors")
+LEFT_OUT: Final = ("members", "counted", "reads", "running", "maps", "zone_maps", "rejections")
 """Of what members say of themselves: what is told elsewhere, or needed by nobody here."""
 
 Said = dict[str, Any]

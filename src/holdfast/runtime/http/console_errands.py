@@ -93,16 +93,16 @@ class ConsoleErrands:
                     timeout_s=order.timeout_ms / 1000,
                 )
             except Standing as standing:
-                return own.Fate.STANDS, str(standing)
+                return own.Fate.ACCEPTED, str(standing)
             except (HoldfastError, OSError) as failed:
-                return own.Fate.REFUSED, str(failed)
+                return own.Fate.REJECTED, str(failed)
             return own.Fate.DONE, why
 
         self._under_way += 1
 
         def over(work: asyncio.Future[tuple[own.Fate, str]]) -> None:
             self._under_way -= 1
-            done(*_result(work, (own.Fate.REFUSED, "this member is shutting down")))
+            done(*_result(work, (own.Fate.REJECTED, "this member is shutting down")))
 
         self._loop.run_in_executor(self._threads, give).add_done_callback(over)
 

@@ -288,7 +288,9 @@ class HttpWire(asyncio.Protocol):
         return self._session
 
     def _turn_away(self, stranger: str) -> None:
-        self._door.tell("wrong doors", "%s came to %s, and was turned away", stranger, doors.HTTP_PORT)
+        self._door.tell(
+            "connections to the wrong port", "%s came to %s, and was turned away", stranger, doors.HTTP_PORT
+        )
         self.write(doors.TLS_ALERT if stranger == doors.A_TLS_CLIENT else doors.ONLY_HTTP)
         self.close("this door speaks HTTP")
 

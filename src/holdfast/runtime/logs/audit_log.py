@@ -74,7 +74,7 @@ class AuditLog:
     def _end_period(self, now_s: float) -> None:
         for kind, count in sorted(self.left_out.items()):
             said: dict[str, object] = {
-                "event": "left out",
+                "event": "records dropped",
                 "what": kind.value,
                 "count": count,
                 "seconds": round(now_s - self._began_s),

@@ -129,8 +129,8 @@ class SlowOperations:
         return {
             "limit_ms": self._limit_ns // MILLISECOND,
             "count": self.count,
-            "last": list(self._kept),
-            "under_way": [
+            "recent": list(self._kept),
+            "running": [
                 self._told(one, now_ns) | {"ended_ms": None} for one in list(self._followed.values())[:KEPT]
             ],
         }

@@ -161,7 +161,7 @@ class Traces:
             span.end(now_ns)
         self._orders.clear()
         self._rebalances.clear()
-        self._span("member stop", {"why": quoted(why, SHOWN_MAX)}, begun_ns, now_ns)
+        self._span("member stop", {"reason": quoted(why, SHOWN_MAX)}, begun_ns, now_ns)
         sent = asyncio.Event()
         loop = self._loop
 
@@ -202,7 +202,7 @@ class Traces:
             if span in self._orders:
                 self._orders.discard(span)
                 span.set_attribute("holdfast.result", fate.name.lower())
-                span.set_attribute("holdfast.why", quoted(why, SHOWN_MAX))
+                span.set_attribute("holdfast.reason", quoted(why, SHOWN_MAX))
                 span.end(time.time_ns())
             done(fate, why)
 

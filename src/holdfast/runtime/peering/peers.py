@@ -82,7 +82,7 @@ SILENT_TCP_MS = 10_000
 log = logging.getLogger("holdfast")
 
 
-REFUSED = "members refused, because of their secret"
+REFUSED = "members refused: wrong secret"
 REFUSED_KEPT = 16
 """Addresses of members of another secret that are remembered for the status,"""
 REFUSED_S = 60.0
@@ -171,7 +171,7 @@ class Incoming(asyncio.BufferedProtocol):
                     self._transport.resume_reading()
         except Exception as error:  # noqa: BLE001  (whatever bytes can do ends their connection, and nothing else)
             self._network.strangers.tell(
-                "member connections closed for what they said", "connection of a member closed: %s", error
+                "member connections closed: protocol error", "connection of a member closed: %s", error
             )
             self.close()
         finally:
@@ -371,7 +371,7 @@ class Outgoing:
                     )
                 except Exception as error:  # noqa: BLE001  (also what a resolver says of a host that none can be)
                     self._network.strangers.tell(
-                        "no connection to a member",
+                        "failed connections to members",
                         "no connection to member %s: %s",
                         self.address,
                         error,
@@ -712,7 +712,7 @@ class Network:
     def not_spoken(self, greeting: Greeting) -> None:
         """It knows the secret, and speaks no version of the member protocol that this one does."""
         self.strangers.tell(
-            "members refused, because of their protocol",
+            "members refused: incompatible protocol",
             "no connection from a member at %s: %s",
             Address(greeting.host, greeting.port),
             protocol_mismatch(self.speaks, greeting.speaks),
@@ -721,7 +721,7 @@ class Network:
     def protocol_figures(self) -> dict[str, object]:
         """Which versions of the member protocol it speaks, and which one with whom, by UUID; for the status."""
         spoken_with = dict(sorted(self.protocols.items()))
-        return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "spoken": spoken_with}
+        return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "versions": spoken_with}
 
     def secret_figures(self) -> dict[str, object]:
         """How the members stand to the secrets, for the status; members by their UUIDs."""
@@ -729,8 +729,8 @@ class Network:
         return {
             "set": bool(self.secrets[0]),
             "second": len(self.secrets) > 1,
-            "not_the_first": sorted(uuid for uuid, shown in self.shown.items() if not shown[0]),
-            "not_the_second": sorted(uuid for uuid, shown in self.shown.items() if not shown[-1]),
+            "lacking_first": sorted(uuid for uuid, shown in self.shown.items() if not shown[0]),
+            "lacking_second": sorted(uuid for uuid, shown in self.shown.items() if not shown[-1]),
             "refused": [str(at) for at, when_s in self._refused.items() if now_s - when_s < REFUSED_S],
         }
 
@@ -770,7 +770,7 @@ class Network:
             except UnknownMessage as error:
                 # Said without knowing who this is: a newer member may say more than this one knows (wire/C-2).
                 self.strangers.tell(
-                    "messages of a kind that only newer members know",
+                    "messages dropped: unknown kind",
                     "left out: %s",
                     error,
                     level=logging.DEBUG,
@@ -790,7 +790,7 @@ class Network:
         """Somebody listens at an address, and there is no talking to him. `final`: until a setting is changed."""
         if self.troubles.get(address) != why:
             self.strangers.tell(
-                "no connection to a member", "no connection to a member at %s: %s", shown(address), why
+                "failed connections to members", "no connection to a member at %s: %s", shown(address), why
             )
         self.troubles[address] = why
         if final:

@@ -684,7 +684,7 @@ class HazelcastSession:
         talk = self._talk
         talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {reason} ({limit})")
         talk.grid.knocked(
-            "requests refused, because they were too large",
+            "requests refused: too large",
             "%s of a client was refused, because it is larger than %s",
             name_of(kind),
             limit,

@@ -221,7 +221,7 @@ class ConsoleRoutes:
             return
 
         def done(fate: own.Fate, why: str) -> None:
-            responder.answer(json_answer({"fate": fate.name.lower(), "why": why}, STATUS_OF[fate]))
+            responder.answer(json_answer({"result": fate.name.lower(), "reason": why}, STATUS_OF[fate]))
 
         if to in ("", self._member.grid.member_uuid):
             self._member.grid.order(order, done)
@@ -283,7 +283,7 @@ def _entry_answer(outcome: Outcome, partition: int, replicas: list[str]) -> Http
     told: dict[str, Any] = {"partition": partition, "replicas": replicas}
     if outcome.status is not Status.OK:
         why = f"{outcome.status.name.lower().replace('_', ' ')}: {outcome.detail}"
-        return json_answer({**told, "why": why}, 409)
+        return json_answer({**told, "reason": why}, 409)
     if not isinstance(outcome.value, bytes):
         return json_answer({**told, "found": False})
     return json_answer({**told, "found": True, **shown(outcome.value)})

@@ -169,9 +169,7 @@ class HttpSession:
             if self._ended and not self._queued and (self._exchange is None or self._accepted is not None):
                 self._end("it has gone")
         except h11.RemoteProtocolError as error:
-            self._grid.knocked(
-                "HTTP connections that made no sense", "HTTP of %s made no sense: %s", self._peer, error
-            )
+            self._grid.knocked("malformed HTTP requests", "HTTP of %s made no sense: %s", self._peer, error)
             self._refuse(error.error_status_hint, "this is no HTTP/1.1 that is understood here")
 
     def _take_head(self) -> None:
@@ -234,7 +232,7 @@ class HttpSession:
             self._accept(route, request, exchange)
         elif why := self._origin_problem(request):
             self._grid.knocked(
-                "HTTP requests from strange pages", "HTTP request of %s refused: %s", self._peer, why
+                "cross-origin HTTP requests", "HTTP request of %s refused: %s", self._peer, why
             )
             exchange.answer(text_answer(403, why))
         else:

@@ -20,7 +20,7 @@ from holdfast.server.http.routes import HttpMember, Route
 from holdfast.server.order_bounds import named_partitions, order_problem
 from holdfast.wire import own
 
-STATUS_OF = {own.Fate.DONE: 200, own.Fate.STANDS: 202, own.Fate.REFUSED: 409}
+STATUS_OF = {own.Fate.DONE: 200, own.Fate.ACCEPTED: 202, own.Fate.REJECTED: 409}
 """What an order's end is as a status of HTTP."""
 
 
@@ -97,7 +97,7 @@ class MemberRoutes:
         grid.audit(AuditEvent(AuditKind.ORDER, rights.user, request.peer, what))
 
         def done(fate: own.Fate, why: str) -> None:
-            responder.answer(json_answer({"fate": fate.name.lower(), "why": why}, STATUS_OF[fate]))
+            responder.answer(json_answer({"result": fate.name.lower(), "reason": why}, STATUS_OF[fate]))
 
         grid.order(order, done)
 
@@ -129,7 +129,7 @@ def _order(member: HttpMember, request: HttpRequest, responder: Responder) -> No
     grid.order(
         order,
         lambda fate, why: responder.answer(
-            json_answer({"fate": fate.name.lower(), "why": why}, STATUS_OF[fate])
+            json_answer({"result": fate.name.lower(), "reason": why}, STATUS_OF[fate])
         ),
     )
 

@@ -66,7 +66,7 @@ class Loaded:
     """Of `rows`: those to be inserted only, whose key was there with another value, which has stayed."""
     rejected: int
     """Rows that cannot be stored, and are among the rejects."""
-    rows_again: int
+    rows_resent: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     seconds: float
     check_seconds: float
@@ -85,7 +85,7 @@ class Loaded:
         more = [
             f"{self.kept} kept out, their keys have other values" if self.kept else "",
             f"{self.rejected} rejected" if self.rejected else "",
-            f"{self.rows_again} sent again" if self.rows_again else "",
+            f"{self.rows_resent} sent again" if self.rows_resent else "",
             f"{self.check_seconds:.1f} s of it to look through them first" if self.check_seconds else "",
         ]
         told = "".join(f"; {words}" for words in more if words)
@@ -391,7 +391,7 @@ def _write(
     return pa.RecordBatch.from_pydict(
         {
             "rows": [written.rows],
-            "again": [written.rows_again],
+            "again": [written.rows_resent],
             "kept": [written.kept],
             "rejected": [written.rejected],
         }

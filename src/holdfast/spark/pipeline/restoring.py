@@ -82,7 +82,7 @@ class RestoredMap:
     """In the grid."""
     rows: int
     verdict: Verdict
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Restored:
 
     folder: str
     maps: list[RestoredMap]
-    rows_again: int
+    rows_resent: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     files: int
     seconds: float
@@ -119,7 +119,7 @@ class Restored:
         lines = [total]
         for each in self.maps:
             name = each.name if each.name == each.to else f"{each.name} as {each.to}"
-            why = f": {each.why}" if each.why else ""
+            why = f": {each.reason}" if each.reason else ""
             lines.append(f"  {name}: {each.rows:,} rows, {each.verdict}{why}")
         return "\n".join(lines)
 
@@ -171,7 +171,7 @@ def restore(
             raise RestoreFailed(
                 f"{failed}. What was written stays; restoring again{how} is safe, and goes on"
             ) from failed
-    again = {name: sum(row.rows_again for row in rows) for name, rows in written.items()}
+    again = {name: sum(row.rows_resent for row in rows) for name, rows in written.items()}
     found = [
         judge(each, names[each.name], before[names[each.name]], after[names[each.name]], again[each.name])
         for each in chosen
@@ -318,7 +318,7 @@ class Written:
 
     map: str
     rows: int
-    rows_again: int
+    rows_resent: int
     digest: str
 
 
@@ -368,7 +368,7 @@ class Restorer:
                     count=count,
                 )
                 self.counted.add(len(keys))
-        told = Written(part.map, rows, count.rows_again, hex_digest(digest))
+        told = Written(part.map, rows, count.rows_resent, hex_digest(digest))
         yield from _WRITTEN.table([told]).to_batches()
 
 
@@ -401,7 +401,7 @@ def _write(
 # -- after
 
 
-def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_again: int) -> RestoredMap:
+def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_resent: int) -> RestoredMap:
     """Whether the grid holds what the export holds, by what its primaries have said before and after."""
     digest = int(each.digest, 16)
     alone = (after.entries, after.digest) == (each.rows, digest)
@@ -409,7 +409,7 @@ def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_again: i
     if alone or (before.entries and (after.entries, after.digest) == (both.entries, both.digest)):
         return RestoredMap(each.name, to, each.rows, "equal")
     found = f"the grid holds {after.entries:,} entries with digest {hex_digest(after.digest)}"
-    others = after.updates - before.updates - each.rows - rows_again
+    others = after.updates - before.updates - each.rows - rows_resent
     if others > 0:
         why = (
             f"{found}; there were {others:,} changes more than the finished tasks have made: others write, or tasks "

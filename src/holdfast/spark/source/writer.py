@@ -48,7 +48,7 @@ class WriteFailed(HoldfastError):
 class Written(WriterCommitMessage):
     task: int
     rows: int
-    rows_again: int
+    rows_resent: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     partitions: frozenset[int]
     kept: int = 0
@@ -138,7 +138,7 @@ def write_rows(
     return Written(
         task,
         count.rows,
-        count.rows_again,
+        count.rows_resent,
         frozenset(count.partitions),
         count.kept,
         0 if letters is None else letters.rows,

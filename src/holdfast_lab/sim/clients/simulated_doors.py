@@ -112,7 +112,7 @@ class ProcessGrid(MemberGrid):
         return self.member.picture.rejection_here(request)
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        done(own.Fate.REFUSED, "simulated members take no orders of clients")
+        done(own.Fate.REJECTED, "simulated members take no orders of clients")
 
     def faulty(self, kind: str, error: Exception) -> None:
         """In a simulated run no request meets an error inside the member."""

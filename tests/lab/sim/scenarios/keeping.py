@@ -288,7 +288,7 @@ class Keeping(Stage):
         for line in lines:
             assert f" map={MAP} " in line, line
             found.append(
-                (line.split()[0].removeprefix("how="), line.split("why=")[1].rsplit(" bytes=", 1)[0])
+                (line.split()[0].removeprefix("how="), line.split("reason=")[1].rsplit(" bytes=", 1)[0])
             )
         return found
 
