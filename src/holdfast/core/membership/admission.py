@@ -1,7 +1,8 @@
-"""Who is let in? Those who ask and fit; never more at once than can be outvoted.
+"""Admission of processes that ask to join: those that fit, and never more at once than the members could outvote.
 
-- membership/B-1: Whose files know another history of the baseline is not let in: one that has branched, or that goes on
-  where this cluster's ends. While a stopped cluster comes back the latter tells it what it did not know.
+- membership/B-1: A process whose files know another history of the baseline is rejected: one that branches off, or one
+  that continues where this cluster's ends. While a stopped cluster recovers, a longer history is accepted, and the
+  cluster learns from it.
 """
 
 from __future__ import annotations
@@ -22,21 +23,18 @@ from holdfast.core.model.views import MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
-"""A shared setting of a service."""
 CANDIDATE_NS = 2000 * MILLISECOND
-"""Whoever has not asked for so long does not want to be admitted any more, or is dead. A few times the interval of
-asking."""
+"""A process that has not asked for so long is forgotten. A few times the interval of asking."""
 
 
 def home(info: MemberInfo) -> Address:
-    """Where the member listens for members."""
     return Address(info.host, info.port)
 
 
 def refusal(
     request: JoinRequest, cluster: str, shared: dict[str, str], cluster_id: str, view: View | None
 ) -> str:
-    """Why this stranger cannot be admitted, in words that say what to do; empty when it can."""
+    """The reason to reject a process, with advice; empty: it may be admitted."""
     if request.cluster != cluster:
         return f"cluster.name is {cluster!r} here, yours is {request.cluster!r}"
     if cluster_id and request.cluster_id not in ("", cluster_id):
@@ -64,7 +62,7 @@ def refusal(
 
 
 def levels_problem(levels: FeatureLevels, level: int) -> str:
-    """membership/L-2: why whoever can do these levels is not let in while this one is in force; empty when it is."""
+    """membership/L-2: the reason to reject these levels while `level` is in force; empty: none."""
     if levels.can(level):
         return ""
     this = f"this cluster is at feature level {level}, and your Holdfast can do {levels}"
@@ -77,12 +75,12 @@ def levels_problem(levels: FeatureLevels, level: int) -> str:
 
 
 def fits_level(level: int, members: Iterable[MemberInfo]) -> bool:
-    """Whether all of these can be in a cluster of this level (membership/L-2)."""
+    """Whether all of these can work at this level (membership/L-2)."""
     return all(info.levels.can(level) for info in members)
 
 
 def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
-    """Who may hold acknowledged writes in files, and is not here: while a cluster comes back, or when it stops."""
+    """Absent members whose files may hold acknowledged writes, while a cluster recovers or stops."""
     here = {info.store for info in members}
     found = {
         info.store: info for info in (*view.missing, *view.members) if info.store and view.may_hold(info)
@@ -104,10 +102,9 @@ def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[s
 
 
 def history_problem(theirs: Baseline | None, view: View, *, surely_newest: bool) -> str:
-    """membership/B-1: why a stranger with files cannot be of this cluster as it is now; empty when it can.
+    """membership/B-1: the reason why files do not belong to this cluster as it is now; empty: none.
 
-    Who knows more than this view cannot, either, but while a stopped cluster comes back: then the others learn of it.
-    `surely_newest`: this view is the newest one.
+    `surely_newest`: no newer view than this one exists. Only then a history that knows more is certainly foreign.
     """
     if is_beginning(theirs, view.baseline):
         return ""
@@ -124,7 +121,7 @@ def history_problem(theirs: Baseline | None, view: View, *, surely_newest: bool)
 
 
 def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
-    """Who has gone since the table was frozen, and has not come back, nor another process in its place."""
+    """Members that have gone since the table was frozen, and were not replaced by another process at their address."""
     homes = {home(info) for info in members}
     here = {info.uuid for info in members}
     return [
@@ -133,21 +130,19 @@ def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
 
 
 class Admission:
-    """Who has asked to be admitted, and when it last did."""
-
     def __init__(self) -> None:
         self._asked: dict[MemberId, tuple[MemberInfo, int]] = {}
         self._twins: dict[str, int] = {}
-        """Files that a stranger has shown while a member has the same, and since when."""
+        """Files that a process has shown while a member has the same ones -> since when."""
         self._baselines: dict[MemberId, Baseline | None] = {}
-        """What those who have asked know of who owns data."""
+        """The baseline that each of them knows."""
         self._levels: dict[MemberId, int] = {}
-        """The feature level that they have known in force."""
+        """The feature level that each of them has known in force."""
 
     def ask(
         self, info: MemberInfo, now_ns: int, baseline: Baseline | None = None, level: int = LOWEST
     ) -> None:
-        """It asks (again). Of two processes at one address only the newer can be alive."""
+        """A process asks to join, perhaps again. Of two at one address only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
@@ -158,7 +153,6 @@ class Admission:
         )
 
     def refused(self, uuid: MemberId) -> None:
-        """It has been told that it is not let in, and ends: what it asked before does not count any more."""
         self._asked.pop(uuid, None)
 
     def same_files(
@@ -171,11 +165,12 @@ class Admission:
         timing: Timing,
         old: str,
     ) -> str:
-        """Why a stranger's files cannot be its own alone, or its newest; empty when they may be.
+        """The reason why files are not only this process's, or not its newest; empty: none.
 
-        A process that was started again shows the files of the one before it, which is dead but may not be missed yet.
-        If that one is heard after the other has asked, there are two; and if it is the one who is asked, `me`, at once.
-        old: why they cannot be its newest, if they cannot.
+        A restarted process shows the files of its predecessor, which is dead but may still be in the view. If a
+        heartbeat of that one arrives after the request, both are running, and one directory is a copy; if the
+        predecessor is `me`, that is certain at once. `old` is a known reason why the files are not the newest, or
+        empty.
         """
         if not info.store or view is None:
             return old
@@ -192,7 +187,6 @@ class Admission:
         return ""
 
     def installed(self, view: View) -> None:
-        """Who is in the view asks no more."""
         for info in view.members:
             self._asked.pop(info.uuid, None)
         assert self._asked.keys().isdisjoint(info.uuid for info in view.members), "who is in asks no more"
@@ -200,7 +194,6 @@ class Admission:
         self._twins.clear()
 
     def forget(self, now_ns: int) -> None:
-        """Who has not asked for long does not want to be admitted any more."""
         self._asked = {uuid: one for uuid, one in self._asked.items() if one[1] >= now_ns - CANDIDATE_NS}
         self._forget_baselines()
 
@@ -209,11 +202,12 @@ class Admission:
         self._levels = {uuid: one for uuid, one in self._levels.items() if uuid in self._asked}
 
     def forgotten(self, now_ns: int) -> int:
-        """How many have not asked for so long that they should not be remembered."""
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
 
     def newest_baseline(self, view: View, members: list[MemberInfo]) -> Baseline | None:
-        """Who owns data when these are let in: while a stopped cluster comes back somebody may know of a change."""
+        """The baseline if these members are admitted. While a stopped cluster recovers, one of them may know a newer
+        one.
+        """
         newest = view.baseline
         for info in members if view.recovering else ():
             theirs = self._baselines.get(info.uuid)
@@ -222,7 +216,6 @@ class Admission:
         return newest
 
     def newest_level(self, view: View, members: list[MemberInfo]) -> int:
-        """membership/L-3: the highest feature level that these, or this view, know of."""
         return max([view.level, *(self._levels.get(info.uuid, LOWEST) for info in members)])
 
     def admissible(
@@ -232,10 +225,14 @@ class Admission:
         now_ns: int,
         files_known: KnownFiles,
     ) -> list[MemberInfo]:
-        """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
+        """The processes to admit: those that still ask, and not more than there are staying members.
 
-        Their life is the number of the view that admits them: no two admissions share one. While the table is frozen
-        only those come in who have gone since, or processes that were started in their place.
+        So the staying members can decide without the new ones. Example: {1, 2} admit a and b, which crash at once. 1
+        and 2 are half of {1, 2, a, b}, with its oldest member, and can remove them. If they had admitted c as well,
+        two of five could decide nothing.
+
+        The life of a new member is the number of the view that admits it, so no two admissions share one. While the
+        table is frozen only members that have gone since, or processes at their addresses, are admitted.
         """
         if view.ending:
             return []

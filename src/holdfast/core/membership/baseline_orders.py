@@ -1,6 +1,6 @@
-"""What would the baseline be after an order, or why is that refused?
+"""Orders of operators about the baseline: the result, or the reason to reject them.
 
-Pure: asked where the order is given. What the master decides is in `next_baseline`.
+Pure; used where the order is given. The master decides in `next_baseline`.
 """
 
 from __future__ import annotations
@@ -17,31 +17,26 @@ from holdfast.errors import Refused
 
 @unique
 class BaselineChange(StrEnum):
-    """How an operator changes the baseline."""
-
     SET = "set"
-    """Just these; none named: who is here. It is not adjusted by itself any more."""
+    """Exactly these members; without names, the present ones. Turns automatic adjustment off."""
     ADD = "add"
     REMOVE = "remove"
     AUTO = "auto"
-    """The same, to be adjusted by itself, or not any more."""
+    """The same members, with automatic adjustment on or off."""
 
 
 class Owners(NamedTuple):
-    """A baseline as an order wants it."""
-
     members: frozenset[str]
     """By consistent id."""
     adjust_ms: int
 
     def are_in(self, view: View) -> bool:
-        """Whether it is so."""
         baseline = view.baseline
         return baseline is not None and (baseline.ids, baseline.adjust_ms) == self
 
 
 def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adjust_ms: int) -> Owners:
-    """The baseline after this change. Raises Refused, which says what to do."""
+    """The baseline after this order. Raises Refused, with advice."""
     here = frozenset(info.consistent_id for info in view.members if not info.lite)
     baseline = view.baseline
     before = here if baseline is None else baseline.ids

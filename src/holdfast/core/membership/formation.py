@@ -1,14 +1,13 @@
-"""Who forms a cluster, and which: a new one, or that whose data is in its files?
+"""Formation of a cluster: which process forms one, and whether it is a new one or that of its files.
 
-- membership/V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none;
-  or by order.
-- membership/V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that
-  they have none, the first of the others takes the part of the first seed. A seed that does not run may have some: it
-  is waited for; and whoever keeps files, and has none yet, forms a new cluster only when seeds have not run for a
-  while.
-- membership/V-10: A seed may be a name behind which there are several members. It is known to be in no cluster when
-  each of its addresses was tried, and all members that were found there say that they are in none. It is nobody's own
-  address.
+- membership/V-3: Only the first seed forms a cluster, and only when every other seed is known to be in none; or any
+  process that is ordered to (`--bootstrap`).
+- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If seeds report that
+  they have no data, the first seed that has some takes the part of the first seed. A seed that does not run may have
+  data, so it is waited for. A process with an empty data directory forms a new cluster only after seeds have not run
+  for a while.
+- membership/V-10: A seed may be a name that resolves to several members. It is in no cluster when all its addresses
+  were tried and every member behind them reports that it is in none. Such a name is no process's own address.
 """
 
 from __future__ import annotations
@@ -26,27 +25,25 @@ PATIENCE = 4
 
 
 class Formation:
-    """What is known of the seeds of a process that is in no cluster."""
-
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self._patience = 0
-        """How often more this process asks before it forms a cluster without seeds that do not run."""
+        """How many more times to ask before a cluster is formed without seeds that do not run."""
         self._idle: dict[Address, str | None] = {}
-        """Seeds that are in no cluster, and the cluster whose data they have, if any; None: nobody is there to say."""
+        """Seeds in no cluster -> the cluster whose data they have ("": no data); None: no process runs there."""
         self._behind: dict[Address, tuple[MemberId, ...]] = {}
-        """Whom there is, besides this member, behind seeds that are names."""
+        """The other members behind seeds that are names."""
         self._idle_members: dict[MemberId, str] = {}
-        """The same as `_idle`, of members."""
+        """Member in no cluster -> the cluster whose data it has."""
 
     def idle(self, seed: Address, cluster_id: str, member: MemberId | None = None) -> None:
-        """This seed says that it is in no cluster. `member`: who it is."""
+        """A seed, or a member behind it, reports that it is in no cluster."""
         self._idle[seed] = cluster_id
         if member is not None:
             self._idle_members[member] = cluster_id
 
     def behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """All addresses of this seed, which is a name, were tried: just these members are there."""
+        """All addresses of a seed that is a name were tried, and these members were found."""
         if members:
             self._idle.pop(seed, None)
             self._behind[seed] = members
@@ -55,7 +52,7 @@ class Formation:
             self.absent(seed)
 
     def absent(self, seed: Address) -> None:
-        """Nothing listens at this seed: it is in no cluster. What files are there only its process could say."""
+        """No process listens at this seed, so it is in no cluster; its files are unknown."""
         if seed not in self._idle:
             self._patience = PATIENCE
         self._idle[seed] = None
@@ -81,7 +78,7 @@ class Formation:
         return first == own
 
     def way_in(self, own: Address) -> str:
-        """What an operator can do for a process that no cluster admits and that may not form one."""
+        """Advice for an operator when no cluster admits this process and it may not form one."""
         identity = self._identity
         others = [seed for seed in identity.seeds if seed != own]
         unknown = [str(seed) for seed in others if seed not in self._idle]
@@ -109,9 +106,9 @@ class Formation:
                 self._idle.pop(seed, None)
 
     def first_view(self, stores: dict[str, FilesSeen]) -> View:
-        """The view of one member: of a new cluster, or of the one that was stopped as a whole.
+        """The first view, with this member alone: of a new cluster, or of the one that was stopped.
 
-        stores: what is known of all files.
+        `stores` is what is known of all files.
         """
         identity = self._identity
         info = identity.info
@@ -136,7 +133,7 @@ class Formation:
 
 
 def baseline_of_before(seen: View, own: MemberInfo) -> Baseline | None:
-    """Who owned data when the cluster was stopped: of all but this member that were here the places are kept."""
+    """The baseline of a stopped cluster, in which all members but this one are away and keep their places."""
     if seen.baseline is None:
         return None
     were_here = {info.consistent_id for info in seen.members if not info.lite}

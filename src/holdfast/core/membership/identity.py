@@ -1,4 +1,4 @@
-"""Who is this process, which cluster does it want to be in, and how patient is it?"""
+"""Identity of a process, the cluster it wants to join, and its timing."""
 
 from __future__ import annotations
 
@@ -11,26 +11,22 @@ from holdfast.core.model.views import MemberInfo, View
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What this process is and which cluster it wants to be in."""
-
     info: MemberInfo
     cluster: str
     shared: dict[str, str]
     seeds: tuple[Address, ...]
     bootstrap: bool
     new_cluster_id: str
-    """The id to give to the cluster if this member forms it (drawn outside: the core has no randomness)."""
+    """Id of the cluster if this member forms it. Drawn outside: the core has no randomness."""
     cluster_id: str = ""
-    """The cluster whose data was found in this process's files."""
+    """The cluster whose data the files hold."""
     seen: View | None = None
-    """The last view of that cluster that these files know of."""
+    """The last view of that cluster in the files."""
     level: int = LOWEST
-    """The highest feature level that these files may have been written at."""
+    """The highest feature level at which the files may have been written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often and how long, in nanoseconds."""
-
     heartbeat_ns: int
     suspect_after_ns: int

@@ -1,7 +1,7 @@
-"""How does a process find its cluster, and what does a member answer to those who look for it?
+"""Join protocol: how a process finds its cluster, and how members answer it.
 
-- membership/V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
-  its next life, and serves nothing until it is.
+- membership/V-2: A member is a UUID and a life. If it is removed though alive, it keeps its data, asks to return with
+  its next life, and serves nothing until it is admitted.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ EVICTED = (
 
 
 class Joining:
-    """Both sides: who asks to be let in, and whom members have heard ask."""
-
     def __init__(self, standing: MembershipStatus, candidates: Admission, out: Outbox) -> None:
         self._standing = standing
         self._candidates = candidates
@@ -45,7 +43,7 @@ class Joining:
         self._formation = Formation(standing.identity)
 
     def seek(self) -> View | None:
-        """Ask to be let in; answers the view of the cluster that this member forms itself, when it is to."""
+        """Ask to join. Returns the first view if this process forms the cluster itself."""
         if self._standing.state not in SEEKING:
             return None
         assert self._standing.view is None, "who looks for a cluster is in none"
@@ -71,7 +69,7 @@ class Joining:
             else self._standing.identity.cluster_id
         )
         proof = self._standing.info.proof
-        # Who was removed though alive has gone on writing meanwhile.
+        # An exiled member has gone on writing since then.
         proof = msgspec.structs.replace(proof, reached=max(proof.reached, self._standing.files.position))
         request = JoinRequest(
             msgspec.structs.replace(self._standing.info, proof=proof),
@@ -106,7 +104,7 @@ class Joining:
         return admission.history_problem(request.baseline, view, surely_newest=surely_newest)
 
     def _level_problem(self, request: JoinRequest) -> str:
-        """membership/L-3: why somebody's files are of a level that this cluster cannot be brought to as it is."""
+        """membership/L-3: the reason why this cluster cannot reach the level of a process's files; empty: none."""
         view = self._standing.view
         if view is None or not self._standing.is_master or request.level <= view.level:
             return ""
@@ -119,15 +117,13 @@ class Joining:
         )
 
     def seed_absent(self, address: Address) -> None:
-        """Nothing listens at this seed: it is in no cluster."""
         self._formation.absent(address)
 
     def seed_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """These members were found behind a seed that is a name."""
         self._formation.behind(seed, tuple(member for member in members if member != self._standing.me))
 
     def refuses(self, request: JoinRequest) -> bool:
-        """Whether this process can never be let in as it is: it is told why."""
+        """Whether this process can never join as it is. It is told the reason."""
         info = request.info
         home = admission.home(info)
         here = (
@@ -175,7 +171,7 @@ class Joining:
         return bool(why)
 
     def takes(self, request: JoinRequest) -> bool:
-        """Answer somebody who fits; whether it is one who asks to be let in."""
+        """Answer a process that fits. Returns whether it asks to join."""
         info = request.info
         home = admission.home(info)
         if self._standing.view is None or not self._standing.admitted:
@@ -198,19 +194,18 @@ class Joining:
                 self._out.send_datagram(Address(master.host, master.port), request)
         for other in self._standing.view.members:
             if admission.home(other) == home:
-                # Its port is taken by a new process: the old one has ended. But if it has just been heard, it is the
-                # request that is old: of a process that ended before.
+                # A new process has the port of this member, so the old one has ended; unless the member was heard just
+                # now, and the request comes from a process that ended before.
                 since = self._out.now_ns - self._standing.timing.heartbeat_ns * 3 // 2
                 if not self._standing.detector.heard_since(other.uuid, since):
                     self._standing.detector.silent(other.uuid)
         if not info.store or all(other.store != info.store for other in self._standing.view.members):
-            # Whoever shows the files of a member asks again when that one is gone; a copy has been refused by then.
+            # A process with the files of a member asks again when that member is gone; a copy was rejected above.
             assert info.uuid != self._standing.me, "no member asks itself"
             self._candidates.ask(info, self._out.now_ns, request.baseline, request.level)
         return True
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
-        """Somebody says what stands in the way, or that it is in no cluster itself."""
         if self._standing.state not in SEEKING:
             return
         if answer.idle:
@@ -232,8 +227,8 @@ class Joining:
             self._out.note("join refused", level="error", by=str(sender), reason=answer.refusal)
 
     def own_stale_files_reason(self, request: JoinRequest) -> str:
-        """membership/F-3: while the table of a stopped cluster is not made, hear what others have found in their files.
-        Answers why this member's own are an old copy; empty when they may be the newest.
+        """membership/F-3: while a stopped cluster has no table yet, learn what others have found in their files.
+        Returns the reason why this member's own files are an old copy; empty: they may be the newest.
         """
         standing = self._standing
         waiting = (

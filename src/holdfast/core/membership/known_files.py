@@ -1,14 +1,17 @@
-"""Are somebody's files its newest? What members remember of each other's files, so that no old copy comes back.
+"""Knowledge of each member's files, so that an old copy of a data directory is not taken for the newest.
 
-- membership/F-1: A life of files begins with a token, drawn when they are opened and kept in them until a cluster has
-  admitted that life; so a start that was refused, and all that follow it, are the same life. The view says of all files
-  that were ever in the cluster which life it has seen last, and how far their journal was durable then. Heartbeats
-  carry that further, and members write it down from time to time.
-- membership/F-2: Files are the newest when they remember the life that was seen last, and reach as far as it did.
-  Others are refused, however often they are opened. Files whose end could not be read are let in, but prove nothing:
-  what they hold is only a base, until others have made up for it or the operator accepts the loss.
-- membership/F-3: Who forms a stopped cluster again knows only what its own files say. Who asks to be admitted tells
-  what is in its own; so one with old files is found out, also when it is the first, before the table is made. Until
+Example: member B stops, and its directory is restored from yesterday's backup. Its files are whole and readable, but
+lack today's acknowledged writes. Were they accepted, B might become primary and serve yesterday's data.
+
+- membership/F-1: Each start opens a new life of the files, with a random token that they keep. Starts that are
+  rejected belong to the same life as the next ones, until a cluster admits it. The view records, for all files that
+  were ever in the cluster, the last life and how far their journal was durable. Heartbeats raise that position, and
+  members store it from time to time.
+- membership/F-2: Files are the newest if they remember the last known life and reach at least its position. Other
+  files are rejected, however often they are opened. Files whose end is unreadable are admitted, but as a base only:
+  they count once other replicas have completed them, or the operator accepts the loss.
+- membership/F-3: The process that forms a stopped cluster again knows only its own files. Each process that joins
+  reports what its files know, so old files are found before the table is made, even those of the first process. Until
   then no life of that cluster counts as admitted.
 """
 
@@ -22,7 +25,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 WRITE_DOWN_NS = 2 * SECOND
-"""How often, at the most, a member writes down how far the others are."""
+"""Minimal interval at which the positions of others are stored."""
 WAY_OUT = (
     "Start this member with its newest files; if these are gone, with an empty persistence.directory, and let the "
     "cluster go on without what only they held: holdfast cluster accept-loss"
@@ -30,7 +33,6 @@ WAY_OUT = (
 
 
 def newest(known: Mapping[str, FilesSeen], more: Mapping[str, FilesSeen]) -> dict[str, FilesSeen]:
-    """Of each store what was seen later."""
     merged = dict(known)
     for store, seen in more.items():
         before = merged.get(store)
@@ -44,12 +46,11 @@ def _later(one: FilesSeen, other: FilesSeen) -> bool:
 
 
 def seen_of(info: MemberInfo) -> FilesSeen:
-    """How these files are seen when their member is admitted."""
     return FilesSeen(info.incarnation, info.proof.token, info.proof.reached)
 
 
 def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
-    """Whether files that remember their last life do not reach as far as that did."""
+    """Whether files remember the last life, and do not reach its position."""
     return (
         seen is not None
         and seen.incarnation in {info.incarnation, info.incarnation - 1}
@@ -58,11 +59,11 @@ def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
 
 
 def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
-    """Why these cannot be the newest files of their store (membership/F-2); empty when they can."""
+    """The reason why these are not the newest files of their store (membership/F-2); empty: they may be."""
     proof = info.proof
     if seen is None or seen.incarnation < info.incarnation - 1:
         return ""
-    # Files of a time without tokens have none of the life before.
+    # Files from before there were tokens have none of their former life.
     remembered = {info.incarnation: {proof.token}, info.incarnation - 1: {proof.before or seen.token}}
     if seen.token not in remembered.get(seen.incarnation, ()):
         return (
@@ -78,22 +79,18 @@ def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
 
 
 class KnownFiles:
-    """What one member knows of the files of all."""
-
     def __init__(self, seen: View | None) -> None:
-        """`seen`: the last view that this member's own files know of."""
         self.position = 0
-        """How far this member's journal is durable, as it was last told, and tells the others."""
+        """How far this member's journal is durable."""
         self._before = dict(seen.stores) if seen is not None else {}
         self._heard: dict[str, FilesSeen] = {}
-        """How far members are, say their heartbeats."""
+        """Positions from heartbeats."""
         self._learned: dict[str, FilesSeen] = {}
-        """What those who came back have found in their files (membership/F-3)."""
+        """Entries that returning members found in their files (membership/F-3)."""
         self._news = False
         self._written_ns = 0
 
     def heard(self, info: MemberInfo, reached: int) -> None:
-        """This member's journal is durable up to this block."""
         seen = FilesSeen(info.incarnation, info.proof.token, reached)
         before = self._heard.get(info.store)
         if info.store and reached and (before is None or _later(seen, before)):
@@ -104,11 +101,10 @@ class KnownFiles:
             self._news = True
 
     def learn(self, stores: Mapping[str, FilesSeen]) -> None:
-        """Somebody who comes back has found this in its files."""
         self._learned = newest(self._learned, stores)
 
     def seen(self, store: str, view: View | None) -> FilesSeen | None:
-        """What is known of these files."""
+        """The latest entry of these files from all sources."""
         known: FilesSeen | None = None
         for source in (view.stores if view is not None else self._before, self._learned, self._heard):
             seen = source.get(store)
@@ -117,13 +113,12 @@ class KnownFiles:
         return known
 
     def stores(self, view: View | None, members: Iterable[MemberInfo]) -> dict[str, FilesSeen]:
-        """What the next view says of all files; `members`: those whose life counts as admitted."""
         known = newest(view.stores if view is not None else self._before, self._learned)
         known = newest(known, self._heard)
         return newest(known, {info.store: seen_of(info) for info in members if info.store})
 
     def outdated(self, members: Iterable[MemberInfo]) -> set[MemberId]:
-        """Who was admitted with old files, as those have told who came later."""
+        """Members with old files, as later ones have shown."""
         return {
             info.uuid
             for info in members
@@ -131,8 +126,8 @@ class KnownFiles:
         }
 
     def by_now(self, info: MemberInfo) -> MemberInfo:
-        """A member whose journal ends where it has said since it was admitted: it has gone on writing, and who came
-        back may have heard how far.
+        """The member with its position raised to that of its heartbeats: it has gone on writing since its admission,
+        and returning members may know how far.
         """
         heard = self._heard.get(info.store)
         proof = info.proof
@@ -142,7 +137,7 @@ class KnownFiles:
         return msgspec.structs.replace(info, proof=msgspec.structs.replace(proof, reached=reached))
 
     def to_write_down(self, view: View, now_ns: int) -> View | None:
-        """The view with what is known beside it, if that should be written down again."""
+        """The view with the newest positions, if it is time to store them."""
         if not self._news or now_ns - self._written_ns < WRITE_DOWN_NS:
             return None
         assert self._written_ns <= now_ns, "this member's time goes on"

@@ -22,7 +22,7 @@ from holdfast.core.model.views import MemberInfo
 
 
 def called(members: Collection[MemberInfo]) -> str:
-    """Their names, as commands take them: an unnamed member goes by the first digits of its UUID."""
+    """The members' names in the form that commands accept; the first digits of the UUID if the name is not unique."""
     names = [info.name for info in members]
     return " ".join(
         info.name if info.name and names.count(info.name) == 1 else info.uuid[:8] for info in members
@@ -30,7 +30,6 @@ def called(members: Collection[MemberInfo]) -> str:
 
 
 def silent_members(standing: MembershipStatus, now_ns: int) -> list[MemberInfo]:
-    """Members of the view that are not heard, oldest first."""
     return [info for info in standing.members() if not _hears(standing, info.uuid, now_ns)]
 
 
@@ -39,7 +38,7 @@ def _hears(standing: MembershipStatus, member: MemberId, now_ns: int) -> bool:
 
 
 def way_out(standing: MembershipStatus, now_ns: int) -> str:
-    """What the operator can do; empty while a majority is heard."""
+    """Advice for the operator; empty while a majority is heard."""
     silent = silent_members(standing, now_ns)
     here = {info.uuid for info in standing.members()} - {info.uuid for info in silent}
     if standing.view is None or not standing.admitted or standing.may_decide(standing.view, here):
@@ -54,7 +53,7 @@ def way_out(standing: MembershipStatus, now_ns: int) -> str:
 def eviction_rejection(
     standing: MembershipStatus, ended: Collection[MemberId], now_ns: int, *, without_majority: bool
 ) -> str:
-    """Why these members cannot be evicted; empty: they can (membership/M-1, membership/M-2)."""
+    """The reason why these members cannot be evicted; empty: they can (membership/M-1, membership/M-2)."""
     if standing.me in ended:
         return "cannot evict the member that handles this request: send it through another member (-a)"
     known = {info.uuid: info for info in standing.members()}

@@ -1,9 +1,9 @@
-"""How does this member stand to its cluster? The installed view, what is known of everybody in it, and what others ask.
+"""Membership of this process as other machines read it: the installed view, and what is known of each member.
 
-Whoever only reads is given a `MembershipStatus`; what changes it is in `membership`.
+Only `membership` changes it.
 
-- membership/B-3: Who is not in the baseline holds nothing: no replica is given to it, and what it brings back counts
-  only when it is.
+- membership/B-3: A member outside the baseline holds nothing: it gets no replicas, and the data that it brings back
+  counts only once it is in the baseline.
 """
 
 from __future__ import annotations
@@ -26,29 +26,25 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
 
 RETURN_FACTOR = 3
-"""For how many times of suspicion a removed member may still come back."""
+"""A removed member is expected back for so many suspicion times."""
 
 
 @unique
 class MembershipState(StrEnum):
-    """How a member stands to its cluster."""
-
     JOINING = "joining"
-    """It looks for the cluster, and was never admitted."""
+    """Looking for the cluster, and never admitted so far."""
     MEMBER = "member"
-    """It is in the newest view that it knows."""
+    """In the newest view that it knows."""
     EXILED = "exiled"
-    """It was removed though alive, and asks to return."""
+    """Removed though alive; asks to return."""
     PARTING = "parting"
-    """A view says that it has left; it waits until enough others know."""
+    """Has left by a view, and waits until enough others know that view."""
     GONE = "gone"
-    """It is no member any more, and will not be one: its process ends."""
+    """No member any more; the process ends."""
 
 
 @unique
 class MembershipStep(StrEnum):
-    """What changes how a member stands to its cluster."""
-
     ADMITTED = "a view names it"
     REMOVED = "a view does without it"
     LEFT = "a view says that it has left"
@@ -57,7 +53,7 @@ class MembershipStep(StrEnum):
 
 HAVING_A_VIEW = (MembershipState.MEMBER, MembershipState.PARTING)
 SEEKING = (MembershipState.JOINING, MembershipState.EXILED)
-"""Who looks for a cluster that takes it."""
+"""States in which a process looks for a cluster."""
 
 MEMBERSHIP: Final = Lifecycle(
     "a member",
@@ -76,8 +72,6 @@ MEMBERSHIP: Final = Lifecycle(
 
 
 class MembershipStatus:
-    """What one member knows of its cluster."""
-
     def __init__(self, identity: Identity, timing: Timing, out: Outbox, *, majority: bool) -> None:
         self.me = identity.info.uuid
         self.info = identity.info
@@ -87,31 +81,31 @@ class MembershipStatus:
         self._majority = majority
         self.view: View | None = None
         self.last_view: View | None = None
-        """The newest that it knows, also one without it."""
+        """The newest known view, even one without this member."""
         self.state = MEMBERSHIP.begins
         self.refusal = ""
-        """Why no cluster takes it; empty while one may."""
+        """Why the cluster rejects this process; empty: it does not."""
         self.way_in = ""
-        """What an operator can do while no cluster admits it; empty: nothing yet."""
+        """Advice for an operator while no cluster admits it; empty: none yet."""
         self.detector = FailureDetector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.evicted_without_majority: set[MemberId] = set()
-        """Members that the operator has evicted without a majority: they do not count in majorities of the view."""
+        """Members evicted without a majority: they do not count in majorities of the view."""
         self.evicted: dict[MemberId, None] = {}
-        """Members that the operator has evicted, the last ones, in this order: they were suspected at once, and are not
-        admitted again (membership/V-9).
+        """The last evicted members, in order: they were suspected at once, and are not admitted again
+        (membership/V-9).
         """
         self.intents = DesiredState(self.me, out)
         self.files = KnownFiles(identity.seen)
         self.numbers_from = 0
-        """As master: the highest number that a view of an earlier time is known to have had."""
+        """As master: the highest number that any earlier view is known to have had."""
         self.carried: list[tuple[int, Assignment]] = []
-        """Assignments that members left out of the present view knew (membership/A-2)."""
+        """Assignments that were known to members which the present view left out (membership/A-2)."""
         self.fenced_since: dict[MemberId, int] = {}
-        """Since when members say that they have accepted a next view."""
+        """Members that report to have accepted a next view -> since when."""
         self.evicted_at_ns: int | None = None
-        """When somebody was last removed, or heard though removed."""
+        """When a member was last removed, or last heard after its removal."""
         self.members_changed_ns = 0
-        """Since when just these members are here, as far as this one knows."""
+        """Since when exactly these members are present, as far as this one knows."""
 
     def step(self, step: MembershipStep) -> None:
         self.state = MEMBERSHIP.after(self.state, step)
@@ -120,16 +114,14 @@ class MembershipStatus:
         )
         assert self.view is None or self.state not in SEEKING, "who looks for a cluster is in none"
 
-    # -- what others ask
+    # -- queries
 
     @property
     def admitted(self) -> bool:
-        """Whether this member is in the newest view that it knows."""
         return self.state is MembershipState.MEMBER
 
     @property
     def has_left(self) -> bool:
-        """Whether this member has left for good."""
         state = self.state
         return state is MembershipState.PARTING or state is MembershipState.GONE
 
@@ -140,47 +132,40 @@ class MembershipStatus:
 
     @property
     def is_master(self) -> bool:
-        """Whether this member leads."""
         return self.master == self.me and self.admitted
 
     def is_member(self, member: MemberId) -> bool:
-        """Whether it is in the view."""
         return self.member(member) is not None
 
     def hears(self, member: MemberId) -> bool:
-        """Whether this member is in the cluster, and has heard of that one not long ago."""
+        """Whether this member is in the cluster, and heard that one recently."""
         return self.admitted and self.detector.hears(member, self._out.now_ns)
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
-        """The member's entry in the view."""
         return next((info for info in self.members() if info.uuid == uuid), None)
 
     def members(self) -> list[MemberInfo]:
-        """The members of the view, oldest first; none before admission."""
         return list(self.view.members) if self.view else []
 
     def missing(self) -> list[MemberInfo]:
-        """Who has gone while the table is frozen, and keeps its slots."""
+        """Members that have gone while the table is frozen, and keep their replicas."""
         return self.view.missing if self.view else []
 
     @property
     def ending(self) -> bool:
-        """Whether the cluster is being shut down."""
         return self.view is not None and self.view.ending
 
     @property
     def known_by_all(self) -> bool:
-        """Whether every member has said that it has the present view, and so the state of the cluster."""
         here = {info.uuid for info in self.members()}
         return self.admitted and self.intents.heard_from >= here
 
     def is_quorum(self, members: set[MemberId]) -> bool:
-        """Whether these members can decide for the view."""
         assert self.view is not None
         return not self._majority or is_quorum(self.view, members)
 
     def may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """Whether these members can decide on the view after this one: membership/A-1, and membership/V-6."""
+        """Whether these members can decide the view after this one: membership/A-1, membership/V-6."""
         if not self._majority:
             return True
         counted = [info for info in view.members if info.uuid not in self.evicted_without_majority]
@@ -188,40 +173,38 @@ class MembershipStatus:
 
     @property
     def cluster_state(self) -> ClusterState:
-        """What the operator allows; ACTIVE before admission."""
         return self.view.state if self.view is not None else ClusterState.ACTIVE
 
     @property
     def leaving(self) -> bool:
-        """Whether this member wants to leave."""
         return self.intents.mine is Intent.LEAVE
 
     @property
     def departing(self) -> set[MemberId]:
-        """Who shall hold no partition any more: leavers, and data members that want to be lite."""
         return self.intents.departing(self.view) if self.view is not None else set()
 
     def may_hold(self, info: MemberInfo) -> bool:
-        """Whether this member of the view may hold partitions: membership/B-3, and it is no lite one."""
+        """Whether the member is no lite one, and in the baseline (membership/B-3)."""
         return self.view is not None and self.view.may_hold(info)
 
     def data_members(self) -> list[MemberInfo]:
-        """Members that may hold partitions, and go on doing so."""
+        """Members that hold partitions and will continue to."""
         departing = self.departing
         return [info for info in self.members() if self.may_hold(info) and info.uuid not in departing]
 
     def outside(self) -> list[MemberInfo]:
-        """Members that hold nothing because they are not in the baseline."""
         view = self.view
         return [info for info in view.members if not info.lite and view.is_outside(info)] if view else []
 
     def away(self) -> tuple[BaselineMember, ...]:
-        """Members of the baseline that have gone, and whose places are kept."""
+        """Absent members of the baseline, whose places are kept."""
         return self.view.baseline.away if self.view is not None and self.view.baseline is not None else ()
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """In how long the baseline becomes who is here, if nobody comes or goes; None: it is that, or stays so."""
+        """Time until the baseline is adjusted to the present members, if these stay; None: nothing to adjust, or
+        disabled.
+        """
         view = self.view
         baseline = view.baseline if view is not None else None
         if view is None or baseline is None or baseline.adjust_ms == FIXED:
@@ -233,9 +216,9 @@ class MembershipStatus:
 
     @property
     def may_be_missed(self) -> bool:
-        """Whether somebody was removed, or heard though removed, so short a time ago that he may be about to come back.
+        """Whether a member was removed, or heard after its removal, so recently that it may still return.
 
-        Only whether the last member may take everything with it depends on this time; no safety rule does.
+        Safety does not depend on this time. It only delays the last member when it leaves with all the data.
         """
         since = self.evicted_at_ns
         return since is not None and self._out.now_ns - since < RETURN_FACTOR * self.timing.suspect_after_ns

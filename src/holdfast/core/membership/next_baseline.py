@@ -1,12 +1,12 @@
-"""Which baseline does the next view have? Decided by the master, like the view itself.
+"""Choice of the next view's baseline by the master.
 
-- membership/B-2: An order names the end of the history that its giver has seen, so it is carried out once, or not at
-  all if something has changed since. No member is taken out that is here and holds data. Who gives an order repeats
-  it: it is void a while after it was heard last.
-- membership/B-4: With auto-adjust the baseline becomes who is here, when nobody has come or gone for so long; but not
-  while partitions wait for their copies, and only while the cluster is active.
-- membership/B-5: When a cluster goes on without some by the word of an operator, that is a change of the history: had
-  the others gone on without it, too, there would be two.
+- membership/B-2: An order names the end of the history that its sender has seen, so it is carried out once, or not at
+  all if the history has changed since. It never removes a present member that holds data. The sender repeats the
+  order, which becomes void some time after the last repetition.
+- membership/B-4: With automatic adjustment the baseline becomes the present members when none has joined or left for
+  the set time; only in an active cluster, and not while partitions wait for their copies.
+- membership/B-5: When a cluster continues without some members by order of the operator, the history gets a new entry.
+  If these members had also continued on their own, the two histories would differ, and membership/B-1 keeps them apart.
 """
 
 from __future__ import annotations
@@ -24,18 +24,13 @@ from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
 
 
 class DataPermissions(Protocol):
-    """What has to be asked of the machines above before who owns data is changed."""
-
-    def is_assigned(self) -> bool:
-        """Whether the partitions have owners."""
+    def is_assigned(self) -> bool: ...
 
     def waits_for_copies(self) -> bool:
         """As master: whether partitions wait for members that hold them."""
 
 
 class NextBaseline:
-    """What the master would like the baseline of the next view to be."""
-
     def __init__(
         self, standing: MembershipStatus, candidates: Admission, out: Outbox, permissions: DataPermissions
     ) -> None:
@@ -47,7 +42,7 @@ class NextBaseline:
     def wanted(
         self, view: View, members: list[MemberInfo], left: list[MemberId], *, recovering: bool
     ) -> Baseline | None:
-        """The baseline of the view with these members; `left`: who has left with it in order."""
+        """The baseline of the view with these members; `left` are those that leave with this view."""
         baseline = self._candidates.newest_baseline(view, members)
         order = self._standing.intents.baseline_order(self._out.now_ns)
         here = [info for info in members if not info.lite]
@@ -88,7 +83,7 @@ class NextBaseline:
     def _with_places(
         self, view: View, baseline: Baseline, members: list[MemberInfo], left: list[MemberId]
     ) -> Baseline:
-        """Whose places are kept: of those who went without giving away what they held."""
+        """Keep the places of members that went without moving their data elsewhere."""
         here = {info.consistent_id: info for info in members}
         leaving = {info.uuid for info in view.members if self._standing.intents.of(info.uuid) is Intent.LEAVE}
         drains = (

@@ -1,12 +1,12 @@
-"""Which feature level does the next view have?
+"""Choice of the next view's feature level.
 
-- membership/L-1: The level rises only when every member of the next view, and everybody who is waited for, can do it;
-  and, while a cluster is running, only when an operator wants it: so whoever has not ordered it may go back.
-- membership/L-2: Who cannot do the level is not let in, and is told why.
-- membership/L-3: The level never falls: in files there may be what came with it. While a stopped cluster comes back its
-  members tell what level they know of.
-- membership/L-4: What is sent, and what is written down, is of the level in force; what is read may be of any level
-  that the build can do. So a member whose view is older is understood, and so is one whose view is newer.
+- membership/L-1: The level rises only if all members of the next view, and all that are waited for, support it, and in
+  a running cluster only by order of an operator. So without an order all members can still be downgraded.
+- membership/L-2: A process that does not support the level is rejected, with the reason.
+- membership/L-3: The level never falls: files may contain what it introduced. While a stopped cluster recovers, its
+  members report the level that they know.
+- membership/L-4: Messages and files are written at the level in force; any level that the build supports is read. So
+  members with an older and with a newer view understand each other.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from holdfast.core.model.views import MemberInfo, View
 
 
 def all_can(members: Iterable[MemberInfo], level: int) -> bool:
-    """membership/L-1: whether all of these can do this level."""
     return all(info.levels.can(level) for info in members)
 
 
 def possible(view: View) -> int:
-    """The highest feature level that all who are here, or are waited for, can do."""
     return common(info.levels for info in (*view.members, *view.missing))
 
 
 def raise_problem(view: View, level: int) -> str:
-    """Why the cluster cannot be brought to this level as it is, in words that say what to do; empty when it can."""
+    """The reason why the cluster cannot be raised to this level, with advice; empty: it can."""
     if level < view.level:
         return f"the cluster is at feature level {view.level}, and a level never falls"
     short = [info for info in (*view.members, *view.missing) if not info.levels.can(level)]
@@ -42,15 +40,13 @@ def raise_problem(view: View, level: int) -> str:
 
 
 class NextLevel:
-    """The feature level that the next view should have."""
-
     def __init__(self, standing: MembershipStatus, candidates: Admission, out: Outbox) -> None:
         self._standing = standing
         self._candidates = candidates
         self._out = out
 
     def wanted(self, view: View, members: list[MemberInfo], missing: list[MemberInfo]) -> int:
-        """As whoever proposes. `missing`: who is waited for, and may come back as it was."""
+        """The level for the next view. `missing` members may return with their present build."""
         known = self._candidates.newest_level(view, members)
         ordered = self._standing.intents.level_order(self._out.now_ns)
         possible = [level for level in (known, ordered) if all_can([*members, *missing], level)]

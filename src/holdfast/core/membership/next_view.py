@@ -1,9 +1,10 @@
-"""Which view does this member want next, and whose turn is it to propose one? It changes nothing.
+"""Choice of the next view, and whose turn it is to propose it. Changes nothing.
 
-- membership/V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
-  of that view knows it; where nobody stays, all who left with it, or nobody of them asks any more.
-- membership/V-6: When so many have died that the rest is no majority, the operator may evict the silent members; then
-  the majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
+- membership/V-4: A member leaves with a view that names it as left, once it holds nothing any more. It ends when a
+  majority of that view knows the view. If no member stays, all that left with it have to know it, or stop asking.
+- membership/V-6: If so many members have died that the rest is no majority, the operator may evict the silent ones,
+  and the majority of the others decides. If one of the evicted were alive there would be two clusters, and only the
+  operator can know that.
 """
 
 from __future__ import annotations
@@ -22,18 +23,13 @@ from holdfast.core.model.views import MemberInfo, View
 
 
 class Permissions(DataPermissions, Protocol):
-    """What has to be asked of the machines above before the next view is wanted."""
-
     def may_part(self, member: MemberId) -> bool:
-        """As master: whether this member may leave: it holds nothing any more, and all know that."""
+        """As master: whether this member may leave: it holds nothing any more, and all members know that."""
 
-    def may_demote(self, member: MemberId) -> bool:
-        """As master: whether this member may become a lite one: it holds nothing any more."""
+    def may_demote(self, member: MemberId) -> bool: ...
 
 
 class NextView:
-    """What this member would like the next view to be."""
-
     def __init__(
         self, standing: MembershipStatus, candidates: Admission, out: Outbox, permissions: Permissions
     ) -> None:
@@ -46,11 +42,11 @@ class NextView:
         self._level = NextLevel(standing, candidates, out)
 
     def may_propose(self, candidate: MemberId) -> bool:
-        """membership/A-4, for this member as a consenting one."""
+        """membership/A-4, for this member as an acceptor."""
         return candidate == self._standing.me or self.is_next(candidate)
 
     def is_next(self, candidate: MemberId) -> bool:
-        """Whether every older member is suspected, so that it is this one's turn to propose."""
+        """Whether this member suspects all members older than the candidate."""
         assert self._standing.view is not None
         suspects = set(self._standing.detector.suspects(self._out.now_ns))
         first = next((info.uuid for info in self._standing.view.members if info.uuid not in suspects), None)
@@ -60,14 +56,14 @@ class NextView:
         return first is None or older.index(candidate) <= older.index(first)
 
     def wanted(self, agreement: ViewAgreement) -> View | None:
-        """The next view this member would like, or None when the present one is right (or no majority could agree)."""
+        """The next view; None if the present one is right, or no majority could agree."""
         view = self._standing.view
         if view is None or not self._standing.admitted or not self.is_next(self._standing.me):
             return None
         suspects = self._standing.detector.unwanted(self._standing.me, view.members, self._out.now_ns)
         if view.recovering:
             suspects = suspects | self._standing.files.outdated(view.members)
-        # Never both at once: who goes must know that those who stay are there.
+        # Never both at once: a leaving member must know that those which stay are alive.
         left = (
             [uuid for uuid in self._standing.intents.leaving(view) if self._permissions.may_part(uuid)]
             if not suspects
@@ -107,32 +103,31 @@ class NextView:
         )
 
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:
-        """Who stays, as data or lite members as they wish, and then who is let in."""
         staying = [info for info in view.members if info.uuid not in without]
         admitted = self._candidates.admissible(view, staying, self._out.now_ns, self._standing.files)
         assert len(admitted) <= len(staying), "who stays can decide without those who come"
         return [self._granted(info) for info in staying] + admitted
 
     def _granted(self, info: MemberInfo) -> MemberInfo:
-        """A data member becomes a lite one only when it may."""
+        """The member in the role that it wants; a data member becomes lite only when that is allowed."""
         wished = self._standing.intents.wished(info)
         demoted = wished.lite and not info.lite
         return info if demoted and not self._permissions.may_demote(info.uuid) else wished
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
-        """Say once why nothing can be decided, and what ends that."""
+        """Log once why no view can be decided, and what ends that."""
         if not self._minority_told:
             self._minority_told = True
             assert self._standing.view is not None
             names = [info.name for info in self._standing.view.members if info.uuid in suspects]
             self._out.note(
                 "no majority: waiting for silent members to return; partitions that need them are not served",
-                level="debug",  # `observe.alarms` tells it on every member, not only where a view would be proposed.
+                level="debug",  # `observe.alarms` reports it on every member, not only on the one that would propose.
                 silent=names,
                 members=len(self._standing.view.members),
             )
 
     def _long_fenced(self, agreement: ViewAgreement) -> bool:
-        """Whether someone has been sealed by a proposal that came to nothing: a view must be agreed to free it."""
+        """Whether a member is fenced by a proposal that failed: another view has to be agreed to release it."""
         limit = self._out.now_ns - 2 * self._standing.timing.heartbeat_ns - 1000 * MILLISECOND
         return agreement.fenced or any(since < limit for since in self._standing.fenced_since.values())

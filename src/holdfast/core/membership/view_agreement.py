@@ -1,17 +1,22 @@
-"""How do the members of one view agree on the next? One single-decree Paxos for each view number.
+"""Agreement of a view's members on the next view: single-decree Paxos, once per view number.
 
-The acceptors for view n+1 are the members of view n. Their memory is their storage: a process that ends never
-comes back as the same acceptor, for it has a new UUID.
+The acceptors for view n+1 are the members of view n. They keep their state in memory only: a process that ends never
+returns as the same acceptor, because it gets a new UUID.
 
-- membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums
-  share a member.
-- membership/A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
-  member. So a row that a majority of the old view has stored is known to the whole new one, also when its
-  master dies at once.
-- membership/A-3: Who has accepted a next view is *fenced*: it stores no further table of the old one.
-- membership/A-4: A member consents only if it suspects every member that should propose before the proposer.
-- membership/A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it
-  must not consist of members that have died and are not suspected yet.
+Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side could
+decide by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3, 4, 5} is a
+majority of the last view. 1 and 2 know no newer view, so they wait, and serve nothing that needs the others.
+
+- membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member. Any two quorums share
+  a member: a majority meets every other quorum, and only one half has the oldest member.
+- membership/A-2: An acceptor adds the assignments that it knows to its acceptance, and the decided view carries the
+  newest ones to every member. Example: master 1 commits version 12 of partition 7, stored on 1, 2 and 3 of five, and
+  dies. Any three of {2, 3, 4, 5} that decide the next view include 2 or 3, so version 12 is not lost.
+- membership/A-3: A member that has accepted a next view is *fenced*: it stores no further table of the old view.
+  Otherwise the old master could still commit version 13 there after version 12 was carried over.
+- membership/A-4: A member votes for a proposer only if it suspects every member that would come before it.
+- membership/A-5: A view is proposed only if the members that have just answered are a quorum of the proposed view. It
+  must not consist of members that are dead and not suspected yet.
 """
 
 from __future__ import annotations
@@ -44,19 +49,15 @@ def is_quorum(view: View, members: set[MemberId]) -> bool:
 
 @unique
 class Phase(StrEnum):
-    """How far the proposal of a member is."""
-
     IDLE = "idle"
     PREPARE = "prepare"
-    """It asks for promises."""
+    """Collecting promises."""
     ACCEPT = "accept"
-    """It asks to accept a value."""
+    """Collecting acceptances of a value."""
 
 
 @unique
 class ProposalStep(StrEnum):
-    """What becomes of a proposal."""
-
     PROPOSED = "a next view is wanted"
     CHOSEN = "enough have promised, and a value is chosen"
     WITHDRAWN = "no next view is wanted any more"
@@ -79,27 +80,23 @@ PROPOSAL: Final = Lifecycle(
 
 
 class ViewAgreementDelegate(Protocol):
-    """What the agreement asks of whom it serves: which view is wanted, who may say so, and who counts."""
-
     def wanted(self) -> View | None:
-        """The next view this member would like; None when the present one is right, or no majority could agree."""
+        """The next view to propose; None: the present one is right, or no majority could agree."""
 
     def may_propose(self, candidate: MemberId) -> bool:
         """Whether it is this member's turn to propose the next view (membership/A-4)."""
 
     def may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """Whether these members can decide on the view after this one (membership/A-1)."""
+        """Whether these members can decide the view after this one (membership/A-1)."""
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest assignments that this member knows: who agrees carries them over (membership/A-2)."""
+        """The newest assignments that this member knows, for its acceptance (membership/A-2)."""
 
     def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
-        """The next view is agreed, and these are the assignments that those who agreed knew."""
+        """The next view is decided; `rows` are the assignments that its acceptors knew."""
 
 
 class ViewAgreement:
-    """Proposer and acceptor for the view after the one that is installed."""
-
     __slots__ = (
         "_acceptances",
         "_accepted",
@@ -140,7 +137,7 @@ class ViewAgreement:
         self._carried: dict[int, Assignment] = {}
 
     def install(self, view: View | None) -> None:
-        """A new view holds: forget the agreement that led to it."""
+        """A new view is installed: forget the agreement that led to it."""
         assert view is None or self.view is None or view.number >= self.view.number, "no older view follows"
         self.view = view
         self._reset()
@@ -149,24 +146,22 @@ class ViewAgreement:
 
     @property
     def fenced(self) -> bool:
-        """membership/A-3: whether this member has accepted a next view."""
+        """membership/A-3."""
         return self._accepted is not None
 
     @property
     def accepted(self) -> View | None:
-        """The next view that this member has agreed to, if any."""
         return self._accepted
 
     @property
     def proposing(self) -> bool:
-        """Whether a proposal of this member is under way."""
         return self._phase is not Phase.IDLE
 
     def _step(self, step: ProposalStep) -> None:
         self._phase = PROPOSAL.after(self._phase, step)
 
     def propose(self) -> None:
-        """Start (or start again, with a higher ballot) to bring about the view that is wanted."""
+        """Propose the wanted view with a new, higher ballot."""
         view = self.view
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])
@@ -181,7 +176,6 @@ class ViewAgreement:
         self._to_all(Prepare(view.number, self._ballot))
 
     def retry(self) -> None:
-        """The proposal has not ended in time."""
         if self.proposing and self.view is not None:
             if self._delegate.wanted() is None and self._accepted is None:
                 self._step(ProposalStep.WITHDRAWN)
@@ -248,7 +242,7 @@ class ViewAgreement:
             self._step(ProposalStep.WITHDRAWN)
             return
         if best is None and value.members and not self._delegate.may_decide(value, set(self._promises)):
-            # membership/A-5: wait for more of them to answer, or for the rest to be suspected.
+            # membership/A-5: wait for more answers, or until the others are suspected.
             return
         assert self._value is None, "a ballot has one value"
         assert not self._acceptances, "nobody accepts what was not chosen"

@@ -1,14 +1,15 @@
-"""What becomes of partitions when members have gone or come: inherited rows, promotions, losses, first owners.
+"""Failover: what happens to partitions when members go or come: promotions, losses, first owners.
 
-Decisions on the newest table that the master knows (`table_replication.head`); it offers them in its next round.
+The planner decides on the newest known table (`table_replication.head`) and offers the changes in the next round.
 
-- migration/M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but
-  when none remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator
-  chose to accept the loss.
-- migration/M-7: Maps that do not ignore it (`maps.*.loss_policy`) and of which no copy of a partition is left are named
-  in its row as lost. They stay so, whoever comes back, until the operator resets them.
-- migration/M-4: A failed migration raises the version further than its success would have, so that a success of which
-  nobody here knows can never be mistaken for the present row.
+- migration/M-2: A replica on a departed member is removed, and the hottest remaining replica is promoted. If no
+  remaining replica holds every map, the assignment stays as it is and the partition waits for its copies, unless the
+  operator has accepted the loss. Example: partition 7 is on [1, 2], and both are down. If it were given to 3, empty,
+  the copy of 1 could not be used any more when 1 returns.
+- migration/M-7: If no copy of a partition is left of a map, and the map does not ignore that (`maps.*.loss_policy`),
+  the assignment names the map as lost. It stays lost, whichever members return, until the operator resets it.
+- migration/M-4: A failed migration raises the version higher than its success would have. So a success that no member
+  here knows of can never be mistaken for the present assignment.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from holdfast.core.partition_table.table_replication import TableReplication
 
 
 class FailoverPlanner:
-    """The master's repair of the table, before anything is planned."""
+    """Repairs the table before anything is planned."""
 
     def __init__(
         self,
@@ -54,16 +55,16 @@ class FailoverPlanner:
         self._under_way = under_way
         self.table_replication = table_replication
         self.lost: set[int] = set()
-        """Partitions that wait for their copies: nobody here holds every map of them (migration/M-2)."""
+        """Partitions that wait for their copies: no present member holds every map of them (migration/M-2)."""
         self.failed = 0
-        """Migrations that came to nothing."""
+        """Number of failed migrations."""
 
-    # -- what was under way when the view, or the master, changed
+    # -- settle what was in progress when the view or the master changed
 
     def settle(self, active: Iterable[tuple[Migration, int]], staying: frozenset[MemberId]) -> None:
-        """The newest table is known, or the view has changed under the same master: settle what was under way.
+        """Settle what was in progress: the newest table is known, or the view has changed under the same master.
 
-        `active` are migrations of an earlier master, `staying` the members of both views in one life.
+        `active` are migrations of an earlier master; `staying` are the members of both views, in one life.
         """
         assert self.table_replication.ready, "only on the newest table (migration/M-1)"
         failures, offered = self._end_migrations(staying)
@@ -72,7 +73,7 @@ class FailoverPlanner:
         )
         failures += self._take_back(staying, offered)
         for migration, version in active:
-            # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
+            # migration/M-4: migrations of the old master that are in no known assignment.
             if self.table_replication.head[migration.partition].version == version:
                 self._raise(migration)
                 failures.append(migration)
@@ -88,8 +89,8 @@ class FailoverPlanner:
             self.repair(present)
 
     def _end_migrations(self, staying: frozenset[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
-        """End those of which an end has gone, or all that need not go on where nothing may move. Answers which have
-        failed by that, and those whose rows were offered: they may be committed, or taken back.
+        """End migrations that have lost an end, or that the cluster's state forbids. Returns the failed ones, and
+        those whose assignments were offered, which may be committed or taken back.
         """
         migrates = self._membership.cluster_state.migrates
         failures: list[Migration] = []
@@ -108,8 +109,8 @@ class FailoverPlanner:
         return failures, offered
 
     def _take_back(self, staying: frozenset[MemberId], offered: dict[int, Running]) -> list[Migration]:
-        """partition_table/L-6: rows that were offered, but not committed, and one of those that they name is gone.
-        Answers the migrations that have come to nothing by that.
+        """partition_table/L-6: take back assignments that were offered, are not committed, and name a departed member.
+        Returns the migrations that have failed by that.
         """
         failures: list[Migration] = []
         for partition, row in enumerate(self.table_replication.head):
@@ -124,7 +125,7 @@ class FailoverPlanner:
         return failures
 
     def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
-        """Tell how a migration has ended, with the version of the row that follows."""
+        """Report the end of a migration; `version` is that of the following assignment."""
         if not well:
             self.failed += 1
             self._out.note(
@@ -144,9 +145,7 @@ class FailoverPlanner:
         )
 
     def _mark_behind(self, present: set[MemberId]) -> None:
-        """migration/M-6: a primary that is here goes on without its missing backups, and they do not hold everything
-        then.
-        """
+        """migration/M-6: a present primary continues without its absent backups, which no longer hold everything."""
         head = self.table_replication.head
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
@@ -158,7 +157,6 @@ class FailoverPlanner:
     # -- repair
 
     def repair(self, present: set[MemberId]) -> None:
-        """migration/M-2, on the head of the table replication."""
         head = self.table_replication.head
         waiting, self.lost = self.lost, set()
         promoted: list[tuple[Migration, int]] = []
@@ -199,7 +197,6 @@ class FailoverPlanner:
         self._tell(promoted, losses)
 
     def _tell(self, promoted: list[tuple[Migration, int]], losses: list[Loss]) -> None:
-        """What the repair has done, as news: promotions are one process."""
         reporter = self.table_replication.reporter
         for loss in losses:
             reporter.lost(loss)
@@ -213,9 +210,9 @@ class FailoverPlanner:
     def _all_gone(
         self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, told: bool
     ) -> list[Loss]:
-        """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told.
+        """No complete copy is left: the partition waits, or starts empty. Returns the losses to report.
 
-        `depth`: so many replicas, from the owner on, are gone.
+        `depth` is the number of lost replicas, counted from the owner.
         """
         data = self._data_members(present)
         width = len(row.replicas)
@@ -229,13 +226,13 @@ class FailoverPlanner:
         return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
 
     def _declare(self, partition: int, row: Assignment, depth: int) -> None:
-        """migration/M-7, of a row whose partition waits: it goes on naming those who are gone."""
+        """migration/M-7: mark lost maps of a waiting partition, which keeps its absent members."""
         marked = row.losing(self._settings.guarded(depth))
         if marked.lost != row.lost:
             self.table_replication.head[partition] = marked.changed(row.replicas)
 
     def _begin_anew(self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0) -> None:
-        """Give the partition to one of those who are here, empty."""
+        """Give the partition, empty, to a present member."""
         data = self._data_members(present)
         if data:
             width = len(row.replicas)
@@ -246,7 +243,6 @@ class FailoverPlanner:
             )
 
     def revive(self) -> None:
-        """migration/X-2: partitions go on whose members are back with their copies."""
         rows = {
             p: row
             for p in self.lost
@@ -259,10 +255,9 @@ class FailoverPlanner:
             self.table_replication.propose(rows)
 
     def reset_lost(self, partitions: Collection[int], maps: Collection[str]) -> None:
-        """migration/M-7: the operator lets these maps use what there is of these partitions.
+        """migration/M-7: by order of the operator these maps use what is left of these partitions.
 
-        Left alone are those that nobody here owns, and those of which another change is on its way: the order comes
-        again until it is so.
+        Skips partitions without a present owner and those with another change in progress; the order is repeated.
         """
         table, head = self.table_replication.table.rows, self.table_replication.head
         present = {info.uuid for info in self._membership.members()}
@@ -282,7 +277,6 @@ class FailoverPlanner:
 
     @property
     def recovering(self) -> bool:
-        """Whether the cluster was stopped as a whole, and has no table yet."""
         view = self._membership.view
         return view is not None and view.recovering
 
@@ -294,5 +288,5 @@ class FailoverPlanner:
 
 
 def _taken_back(offered: Assignment, base: Assignment) -> Assignment:
-    """The row of before, above the one that was offered (partition_table/L-6)."""
+    """The assignment from before, with a version above the offered one (partition_table/L-6)."""
     return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind, base.lost)

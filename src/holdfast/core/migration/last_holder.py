@@ -1,9 +1,9 @@
-"""The last members that hold data leave: is somebody about to take it over, and if not, which entries are gone?
+"""Departure of the last members that hold data: wait for a joiner to take over, and warn of the entries that are lost.
 
-A member that is started asks for admission every `JOIN_INTERVAL_NS`. With members {1} draining and 2 just started, 1
-would be gone before the first request of 2 arrives, with everything it holds. So the last holders stay for a moment in
-which such a request arrives; once the joiner is admitted, they hand over their partitions like any other member that
-leaves. Only whether data outlives its members depends on this wait; no safety rule does.
+A process that starts asks for admission every `JOIN_INTERVAL_NS`. Example: 1 is the only member and drains, and 2 has
+just started. Without a wait 1 would be gone, with all the data, before the first request of 2 arrives. So the last
+holders stay for a moment; if a joiner is admitted, they move their partitions to it like any other leaver. Safety does
+not depend on this wait.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from holdfast.core.model.views import Intent, View
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 JOINERS_NS = 2 * JOIN_INTERVAL_NS
-"""How long the last holders of data stay for joiners: each asks at least once in that time."""
+"""How long the last holders wait; each joiner asks at least once in that time."""
 
 
 class LastHolder:
-    """What a member does when no member that holds data would stay without it."""
-
     def __init__(
         self,
         me: MemberId,
@@ -44,10 +42,10 @@ class LastHolder:
         self._membership = membership
         self._copies = copies
         self._since_ns: int | None = None
-        """Since when this master knows that nothing but joiners keeps the last holders."""
+        """As master: since when only this wait keeps the last holders."""
 
     def has_waited(self) -> bool:
-        """As master: whether joiners have had the time to ask, if the last holders of data leave."""
+        """As master: whether joiners have had the time to ask, if the last holders leave."""
         membership = self._membership
         if membership.data_members() or membership.ending or not self._at_stake():
             return True
@@ -57,14 +55,14 @@ class LastHolder:
         return self._out.now_ns - self._since_ns >= JOINERS_NS
 
     def _at_stake(self) -> bool:
-        """Whether entries could be lost, as far as this member knows: of others it does not know what they hold."""
+        """Whether entries could be lost. What other members hold is unknown here, so they count as holding entries."""
         membership = self._membership
         if any(membership.may_hold(info) and info.uuid != self._me for info in membership.members()):
             return True
         return any(not self._in_files(name) for name in self._led())
 
     def on_view(self, view: View | None) -> None:
-        """Wait for joiners once more in another view; warn when this member has left with the last copies."""
+        """Start the wait again in a new view; warn if this member has left with the last copies."""
         self._since_ns = None
         membership = self._membership
         if view is None or self._me not in view.left or view.ending:
@@ -84,7 +82,7 @@ class LastHolder:
             self._out.note("last data member leaves: entries are lost", level="warning", **fields)
 
     def _led(self) -> Counter[str]:
-        """How many entries users' maps have in the partitions of which this member is the primary."""
+        """Entries of users' maps in the partitions of which this member is the primary."""
         entries: Counter[str] = Counter()
         for partition, copy in self._copies.held.items():
             if self._rows[partition].owner == self._me:

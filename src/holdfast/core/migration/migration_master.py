@@ -1,14 +1,18 @@
-"""The master's side of every change of placement: first assignment, repair, balance, migrations (H3, H6, H7).
+"""The master's control of placement: first assignment, failover, balancing and migrations (H3, H6, H7).
 
-One function, `control`, looks at the table and the members and does the next thing; it keeps no plan across a change of
-members, and may be called at any time.
+`control` looks at the table and the members and does the next thing that is due. It may be called at any time, and
+keeps no plan across a change of members.
 
-- migration/M-1: Nothing is done before the newest table is known (`table_replication.ready`).
-- migration/M-3: A migration is committed, by a round of the table replication, when its primary says that the
-destination holds
-  everything.
-- migration/M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a
-  missing backup is only marked as behind, so that writes go on without it and it is not promoted.
+- migration/M-1: The master does nothing before it knows the newest table (`table_replication.ready`).
+- migration/M-3: A migration is committed by a round of the table replication, after its primary has reported that the
+  destination holds everything. So the destination commits first, then the master, then the source forgets (source 001
+  §2.1). Example: partition 7 moves from 1 to 4. Were the new assignment committed first, and 4 then crashed with half
+  of the data, the table would name a primary that has lost the rest, while 1 had been told to forget. In this order a
+  crash at any point leaves a complete copy that the table names: 1 before the commit, 4 after it. If the master
+  crashes in between, its successor completes the migration if it finds the assignment stored on any member
+  (partition_table/L-3); otherwise the partition stays on 1.
+- migration/M-6: While the cluster's state forbids it nothing moves. While the table is frozen no replica list changes:
+  an absent backup is only marked as behind, so that writes continue without it and it is not promoted.
 """
 
 from __future__ import annotations
@@ -38,19 +42,18 @@ from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.layout import Layout
 
 PAUSE_NS = 300 * MILLISECOND
-"""After a refusal or a failure: let the members settle before planning again."""
+"""Pause after a failure, until the members have settled."""
 FULL_PAUSE_NS = 10 * SECOND
-"""The same while somebody's disk is full: to copy a partition takes long, and it may be refused again."""
+"""The same while a disk is full: copying takes long, and would probably be refused again."""
 PARTING_NS = 250 * MILLISECOND
-"""How long a member that leaves stays when it holds nothing any more: for what clients have sent it before they knew,
-and until they know. They hang up on a member that is not listed any more, and what is under way then is unknown."""
+"""How long a leaver stays after its last partition has moved. Clients close their connections to a member that is no
+longer listed, and the outcome of requests in flight would be unknown.
+"""
 PIECES = 8
-"""Steps of planning that are done without a look at anything else: a millisecond or two."""
+"""Planning steps between two looks at other events: a millisecond or two."""
 
 
 class MigrationMaster:
-    """What the master has planned, what runs, what has come of it."""
-
     def __init__(
         self,
         settings: Settings,
@@ -79,14 +82,14 @@ class MigrationMaster:
             self.settlement,
         )
         self._planning: Generator[None] | None = None
-        """The plan in the making: a part at a time, for the master serves requests meanwhile."""
+        """The plan in progress, made in parts because the master serves requests in between."""
         self._free_since: dict[MemberId, int] = {}
-        """Since when members that want to leave might."""
+        """Members that want to leave -> since when they may."""
         self._paused = False
         self._resume_ns = 0
-        """Not before this time are lost copies restored elsewhere; 0: no wait."""
+        """Do not restore lost copies before this time; 0: no delay."""
         self._known_departing: set[MemberId] = set()
-        """Who wanted to leave, or to be lite, when that was looked at last."""
+        """The last known members that want to leave, or to be lite."""
         self.completed = 0
         partitions = settings.partitions
         self._limit = partitions.parallel_migrations
@@ -94,48 +97,44 @@ class MigrationMaster:
 
     @property
     def layout(self) -> Layout | None:
-        """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
+        """Target placement; the crash matrix replaces it to test single migrations."""
         return self.planning.layout
 
     @layout.setter
     def layout(self, layout: Layout | None) -> None:
         self.planning.layout = layout
 
-    # -- what runs, waits and was
+    # -- progress
 
     @property
     def running(self) -> dict[int, Running]:
-        """Migrations that were requested, by partition."""
         return self.under_way.all
 
     @property
     def queued(self) -> int:
-        """Migrations planned and not started."""
         return len(self.planning.planned)
 
     @property
     def planned(self) -> bool:
-        """Whether what is planned is what the present members need; nothing then means: balanced."""
+        """Whether the plan fits the present members; if it is empty then, the table is balanced."""
         return self.planning.complete
 
     @property
     def lost(self) -> set[int]:
-        """Partitions that wait for their copies."""
         return self.settlement.lost
 
     @property
     def failed(self) -> int:
-        """Migrations that came to nothing."""
         return self.settlement.failed
 
     @property
     def _idle(self) -> bool:
         return not self.running and not self.planning.planned.all
 
-    # -- occasions
+    # -- events
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Plans die with the view they were made for; what runs between living members goes on."""
+        """Discard the plan, which was made for the old view; migrations between members that stay continue."""
         old, view = notice.old, notice.new
         self._discard_plan()
         self.returns.view_changed(old, view)
@@ -147,7 +146,7 @@ class MigrationMaster:
         assert self._planning is None, "nor is one in the making for those of before"
 
     def returned(self, sender: MemberId, holdings: Holdings) -> None:
-        """A member says what it has brought back: partitions that wait for it go on, and the plan may be another."""
+        """A member reports its inventory: partitions that wait for it continue, and the plan may change."""
         self.returns.heard(sender, holdings)
         if self.table_replication.ready:
             self.settlement.revive()
@@ -155,7 +154,6 @@ class MigrationMaster:
             self.control()
 
     def accept_loss(self) -> None:
-        """The operator does not wait for what is missing."""
         if self.table_replication.ready:
             self.returns.accepted = True
             self._out.note("data loss accepted by the operator", level="warning")
@@ -174,16 +172,13 @@ class MigrationMaster:
             self.control()
 
     def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
-        """The operator lets these maps use what there is of these lost partitions."""
         if self.table_replication.ready and self.table_replication.table.assigned:
             self.settlement.reset_lost(frozenset(partitions), frozenset(maps))
 
     def on_gathered(self, notice: TableGathered) -> None:
-        """The newest table is known, or the view has changed under the same master: settle what was under way."""
         self.settlement.settle(notice.active, notice.staying)
 
     def _delay(self, old: View, view: View) -> None:
-        """After a crash wait before copies are restored elsewhere; whoever joins ends the wait."""
         here = {info.uuid for info in view.members}
         crashed = [info for info in old.members if info.uuid not in here and info.uuid not in view.left]
         came = here - {info.uuid for info in old.members}
@@ -197,7 +192,7 @@ class MigrationMaster:
     # -- the next thing to do
 
     def control(self) -> None:
-        """migration/M-1: look at the table and the members, and do what is due."""
+        """migration/M-1: do what is due."""
         if (
             not self.table_replication.ready
             or self._paused
@@ -219,7 +214,7 @@ class MigrationMaster:
 
     @property
     def delayed_ms(self) -> int:
-        """How much longer the restoring of copies waits after a crash (`partitions.rebalance_delay_ms`)."""
+        """Remaining delay after a crash (`partitions.rebalance_delay_ms`)."""
         return max(0, self._resume_ns - self._out.now_ns) // MILLISECOND
 
     def _discard_plan(self) -> None:
@@ -227,7 +222,6 @@ class MigrationMaster:
         self.planning.discard()
 
     def go_on_planning(self) -> None:
-        """Do a part of the plan in the making; when it is made, what it says."""
         if self._planning is None:
             return
         assert not self.planned, "what is in the making is not made"
@@ -244,7 +238,7 @@ class MigrationMaster:
         self.planning.planned.line_up(partition, self.table_replication.head[partition].owner)
 
     def _start(self) -> None:
-        """Request what may run now (migration/M-5)."""
+        """Request the migrations that may run now (migration/M-5)."""
         offered: list[int] = []
         planned, short = self.planning.planned, self._membership.intents.short
         while len(self.running) < self._limit_total:
@@ -262,7 +256,7 @@ class MigrationMaster:
             self._line_up(partition)
 
     def _start_one(self, partition: int, row: Assignment, way: Way) -> bool:
-        """Request the next migration of a partition; answers whether the plan still fits."""
+        """Request the next migration of a partition. Returns whether the plan still fits."""
         _, owner, destination = way
         migration = self.planning.planned.take(partition)
         try:
@@ -288,14 +282,14 @@ class MigrationMaster:
             self._out.timer(TimerName.PLAN, pause_ns, pause_ns // 2)
 
     def on_timer(self, name: str) -> None:
-        """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""
+        """The pause after a failure ("plan") or the delay after a crash ("delay") has ended."""
         if name == "plan":
             self._paused = False
             if not self.table_replication.table.assigned:
                 self._discard_plan()
         self.control()
 
-    # -- answers of primaries, and of the table replication
+    # -- events of primaries and of the table replication
 
     def on_ready(self, sender: MemberId, message: MigrationReady) -> None:
         running = self.running.get(message.partition)
@@ -334,7 +328,6 @@ class MigrationMaster:
         self._replan()
 
     def on_committed(self, notice: RoundCommitted) -> None:
-        """A round is committed: its rows are the table now."""
         partitions = notice.partitions
         for partition in partitions:
             running = self.running.get(partition)
@@ -346,7 +339,7 @@ class MigrationMaster:
                 if partition in self.planning.planned.all and self.planned:
                     self._line_up(partition)
         if partitions and self._idle and not self._paused:
-            # Look once more: what is reached must be what the layout wants.
+            # Plan once more, to check the result against the target placement.
             self.planning.complete = False
         self.control()
         if self._idle and self.table_replication.reporter.under_way:
@@ -354,11 +347,9 @@ class MigrationMaster:
             self.table_replication.tell()
 
     def note_departing(self) -> None:
-        """A view is installed: who wants to leave, or to be lite, is known to what is planned from now on."""
         self._known_departing = self._membership.departing
 
     def look_at_departing(self) -> None:
-        """What members want to become may be something else than before."""
         departing = self._membership.departing
         if departing == self._known_departing:
             return
@@ -366,18 +357,20 @@ class MigrationMaster:
         self.departures_known()
 
     def departures_known(self) -> None:
-        """Who wants to leave, or to be lite, has changed: plan anew. Whoever wants that does not wait for a delay."""
+        """Plan again for changed intents. Leavers do not wait for a delay."""
         if self._membership.departing:
             self._resume_ns = 0
         self._discard_plan()
         self.control()
 
     def may_part(self, member: MemberId) -> bool:
-        """Whether this member may leave: it holds nothing, and everyone has stored every round (membership/A-2)."""
+        """Whether this member may leave: it holds nothing, and all members have stored every round
+        (membership/A-2).
+        """
         if not self.table_replication.ready or not self.table_replication.settled:
             return False
         if self._settings.journalled and not self.table_replication.kept_by_all:
-            # Else nobody's files would say who has its partitions now.
+            # Otherwise no files would say who has its partitions now.
             return False
         if self.leave_blocker(member) or self.under_way.moves(member):
             self._free_since.pop(member, None)
@@ -385,7 +378,6 @@ class MigrationMaster:
         return not self._membership.data_members() or self._has_stayed(member)
 
     def leave_blocker(self, member: MemberId) -> str:
-        """What has to happen before this member may leave, in words that say what helps; empty when nothing has."""
         return leave_blocker(
             member, self.table_replication.table.rows, self._membership, self._settings.complete()
         )
@@ -402,14 +394,13 @@ class MigrationMaster:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {
             "migrations": len(self.running) + len(self.planning.planned.all),
             "members with migrations": sum(1 for count in self.under_way.load.values() if count),
         }
 
     def _has_stayed(self, member: MemberId) -> bool:
-        """Whether it has been free to go for a while: clients hear meanwhile that it owns nothing any more."""
+        """Whether it has been free to leave for a while, so that clients know that it owns nothing any more."""
         now_ns = self._out.now_ns
         if member not in self._free_since:
             self._free_since[member] = now_ns

@@ -1,10 +1,10 @@
-"""Which migrations bring the table to the layout, and which of them is next?
+"""Plan of the migrations that bring the table to the target placement, and their order.
 
-- migration/M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a
-  chunk under way within `max_in_flight_bytes_total`, or one. Migrations of one partition run one after another; what
-  restores a lost copy comes first, then what the least busy members can do.
-- migration/M-8: With `partitions.placement = "rendezvous"` the wanted rows are a function of the members alone
-  (`placement.affinity`); what members hold, or have brought back, decides nothing.
+- migration/M-5: At most `parallel_migrations` run at once on any member. All together are limited to those that may
+  have a chunk in flight within `max_in_flight_bytes_total`, or one. Migrations of one partition run one after another.
+  Those that restore a lost copy go first, then those between the least busy members.
+- migration/M-8: With `partitions.placement = "rendezvous"` the target is a function of the members alone
+  (`placement.affinity`); what members hold or have brought back does not matter.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_host
 from holdfast.core.placement.planner import plan
 
 PLANNED_AT_ONCE = 16
-"""Partitions whose way to the wanted row is one such step."""
+"""Partitions that are planned in one step."""
 
 
 class Way(NamedTuple):
-    """What decides when a migration may start: whether it only balances, and between whom it goes."""
+    """Ends of a migration, and whether it only balances: they decide when it may start."""
 
     balances: bool
     owner: MemberId
@@ -43,30 +43,28 @@ class Way(NamedTuple):
 
 
 class PlannedMigrations:
-    """Migrations that are planned and not requested yet, by partition, in the order in which they must be made."""
+    """Planned migrations that were not requested yet, per partition in their order."""
 
     def __init__(self) -> None:
         self.all: dict[int, list[Migration]] = {}
         self.waiting: dict[Way, deque[int]] = {}
-        """Partitions of which nothing runs, by the way of what comes next; none is empty."""
+        """Partitions without a running migration, by the way of their next one; no queue is empty."""
 
     def __len__(self) -> int:
         return sum(len(moves) for moves in self.all.values())
 
     def clear(self) -> None:
-        """Nothing of it is to be done."""
         self.all.clear()
         self.waiting.clear()
 
     def line_up(self, partition: int, owner: MemberId | None) -> None:
-        """Of this partition nothing runs, but something is planned."""
+        """Queue a partition that has a planned migration and no running one."""
         assert owner is not None, "only a partition with an owner moves"
         migration = self.all[partition][0]
         way = Way(migration.source is not None, owner, MemberId(migration.destination))
         self.waiting.setdefault(way, deque()).append(partition)
 
     def next_of(self, way: Way) -> int:
-        """Take the next partition of this way."""
         waiting = self.waiting[way]
         partition = waiting.popleft()
         if not waiting:
@@ -74,7 +72,6 @@ class PlannedMigrations:
         return partition
 
     def take(self, partition: int) -> Migration:
-        """Take the next migration of a partition."""
         migration = self.all[partition].pop(0)
         assert migration.partition == partition
         if not self.all[partition]:
@@ -82,7 +79,7 @@ class PlannedMigrations:
         return migration
 
     def free_way(self, under_way: RunningMigrations, limit: int, short: dict[MemberId, Room]) -> Way | None:
-        """The way that is to be gone next, of those whose ends have room; none to a member whose memory is full."""
+        """The next way whose ends have capacity; none to a member whose memory is full."""
         load = under_way.load
         free = (
             way
@@ -97,8 +94,6 @@ class PlannedMigrations:
 
 
 class Planning:
-    """Makes the plan for the members that are here."""
-
     def __init__(
         self,
         settings: Settings,
@@ -120,25 +115,24 @@ class Planning:
         self._settlement = settlement
         self.table_replication = table_replication
         self.layout: Layout | None = None
-        """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
+        """Target placement; the crash matrix replaces it to test single migrations."""
         self.planned = PlannedMigrations()
         self.complete = False
-        """Whether what is planned is what the present members need; nothing then means: balanced."""
+        """Whether the plan fits the present members; if it is empty then, the table is balanced."""
 
     def discard(self) -> None:
-        """The plan is for members, or a table, of before."""
         self.complete = False
         self.planned.clear()
 
     def steps(self) -> Generator[None]:
-        """Make the plan, a part at a time, for the master serves requests meanwhile."""
+        """Make the plan in parts, because the master serves requests in between."""
         candidates = self._candidates()
         if self._something_else(candidates):
             self.complete = True
             return
         present = {info.uuid for info in self._membership.members()}
         head = self.table_replication.head
-        # A partition that waits for its copies (migration/M-2) keeps its row, even if a colder replica lives.
+        # A partition that waits for its copies (migration/M-2) keeps its assignment, even if a colder replica lives.
         lost = self._settlement.lost
         here = [p for p, row in enumerate(head) if p not in lost and row.owner in present]
         before = list(head)
@@ -150,7 +144,7 @@ class Planning:
                 yield
             if partition not in self._under_way.all and head[partition] == before[partition]:
                 self._plan_one(partition, tuple(now), tuple(target), cleared)
-        # What was committed while this was planned is looked at once more, in the end (`committed`) or now.
+        # Rounds committed in the meantime are checked again, at the end (`committed`) or now.
         self.complete = bool(self.planned.all or self._under_way.all) or head == before
         if self.planned.all:
             self._tell()
@@ -158,7 +152,6 @@ class Planning:
             self.table_replication.propose(cleared)
 
     def _candidates(self) -> list[Candidate]:
-        """Who may hold partitions, each in its group."""
         holders = self._membership.data_members()
         found = [Candidate(info.uuid, info.group or info.uuid, info.consistent_id) for info in holders]
         if self._settings.partitions.group_by != "host-soft":
@@ -169,7 +162,7 @@ class Planning:
     def _wanted(
         self, partitions: Sequence[int], current: Sequence[ReplicaList], candidates: Sequence[Candidate]
     ) -> Arranging:
-        """Where these partitions should live (migration/M-8)."""
+        """Target placement of these partitions (migration/M-8)."""
         if self.layout is not None:
             return self.layout(current, candidates, self._replicas)
         places = places_of(self._membership.away())
@@ -183,7 +176,7 @@ class Planning:
         return (yield from keeping(partitions, current, targets, candidates, places, self._placement))
 
     def _something_else(self, candidates: list[Candidate]) -> bool:
-        """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""
+        """Whether there is nothing to plan now: no data member, no table yet, or missing inventories."""
         if not candidates:
             return True
         if not self.table_replication.head[0].version:
@@ -192,13 +185,12 @@ class Planning:
             elif len(candidates) >= self._settings.cluster.initial_members:
                 self._first_assignment(candidates)
             return True
-        # What they have kept decides where partitions go; it is on its way.
+        # Inventories of returning members decide where partitions go; planning waits for them.
         return bool(self._returns.unheard)
 
     def _plan_one(
         self, partition: int, now: ReplicaList, target: ReplicaList, cleared: dict[int, Assignment]
     ) -> None:
-        """The way of one partition: migrations, or what the table alone can do."""
         if now == target:
             return
         found = plan(partition, now, target, exchanges=self._out.does(EXCHANGES))
@@ -213,7 +205,6 @@ class Planning:
             cleared[partition] = self.table_replication.head[partition].changed(tuple(slots))
 
     def _tell(self) -> None:
-        """Something is to be done: line it up, and say so."""
         self.planned.waiting.clear()
         for partition in self.planned.all:
             self.planned.line_up(partition, self.table_replication.head[partition].owner)

@@ -1,14 +1,18 @@
-"""What members have brought back from before, and what the master makes of it.
+"""Inventories of returning members: what they hold from before, and what the master makes of it.
 
-A member that starts with data in its files, or that was removed though alive, tells each new master what it holds of
-partitions that no row gives to it.
+A member that starts with data in its files, or that was removed though alive, sends each new master the partitions
+that it holds although no assignment gives them to it.
 
-- migration/X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove,
-  and only when every member of the last view that kept files is here, or the operator accepts the loss.
-- migration/X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back
-  with it.
-- migration/X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one,
-  and it is filled with what it has missed.
+Why the master waits for all inventories: partition 7 was on [1, 2] at version 12. Member 1 was cut off, 2 continued at
+version 13 and accepted writes, then the power failed. When both return, the answer of 1 may arrive first. A table made
+of it alone would give 7 to 1 at version 12, and the writes of version 13 would be lost although 2 has them on disk.
+
+- migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what the
+  files prove, once all members of the last view that kept files are present, or the operator accepts the loss.
+- migration/X-2: A partition that waits for its copies continues when a member that its assignment names returns with
+  one.
+- migration/X-3: In all other cases a retained copy is only a base: the placement prefers members with a base, which
+  then get what they have missed.
 """
 
 from __future__ import annotations
@@ -35,12 +39,13 @@ from holdfast.core.placement.revival import Claim, keeping, next_generation, rev
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 PATIENCE = 3
-"""With on_missing_data_dirs = "accept": missing files are accepted as lost when no member has come for so many times
-`cluster.suspect_after_ms`."""
+"""With on_missing_data_dirs = "accept": missing files count as lost when no member has joined for so many times
+`cluster.suspect_after_ms`.
+"""
 
 
 class ReturningMember:
-    """What this member has brought back itself, for whoever is master."""
+    """The inventory of this member, for each new master."""
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class ReturningMember:
         recovered: Recovered | None,
         returns: ReturningMembers,
     ) -> None:
-        """`recovered`: what was found in its files; `returns`: what is known here if this member is the master."""
+        """`recovered` was found in the files; `returns` is for the case that this member is the master."""
         self._out = out
         self._membership = membership
         self._table = table
@@ -60,7 +65,6 @@ class ReturningMember:
         self._returns = returns
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Tell a new master."""
         old, new, master = notice.old, notice.new, self._membership.master
         if new is None or master is None or not notice.admitted:
             return
@@ -86,7 +90,7 @@ class ReturningMember:
 
 
 class ReturningMembers:
-    """What is known of what members have kept; the master decides on it."""
+    """As master: the inventories of all members."""
 
     def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
         self._settings = settings
@@ -99,17 +103,16 @@ class ReturningMembers:
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}
         self._stores: dict[MemberId, str] = {}
-        """Which files those had whom rows may name."""
+        """Member in assignments -> its files."""
         self._since_ns = 0
-        """When somebody new has come last."""
+        """When a member last joined."""
         self.accepted = False
-        """Whether the operator accepts that what is missing is lost."""
+        """Whether the operator accepts the loss of what is missing."""
         self._told = ""
 
-    # -- occasions
+    # -- events
 
     def heard(self, sender: MemberId, holdings: Holdings) -> None:
-        """A member says what it has kept."""
         view = self._membership.view
         if view is not None and self._membership.member(sender) is not None:
             self._holdings[sender] = holdings
@@ -121,7 +124,7 @@ class ReturningMembers:
                 self._membership.numbers_from = max(self._membership.numbers_from, seen.number)
 
     def view_changed(self, old: View | None, view: View | None) -> None:
-        """Who has gone has taken with it what it had; who comes may bring something."""
+        """Drop the inventories of members that have gone."""
         if view is not None:
             self._stores.update({info.uuid: info.store for info in view.members if info.store})
         here = {info.uuid for info in view.members} if view is not None else set()
@@ -133,11 +136,11 @@ class ReturningMembers:
         if here - before:
             self._since_ns = self._out.now_ns
 
-    # -- what the master asks
+    # -- queries of the master
 
     @property
     def unheard(self) -> list[str]:
-        """Who has found data in its files, and has not said what yet."""
+        """Members with data in their files whose inventory has not arrived yet."""
         return [
             info.name
             for info in self._membership.members()
@@ -146,7 +149,7 @@ class ReturningMembers:
 
     @property
     def missing(self) -> list[MemberInfo]:
-        """Members of the last view before the cluster was stopped that kept files, and are not here."""
+        """Absent members of the last view before the stop that kept files."""
         view = self._membership.view
         if view is None:
             return []
@@ -158,14 +161,14 @@ class ReturningMembers:
         return list(found.values())
 
     def wait_reason(self) -> str:
-        """What the table of a stopped cluster waits for (migration/X-1); empty when it can be made."""
+        """The reason why the table of a stopped cluster cannot be made yet (migration/X-1); empty: it can."""
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
         return self._wait_for_reason(missing) if missing and not self.accepted else ""
 
     def _wait_for_reason(self, missing: list[MemberInfo]) -> str:
-        """Why the table waits for these members and their files (migration/X-1); empty when it does no longer."""
+        """The reason to wait for these members and their files (migration/X-1); empty: not any more."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:
@@ -178,15 +181,14 @@ class ReturningMembers:
         )
 
     def note_waiting(self, why: str) -> None:
-        """Say once what is waited for."""
         if why != self._told:
             self._told = why
             if why:
                 self._out.note("waiting for members before the partition table is restored", reason=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Assignment], list[int]]:
-        """migration/X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold
-        everything: their rows name who is missing.
+        """migration/X-1: the assignments, none if there never were any; and the partitions without a provably complete
+        copy, whose assignments name the absent members.
         """
         newest = self._newest_rows()
         highest = max((row.version for row in newest.values()), default=0)
@@ -197,7 +199,7 @@ class ReturningMembers:
             row = newest.get(partition, Assignment())
             made = self._revived(partition, row, version, stopped=True)
             if made is None and not row.version:
-                # Nobody knows a row of it: it was never given to anybody.
+                # No member knows an assignment of it: it never had one.
                 empty = (None,) * (self._width - 1)
                 made = Assignment(version, (self._membership.data_members()[0].uuid, *empty))
             if made is None:
@@ -209,7 +211,7 @@ class ReturningMembers:
         return rows, lost
 
     def revive(self, partition: int, row: Assignment) -> Assignment | None:
-        """migration/X-2: the row with those in it who have come back with their copies; None when nobody has."""
+        """migration/X-2: the assignment with the members that have returned with copies; None: none has."""
         return self._revived(partition, row, row.version + self._width + 1, stopped=False)
 
     def _revived(self, partition: int, row: Assignment, version: int, *, stopped: bool) -> Assignment | None:
@@ -232,8 +234,8 @@ class ReturningMembers:
         return keeping(made.losing(self._lost_with(owner, stopped=stopped)), here, self._holders)
 
     def _lost_with(self, owner: Claim, *, stopped: bool) -> set[str]:
-        """migration/M-7: the maps that are not whole in the copy of who becomes the owner. What was in memory alone is
-        gone with a member that was started anew; only after a stop of everybody is that no loss, but how it is.
+        """migration/M-7: the maps that are incomplete in the new owner's copy. A member that was restarted alone has
+        lost its maps in memory; after a stop of the whole cluster that is expected, and no loss.
         """
         lost = set(self._settings.guarded(owner.slot) if owner.kept.whole else self._settings.guarded())
         member = self._membership.member(owner.member)
@@ -245,7 +247,7 @@ class ReturningMembers:
 
     @property
     def brought(self) -> dict[str, set[int]]:
-        """The partitions of which members have brought back a base."""
+        """Partitions of which members have brought back a base."""
         return {
             str(uuid): {partition for partition, copy in copies.items() if copy.counters}
             for uuid, copies in self._kept.items()
@@ -254,7 +256,7 @@ class ReturningMembers:
     def arranging(
         self, here: Sequence[int], now: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
     ) -> Arranging:
-        """migration/X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
+        """migration/X-3: target placement of the partitions `here` that prefers members with a base."""
         place = {partition: number for number, partition in enumerate(here)}
         kept = {uuid: {place[p] for p in copies if p in place} for uuid, copies in self.brought.items()}
         order = kept_first(len(here), kept)
@@ -272,7 +274,7 @@ class ReturningMembers:
         return newest
 
     def _claims(self, partition: int, row: Assignment) -> list[Claim]:
-        """The copies of this partition that those have brought back whom its row names."""
+        """The retained copies of this partition on members that its assignment names."""
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):
             store = self._stores.get(member) if member is not None else None
@@ -281,7 +283,7 @@ class ReturningMembers:
         return [
             Claim(info.uuid, slot_of[info.store], replace(kept, whole=kept.whole and not info.behind))
             for info in self._membership.members()
-            # Who is not in the baseline holds nothing, also of what it has brought back (membership/B-3).
+            # A member outside the baseline holds nothing, whatever it has brought back (membership/B-3).
             if self._membership.may_hold(info)
             if info.store in slot_of and (kept := self._kept.get(info.uuid, {}).get(partition)) is not None
         ]

@@ -1,4 +1,4 @@
-"""Migrations that were requested: the states that each goes through, and how many each member takes part in."""
+"""Requested migrations: their states, and the number on each member."""
 
 from __future__ import annotations
 
@@ -13,24 +13,19 @@ from holdfast.core.model.migration import Migration
 
 @unique
 class MigrationPhase(StrEnum):
-    """How far a migration is, for the master."""
-
     REQUESTED = "requested"
-    """Its primary copies the partition."""
+    """The primary copies the partition."""
     COMMITTING = "committing"
-    """The destination holds everything: its row has been proposed."""
+    """The destination holds everything, and the assignment is proposed."""
     COMMITTED = "committed"
-    """Its row is the table."""
+    """The assignment is in the table."""
     OFFERED = "offered on"
-    """An end of it is gone: its row is an offer like any other now, and commits or is taken back."""
+    """An end is gone: the proposed assignment is committed or taken back like any other."""
     FAILED = "failed"
-    """Nothing has come of it."""
 
 
 @unique
 class MigrationStep(StrEnum):
-    """What brings a running migration further."""
-
     READY = "its primary says that the destination holds everything"
     REFUSED = "its primary refuses it"
     COMMITTED = "a newer row of its partition is the table"
@@ -57,8 +52,6 @@ RUNNING: Final[Lifecycle[MigrationPhase, MigrationStep]] = Lifecycle(
 
 
 class Running:
-    """A migration that was requested from its primary, or waits to be committed."""
-
     __slots__ = ("began_ns", "migration", "owner", "phase", "version")
 
     def __init__(self, migration: Migration, version: int, owner: MemberId, began_ns: int) -> None:
@@ -70,24 +63,22 @@ class Running:
 
     @property
     def committing(self) -> bool:
-        """Whether its row was proposed, and is not the table yet."""
+        """Whether its assignment is proposed, and not in the table yet."""
         return self.phase is MigrationPhase.COMMITTING
 
     def step(self, step: MigrationStep) -> None:
-        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
         self.phase = RUNNING.after(self.phase, step)
 
 
 class RunningMigrations:
-    """All that were requested and have not ended, at most one of a partition."""
+    """Requested migrations that have not ended, at most one per partition."""
 
     def __init__(self) -> None:
         self.all: dict[int, Running] = {}
         self.load: Counter[MemberId] = Counter()
-        """In how many of them each member supplies or is filled."""
+        """Number of them in which each member is an end."""
 
     def begin(self, running: Running) -> None:
-        """It was requested."""
         assert running.migration.partition not in self.all, "one of a partition after the other"
         self.all[running.migration.partition] = running
         self.load[running.owner] += 1
@@ -96,7 +87,7 @@ class RunningMigrations:
         assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
 
     def forget(self, partition: int) -> Running | None:
-        """It has ended, one way or the other; answers it, if there was one."""
+        """Remove a migration that has ended; returns it, if there was one."""
         running = self.all.pop(partition, None)
         if running is not None:
             self.load[running.owner] -= 1
@@ -106,12 +97,11 @@ class RunningMigrations:
         return running
 
     def clear(self) -> None:
-        """This member is no master any more: what runs is another one's."""
         self.all.clear()
         self.load.clear()
 
     def moves(self, member: MemberId) -> bool:
-        """Whether one that was begun before its wish was known brings something to this member, or takes it."""
+        """Whether a migration has this member as an end, or as the source that gives up its replica."""
         return any(
             member in (running.owner, running.migration.source, running.migration.destination)
             for running in self.all.values()

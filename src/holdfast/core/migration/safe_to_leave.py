@@ -1,4 +1,4 @@
-"""What has to happen before a member may leave? Pure: every member can say it of itself, as far as it knows."""
+"""Conditions for a member to leave. Pure: every member can evaluate them for itself, as far as it knows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.core.model.views import Intent
 def leave_blocker(
     member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int
 ) -> str:
-    """What keeps this member, in words that say what helps; empty when nothing does.
+    """The first thing that has to happen before this member may leave, with advice; empty: none.
 
-    `complete`: how many replicas of a partition, from the owner on, hold every map.
+    `complete` is the number of replicas, from the owner on, that hold every map.
     """
     members = membership.members()
     present = {info.uuid for info in members}
@@ -30,8 +30,8 @@ def leave_blocker(
             if only
             else ""
         )
-    # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
-    # By order it ends all the same.
+    # All data members leave: the cluster ends, unless an absent member holds what no present one does. By order it
+    # ends all the same.
     if membership.ending:
         return ""
     if membership.may_be_missed:
@@ -46,7 +46,7 @@ def leave_blocker(
 
 
 def _only_here(member: MemberId, rows: list[Assignment], staying: set[MemberId], complete: int) -> int:
-    """Nothing may move; of so many partitions that it holds nobody who stays has every map."""
+    """Number of this member's partitions of which no staying member has every map."""
     return sum(
         member in row.replicas and not staying.intersection(filter(None, row.holding[:complete]))
         for row in rows
