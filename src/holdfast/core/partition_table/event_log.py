@@ -1,7 +1,7 @@
-"""What happened to partitions: migrations and losses, told to every member once, in order (H3, H5).
+"""Log of migrations and losses, delivered to the listeners of every member once, in order (H3, H5).
 
-News travel with the rounds of the table replication: a member tells its listeners of a migration when it applies the
-row that the migration made. The news that somebody may not have heard yet are the *completed migrations* of the design:
+News travel with the rounds of the table replication: a member notifies its listeners of a migration when it applies
+the assignment that the migration made. News that some member may lack are the *completed migrations* of the source:
 each member keeps them until all have acknowledged, so that a new master can pass them on.
 """
 
@@ -18,13 +18,13 @@ from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, Number
 
 RECENT = 2000
-"""News that a member can tell again to whoever was not there."""
+"""News kept for listeners that reconnect."""
 
 RANGES_SHOWN = 40
 
 
 def loss_notes(losses: Iterable[Loss]) -> list[Note]:
-    """What is lost of how many partitions, for the log: a line for each thing that an operator has to do."""
+    """Log lines for lost partitions: one for each kind of reaction of an operator."""
     notes: list[Note] = []
     found: dict[tuple[str, str], list[Loss]] = {}
     for loss in losses:
@@ -46,7 +46,7 @@ def loss_notes(losses: Iterable[Loss]) -> list[Note]:
 
 
 def ranges_of(numbers: list[int]) -> str:
-    """Numbers in ascending order as `0-3,7`, and how many more there are."""
+    """Ascending numbers as `0-3,7`, and how many more there are."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:
@@ -59,35 +59,33 @@ def ranges_of(numbers: list[int]) -> str:
 
 
 class EventLog:
-    """The news of one member: told to its listeners once each, kept until everyone has them."""
-
     def __init__(self, out: Outbox) -> None:
         self._out = out
         self._kept: dict[Number, tuple[int, News]] = {}
-        """Number -> the round that brought it, and the news."""
+        """Number -> the round that brought the news, and the news."""
         self.told: Number = (0, 0)
-        """The newest that was told."""
+        """Number of the last delivered news."""
         self._since: Number = (0, 0)
         self._recent: deque[News] = deque(maxlen=RECENT)
         self._whole_after: Number = (0, 0)
-        """All that was told after this one is in `recent`."""
+        """`recent` has everything that was delivered after this number."""
         self.open: News | None = None
-        """The last that is known of a process that is not over."""
+        """The last news of a process that has not ended."""
 
     def since(self, number: Number) -> tuple[list[News], bool]:
-        """What was told after the news of this number, in order; and whether that is all there was."""
+        """News delivered after this number, in order, and whether these are all."""
         return [news for news in self._recent if news.number > number], number >= self._whole_after
 
     @property
     def kept(self) -> list[News]:
-        """What somebody may not have heard yet, oldest first."""
+        """News that some member may lack, oldest first."""
         return [news for _, (_, news) in sorted(self._kept.items())]
 
     def admitted(self, life: int) -> None:
-        """This member was admitted with the view `life`: what happened before does not concern it.
+        """This member was admitted with the view `life`: earlier news do not concern it.
 
-        If it was away in the middle of a process, that is over for its listeners, as far as it had come; nor do they
-        hear of the rest of one that began before.
+        If it was away during a process, that process ends for its listeners as far as it had come; they get nothing of
+        processes that began before.
         """
         self._kept.clear()
         before = self.told
@@ -101,7 +99,7 @@ class EventLog:
             self._tell(over)
 
     def learn(self, round_number: int, news: Iterable[News], *, whole: bool) -> None:
-        """Take the news of an applied round. `whole`: it lists all that is still to be kept."""
+        """Apply the news of a round. `whole`: they are all that is still to be kept."""
         if whole:
             self._kept.clear()
         for one in sorted(news, key=lambda one: one.number):
@@ -128,13 +126,13 @@ class EventLog:
             self.open = news
 
     def known(self, round_number: int) -> None:
-        """Every member has applied the rounds up to this one: their news need not be kept any longer."""
+        """All members have applied the rounds up to this one: drop their news."""
         for number in [number for number, (brought, _) in self._kept.items() if brought <= round_number]:
             del self._kept[number]
 
 
 class Reporter:
-    """As master: puts into words what happens, until a round takes it along."""
+    """As master: numbers news and keeps them until a round takes them."""
 
     def __init__(self, out: Outbox) -> None:
         self._out = out
@@ -142,21 +140,18 @@ class Reporter:
         self._view = 0
         self._count = 0
         self._process: News | None = None
-        """The newest state of the process under way."""
+        """The last state of the current process."""
         self._began_ns = 0
 
     def view_changed(self, view: int) -> None:
-        """What is said from now on happens in this view."""
         self._view, self._count = view, 0
 
     def reset(self) -> None:
-        """This member is no master (any more)."""
         self.pending.clear()
         self._process = None
         self._began_ns = 0
 
     def take(self) -> list[News]:
-        """What is to be told, in order; it is not pending any more."""
         pending, self.pending = self.pending, []
         return pending
 
@@ -171,18 +166,16 @@ class Reporter:
 
     @property
     def under_way(self) -> bool:
-        """Whether a process has begun and is not over."""
         return self._process is not None
 
     def resume(self, event_log: EventLog, untold: Iterable[News]) -> None:
-        """The view has changed: the process stands where what was told, and what will be, has left it."""
+        """After a change of view: continue the process from its delivered and pending news."""
         self._process = event_log.open
         for news in untold:
             if news.number > event_log.told and news.kind is not Kind.LOST:
                 self._process = None if news.kind is Kind.FINISHED else news
 
     def started(self, planned: int) -> None:
-        """So many migrations are planned."""
         self.finished()
         assert self._process is None, "one process after the other"
         self._began_ns = self._out.now_ns
@@ -191,7 +184,9 @@ class Reporter:
         assert self.under_way, "it is over when that is said"
 
     def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
-        """One migration has ended; the partition's row has this version now. `began_ns`: when it was asked for."""
+        """A migration has ended; `version` is that of the partition's assignment now, `began_ns` when it was
+        requested.
+        """
         before = self._process or News((0, 0), Kind.STARTED)
         after = News(
             (0, 0),
@@ -210,7 +205,6 @@ class Reporter:
             self._process = said
 
     def finished(self) -> None:
-        """The process is over, if one was under way."""
         last, self._process = self._process, None
         if last is None:
             return
@@ -235,5 +229,4 @@ class Reporter:
     # -- losses
 
     def lost(self, loss: Loss) -> None:
-        """Copies of a partition are gone."""
         self._say(News((0, 0), Kind.LOST, loss=loss))

@@ -1,26 +1,34 @@
-"""How does a change of one member's making become the cluster's table? (H1, H2; DESIGN rule 1)
+"""Replication of the partition table: how a change by the master becomes the table of all members (H1, H2; DESIGN rule
+1).
 
-The master offers new rows in numbered rounds, one at a time: first to the members that the new rows name,
-then, when these have stored them, to all others. When a majority of the view has, the round is committed: the
-master applies it, then the others. So a migration is committed by its destination, by the master, and by its
-source, in this order (rule 6).
+The master offers new assignments in numbered rounds, one at a time: first to the members that they name, then, when
+these have stored them, to all others. When a majority of the view has stored the round, it is committed: the master
+applies it, then the others do. So a migration is committed by its destination, by the master, and by its source, in
+this order (rule 6).
 
-- partition_table/L-1: Only rounds of the master of the installed view are stored, and none after this member has
-  agreed to a next view.
-- partition_table/L-2: A round is offered to anyone else only when every member that its new rows name has stored it,
-  and committed only when a majority of the view has. So a row that is known outside its replicas was known, and
-  agreed to, by all of them.
-- partition_table/L-3: A new master first gathers the newest row of every partition, stored or applied, from every
-  member of its view. With membership/A-2 this finds every committed row. Until then it offers nothing.
-- partition_table/L-4: Each view begins with a round that carries the whole table, so that whoever came back or was
-  late is brought up to date.
-- partition_table/L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
-- partition_table/L-6: A master that sees a member go takes back, with a higher version, what it had offered and not
-  committed and what names that member; but never what an earlier master has offered, who may have committed it.
-- partition_table/L-7: News travel in the rounds, and are kept by every member until all have applied the round: what
-  one member may have told its listeners, a new master can tell all others.
-- partition_table/L-8: Every `partitions.publish_interval_ms` the master compares the stamps of all tables; a member
-  whose table differs is sent the whole one, and finds the partition that is not the same.
+Why two phases: partition 7 moves from 1 to 4, which holds a complete copy. Suppose the master sent the new assignment
+to all members at once and crashed, and only 5 had stored it. 4 knows nothing of it, may accept another transfer of
+partition 7, and drop the copy. Then the next master finds the assignment at 5 and makes 4 the primary, without data.
+In two phases 4 stores it before 5 gets it, and from then on 4 accepts no other transfer of this partition until the
+outcome is known. The majority makes sure that the outcome survives the master: any majority that decides the next view
+has a member that stored the round (membership/A-2).
+
+- partition_table/L-1: A member stores rounds of the master of the installed view only, and none after it has accepted
+  a next view.
+- partition_table/L-2: A round is offered to other members only when every member that its new assignments name has
+  stored it, and committed only when a majority of the view has. So an assignment that is known outside its replicas is
+  known to, and accepted by, all of them.
+- partition_table/L-3: A new master first gathers the newest assignment of every partition, stored or applied, from
+  every member of its view. With membership/A-2 this finds every committed one. Until then it offers nothing.
+- partition_table/L-4: Each view begins with a round that has the whole table, for members that returned or were late.
+- partition_table/L-5: A member that is removed though alive forgets assignments that it stored and that were never
+  committed.
+- partition_table/L-6: When a member goes, the master takes back, with a higher version, what it has offered and not
+  committed and what names that member; but never an offer of an earlier master, which may have committed it.
+- partition_table/L-7: News travel in the rounds, and every member keeps them until all have applied the round: what
+  one member may have delivered to its listeners, a new master can deliver to all.
+- partition_table/L-8: Every `partitions.publish_interval_ms` the master compares the stamps of all tables. A member
+  whose table differs gets the whole table, and finds the partition that differs.
 """
 
 from __future__ import annotations
@@ -60,15 +68,11 @@ from holdfast.core.partition_table.event_log import EventLog, Reporter
 
 
 class TableDelegate(Protocol):
-    """What the table replication asks of the machines above it."""
-
     def active_migrations(self) -> list[tuple[Migration, int]]:
-        """The migrations in which this member is the primary, with the version that each starts from."""
+        """Migrations whose primary is this member, with the version that each starts from."""
 
 
 class Round:
-    """The round under way."""
-
     __slots__ = ("everyone", "named", "news", "number", "rows", "stored_by")
 
     def __init__(
@@ -78,15 +82,13 @@ class Round:
         self.rows = rows
         self.news = news
         self.named = named
-        """Members that the new rows name: they are asked first."""
+        """Members that the new assignments name; they get the offer first."""
         self.everyone = False
-        """Whether all others have been asked too."""
+        """Whether the other members have got the offer."""
         self.stored_by: set[MemberId] = set()
 
 
 class TableReplication:
-    """The table of this member, and on the master the way by which it changes."""
-
     def __init__(
         self,
         table: Table,
@@ -103,27 +105,26 @@ class TableReplication:
         self._log = log
         self._delegate = delegate
         self._stored: dict[int, Assignment] = {}
-        """Newest row known for each partition, above the table, not known to be committed."""
+        """Newest known assignment of each partition that is above the table, and perhaps not committed."""
         self._offers: dict[int, TableOffer] = {}
         self._decided = 0
-        """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
+        """Rounds of this view up to this one are committed; a commit may arrive before its offer."""
         self._applied_round = 0
         self.event_log = EventLog(out)
         self._unheard: dict[tuple[int, int], News] = {}
-        """News that were offered and not applied yet."""
+        """News that were offered and not applied."""
         self._certain: dict[tuple[int, int], News] = {}
         """As a new master: news that others have applied."""
         self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
         self.current = False
-        """Whether a round of the present stay in the cluster has been applied: before it, rows may be long
-        out of date."""
+        """Whether this member has applied a round since it joined; before, its table may be long out of date."""
         # as master
         self.ready = False
-        """Whether this member is master and knows the newest table (H2)."""
+        """Whether this member is the master and knows the newest table (H2)."""
         self.head: list[Assignment] = list(table.rows)
-        """As master: the table with every change that is offered or waits to be."""
+        """As master: the table with every change that is offered or queued."""
         self._inherited: list[Assignment] = list(table.rows)
-        """As master: the newest rows that an earlier master has left behind."""
+        """As master: the newest assignments of earlier masters."""
         self._queued: dict[int, Assignment] = {}
         self._round: Round | None = None
         self._number = 0
@@ -132,12 +133,12 @@ class TableReplication:
         self._reports: dict[MemberId, TableReport] | None = None
         self.reporter = Reporter(out)
         self._durable_round = 0
-        """The last round of this view that a restart of this member would know of."""
+        """The last round of this view that this member would know after a restart."""
 
     # -- every member
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """A view was installed, or this member removed."""
+        """A view was installed, or this member was removed."""
         old, view = notice.old, notice.new
         was_master = self.ready
         self.ready = False
@@ -214,7 +215,6 @@ class TableReplication:
         self._out.send(sender, self._report(fetch.view))
 
     def _report(self, view: int) -> TableReport:
-        """What this member knows."""
         offered = [news for _, news in sorted(self._unheard.items())]
         return TableReport(
             view, self.known(), self._delegate.active_migrations(), self.event_log.kept, offered
@@ -224,22 +224,22 @@ class TableReplication:
         return self._stored.get(partition, self.table.rows[partition])
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """The row above the table that this member has stored for a partition, if any."""
+        """The stored assignment of a partition that is above the table, if any."""
         return self._stored.get(partition)
 
     def base(self, partition: int) -> Assignment:
-        """As master: the newest row that may be committed. It is this member's own, or one that an earlier master has
-        left behind, for nobody can know whether that one still committed it.
+        """As master: the newest assignment that may be committed: this member's own, or one of an earlier master,
+        which may have committed it unnoticed.
         """
         applied, inherited = self.table.rows[partition], self._inherited[partition]
         return inherited if inherited.version > applied.version else applied
 
     def known(self) -> list[tuple[int, Assignment]]:
-        """The newest row of each assigned partition, stored or applied."""
+        """The newest assignment of each partition that has one, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
     def _apply_up_to(self, number: int) -> None:
-        """One round after the other: a commit, or a later offer, may come before the offer it speaks of."""
+        """Apply rounds in order: a commit, or a later offer, may arrive before an offer."""
         self._decided = max(self._decided, number)
         while self._applied_round < self._decided and self._applied_round + 1 in self._offers:
             offer = self._offers.pop(self._applied_round + 1)
@@ -271,14 +271,13 @@ class TableReplication:
         self.event_log.learn(number, news, whole=number == 1)
 
     def on_durable(self, notice: RoundDurable) -> None:
-        """A restart of this member would know of this round."""
         present = self._membership.view
         if present is not None and present.number == notice.view:
             self._durable_round = max(self._durable_round, notice.round)
 
     @property
     def kept_by_all(self) -> bool:
-        """As master: whether every member has said that it would know the newest table after a restart."""
+        """As master: whether every member would know the newest table after a restart."""
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         kept = [self._durable_round, *(self._applied_by.get(uuid, 0) for uuid in others)]
         return min(kept) >= self._number
@@ -303,7 +302,7 @@ class TableReplication:
         self._gather()
 
     def _unreported(self) -> list[MemberId]:
-        """As a new master: whose newest rows are still to be learnt (partition_table/L-3)."""
+        """As a new master: members whose reports are missing (partition_table/L-3)."""
         assert self._reports is not None
         return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
@@ -351,11 +350,11 @@ class TableReplication:
             self._out.tell(RoundCommitted(()))
 
     def tell(self) -> None:
-        """As master: tell the news, also when no row changes."""
+        """As master: send pending news, even without a changed assignment."""
         self._start_round()
 
     def propose(self, rows: dict[int, Assignment]) -> None:
-        """As master: make these the rows of the table."""
+        """As master: change these assignments."""
         assert self.ready
         for partition, row in rows.items():
             assert row.version > self.head[partition].version, (partition, row, self.head[partition])
@@ -364,7 +363,7 @@ class TableReplication:
         self._start_round()
 
     def publish(self, rows: dict[int, Assignment]) -> None:
-        """As master: these rows, which are in the head already, are to be offered, and the news be told."""
+        """As master: offer these assignments of the head, with pending news."""
         assert self.ready, "the master alone changes the table"
         self._queued.update(rows)
         self._start_round()
@@ -375,7 +374,7 @@ class TableReplication:
         if not self._queued and not self.reporter.pending:
             return
         if not self.ready:
-            # What was just committed has let this member leave: the next master tells what is left to tell.
+            # The last commit has let this member leave: the next master continues.
             return
         self._number += 1
         assert self._number > self._applied_round, "a round comes after those that are applied"
@@ -386,7 +385,7 @@ class TableReplication:
         self._advance()
 
     def _named(self, rows: dict[int, Assignment]) -> set[MemberId]:
-        """partition_table/L-2: who has to store these rows before anybody else is asked to."""
+        """partition_table/L-2: the members that have to store these assignments first."""
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
         return {
@@ -398,15 +397,15 @@ class TableReplication:
         }
 
     def settle_events(self) -> None:
-        """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
+        """As master, when the assignments of the view are known: keep the inherited news that agree with them."""
         offered = {n: news for n, news in self._unheard.items() if news.agrees_with(self.head)}
         self._unheard = dict(sorted((offered | self._certain).items()))
         self._certain = {}
         self.reporter.resume(self.event_log, self._unheard.values())
 
     def _news(self) -> list[News]:
-        """partition_table/L-7: what happened since the last round; with the first one of a view, what somebody may
-        not have heard.
+        """partition_table/L-7: news since the last round; in the first round of a view, all that some
+        member may lack.
         """
         fresh = self.reporter.take()
         if self._number > 1:
@@ -442,11 +441,13 @@ class TableReplication:
             self._round.stored_by.add(sender)
             self._advance()
         elif self.settled:
-            # That was the last one: whoever waits for this may leave.
+            # This was the last one: a member that waits for that may leave.
             self._membership.consider()
 
     def rounds(self) -> tuple[int, int]:
-        """For the heartbeat: the last round applied here, and up to which one all have, as the master knows."""
+        """For heartbeats: the last round that is durable here, and, on the master, the last one that all
+        members have.
+        """
         if not self.ready:
             return self._durable_round, 0
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
@@ -457,7 +458,7 @@ class TableReplication:
         return self._durable_round, known
 
     def on_beat(self, notice: BeatHeard) -> None:
-        """A member of the view has said which rounds it knows."""
+        """A heartbeat reports which rounds a member knows."""
         sender = self._membership.member(notice.sender)
         present = self._membership.view
         if sender is None or sender.life != notice.life or present is None or notice.view != present.number:
@@ -480,7 +481,6 @@ class TableReplication:
             self._commit(current)
 
     def _may_commit(self, current: Round) -> bool:
-        """Whether enough members have stored the round."""
         return self._membership.is_quorum(current.stored_by)
 
     def _commit(self, current: Round) -> None:
@@ -500,7 +500,6 @@ class TableReplication:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {
             "rows stored and never applied": len(self._stored),
             "offers never decided": len(self._offers),
@@ -511,14 +510,14 @@ class TableReplication:
 
     @property
     def settled(self) -> bool:
-        """As master: every member of the view has stored every round, and none is under way."""
+        """As master: every member has stored every round, and none is in progress."""
         if not self.ready or self._round is not None or self._queued:
             return False
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
 
     def on_timer(self) -> None:
-        """partition_table/L-8: time to compare the tables."""
+        """partition_table/L-8: compare the tables."""
         view = self._membership.view
         if not self.ready or view is None:
             return
@@ -529,8 +528,8 @@ class TableReplication:
                     self._out.send(uuid, TableCheck(view.number, self._number, self.table.stamp))
 
     def on_differs(self, sender: MemberId, answer: TableDiffers) -> None:
-        """partition_table/L-8: somebody's table is another one: the whole table again; who holds an equal version
-        with other replicas then finds that there are two histories, and stops.
+        """partition_table/L-8: a table differs, so send the whole table again. A member with other replicas at the
+        same version then detects two histories, and stops.
         """
         view = self._membership.view
         if not self.ready or view is None or answer.view != view.number or answer.round != self._number:
@@ -541,7 +540,6 @@ class TableReplication:
 
 
 def _staying(old: View | None, new: View) -> set[MemberId]:
-    """Members of both views, in the same life."""
     before = {_life(info) for info in old.members} if old else set()
     return {info.uuid for info in new.members if _life(info) in before}
 

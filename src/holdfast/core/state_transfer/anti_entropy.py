@@ -1,19 +1,19 @@
-"""Do replicas hold what they should? Primaries tell their backups, these compare, and what differs is mended (H8).
+"""Anti-entropy: primaries summarise their content, backups compare, and differences are repaired (H8).
 
-- state_transfer/R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of
-  every map the update counter, its term, and the digest of its content. A backup compares when it stands at the same
-  counter: what a summary counts may be on its way. If it does not stand there when the next summary comes, what was
-  missing is lost. If it stood further, and the primary has not come there by the next summary, it counts updates that
-  there never were: it would take the next ones for known, and acknowledge them.
-- state_transfer/R-2: A backup that differs asks for repair, and says why. The primary fills it the common way
-  (`state_transfer.source`): the present copy goes on following, and acknowledging, until the new one is whole. Only
-  what differs is sent.
-- state_transfer/R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none
-  while the partition moves, or while the cluster's state forbids migrations. A permit comes back however the repair
-  ends.
-- state_transfer/R-4: A map that the primary does not hold is forgotten by its backups.
-- state_transfer/R-5: From time to time a member counts one of its copies anew. One whose content is not what its
-  updates have made of it was damaged: a backup asks for repair, and of a primary's it is told.
+- state_transfer/R-1: Periodically, partition by partition, a primary sends each backup a summary: the update counter,
+  the term and the content digest of every map. A backup compares only at the same counter. Example: the primary stands
+  at 120 while records 118 to 120 are in flight, so the content of a backup at 117 differs and nothing is wrong. The
+  backup waits until it has applied 120, and then compares. If it still has not reached 120 at the next summary, a
+  record was lost. If it stood at 125, and the primary has not reached 125 by the next summary, the backup counts
+  updates that never existed: it would take the real 121 to 125 for known, and acknowledge them without applying them.
+- state_transfer/R-2: A backup that differs requests a repair, with the reason. The primary fills it like any other
+  replica (`state_transfer.source`). The present copy continues to follow and to acknowledge until the new one is
+  complete. Only the differences are sent.
+- state_transfer/R-3: At most `replication.parallel_repairs` run at a time, one per partition and backup, and none
+  while the partition moves or the cluster's state forbids migrations. A permit is returned however the repair ends.
+- state_transfer/R-4: A backup forgets maps that its primary does not hold.
+- state_transfer/R-5: Periodically a member recomputes the digest of one of its copies. If it is not what the updates
+  have made, the copy is damaged: a backup requests a repair, a primary reports it.
 """
 
 from __future__ import annotations
@@ -40,15 +40,13 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 
 TICKS = 32
-"""In so many steps a primary goes round its partitions."""
+"""Steps in which a primary visits all its partitions."""
 CHECK_EVERY = 4
-"""Every so many steps one copy is counted anew."""
+"""Steps between two copies whose digest is recomputed."""
 RepairKey = tuple[int, MemberId]
 
 
 class AntiEntropy:
-    """Both sides on one member: as primary it tells and mends, as backup it compares and asks."""
-
     def __init__(
         self,
         me: MemberId,
@@ -72,34 +70,32 @@ class AntiEntropy:
         self._membership = membership
         self._activation = activation
         self.forgetting = Forgetting(me, out, rows, copies, lane, log, source)
-        """Forgets empty maps; each round looks for them."""
+        """Forgets empty maps, which each round looks for."""
         self._parallel = settings.replication.parallel_repairs
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
         self._checked = -1
-        """The partition whose copy was counted anew last."""
+        """The partition that was checked last."""
         self._wanted: dict[RepairKey, RepairWanted] = {}
-        """What waits for a permit."""
+        """Requests without a permit."""
         self._running: set[RepairKey] = set()
         self._summaries: dict[int, list[Summed]] = {}
-        """As backup: what was said of maps and services that do not stand there yet."""
+        """As backup: summaries of maps and services whose counters this member has not reached."""
         self._further: dict[int, dict[str, int]] = {}
-        """As backup: where maps and services stood that were further than the last summary said."""
+        """As backup: counters of maps and services that were above those of the last summary."""
         self.summaries_sent = 0
         self.asked = 0
-        """As backup: how often this member has asked for repair."""
+        """As backup: number of requested repairs."""
         self.repaired = 0
-        """As primary: how many replicas were mended."""
+        """As primary: number of repaired replicas."""
 
-    # -- from time to time
+    # -- timers
 
     def start(self) -> None:
-        """Begin, if replicas are to be compared at all."""
         if self._step_ns:
             self._out.timer(TimerName.REPAIR, self._step_ns)
 
     def on_timer(self) -> None:
-        """The next step of the round."""
         self._out.timer(TimerName.REPAIR, self._step_ns)
         count, at = len(self._rows), self._tick % TICKS
         self._tick += 1
@@ -110,7 +106,7 @@ class AntiEntropy:
             self._check_next()
 
     def summarise(self, partition: int) -> None:
-        """Tell the backups of a partition what they should hold; nothing, if it is not served here, or moves."""
+        """Send the summary of a partition to its backups, if it is served here and does not move."""
         row = self._rows[partition]
         copy = self._copies.held.get(partition)
         if row.owner != self._me or not self._is_active(partition) or copy is None:
@@ -128,7 +124,7 @@ class AntiEntropy:
                 self.summaries_sent += 1
 
     def _check_next(self) -> None:
-        """Count the next copy anew (state_transfer/R-5)."""
+        """Check the next copy (state_transfer/R-5)."""
         later = [partition for partition in self._copies.held if partition > self._checked]
         partition = min(later or self._copies.held, default=-1)
         self._checked = partition
@@ -136,7 +132,7 @@ class AntiEntropy:
             self.check(partition)
 
     def check(self, partition: int) -> None:
-        """Count this copy anew, and look whether its content is what its updates have made of it."""
+        """Recompute the digests of this copy, and compare them with those that its updates have made."""
         mine = self._rows[partition].owner == self._me
         found = [
             f"{len(ranges)} key ranges of {held.name}"
@@ -154,7 +150,7 @@ class AntiEntropy:
     # -- the backup
 
     def on_summary(self, sender: MemberId, message: Summary) -> None:
-        """Compare, as soon as this copy stands where the summary does (state_transfer/R-1)."""
+        """Compare as soon as this copy reaches the counters of the summary (state_transfer/R-1)."""
         partition = message.partition
         row = self._rows[partition] if 0 <= partition < len(self._rows) else Assignment()
         copy = self._copies.held.get(partition)
@@ -176,7 +172,9 @@ class AntiEntropy:
             self._compare(partition)
 
     def _counted_too_much(self, copy: PartitionCopy, said_now: list[Summed]) -> str:
-        """In words, that this copy was further when the last summary came than its primary is now, and still is."""
+        """The reason if this copy was ahead at the last summary and the primary has still not caught up;
+        empty: none.
+        """
         before = self._further.pop(copy.partition, {})
         further = {
             said.name: reached for said in said_now if (reached := _reached(copy, said)) > said.counter
@@ -193,7 +191,7 @@ class AntiEntropy:
         )
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
-        """Maps that the primary does not hold (state_transfer/R-4)."""
+        """Forget maps that the primary does not hold (state_transfer/R-4)."""
         for name in [name for name in copy.maps if name not in there]:
             copy.forget(name)
             self._out.tell(MapForgotten(copy.partition, name))
@@ -210,11 +208,10 @@ class AntiEntropy:
         assert len(self._summaries) == len(self._copies.watched), "records are told of where a summary waits"
 
     def on_records(self, notice: RecordsTaken) -> None:
-        """Records came for a copy that stood behind its summary."""
+        """Records have arrived for a copy that was behind its summary."""
         self._compare(notice.partition)
 
     def _compare(self, partition: int) -> None:
-        """Compare what stands where its primary did; what is still behind waits, what has gone on is not compared."""
         copy = self._copies.held.get(partition)
         if copy is None or partition in self._copies.staging:
             self._watch(partition, [])
@@ -232,7 +229,7 @@ class AntiEntropy:
         self._watch(partition, behind)
 
     def _difference(self, mine: Summed, said: Summed) -> str:
-        """How this copy differs from its primary at the same counter, in words; empty when it does not."""
+        """The difference to the primary at the same counter, as text; empty: none."""
         if mine.term != said.term:
             return f"{said.name} stands at {said.counter}, of term {mine.term} and not {said.term}"
         if mine.digest != said.digest:
@@ -250,7 +247,7 @@ class AntiEntropy:
     # -- the primary
 
     def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
-        """A backup differs: mend it when there is a permit (state_transfer/R-2, state_transfer/R-3)."""
+        """A backup differs: repair it when there is a permit (state_transfer/R-2, state_transfer/R-3)."""
         key = (message.partition, sender)
         why = self._rejection(sender, message)
         if why or key in self._running or key in self._wanted:
@@ -261,7 +258,7 @@ class AntiEntropy:
         self._go_on()
 
     def _rejection(self, sender: MemberId, message: RepairWanted) -> str:
-        """Why a request for repair has no effect, in words; empty when it has."""
+        """The reason to ignore a request for repair; empty: none."""
         if not 0 <= message.partition < len(self._rows):
             return f"there is no partition {message.partition}"
         row = self._rows[message.partition]
@@ -292,28 +289,26 @@ class AntiEntropy:
             self.repaired += 1
 
     def look(self) -> None:
-        """At the end of a step: permits may have come back."""
+        """At the end of a step: start repairs if permits have been returned."""
         if self._wanted and len(self._running) < self._parallel:
             self._go_on()
 
-    # -- rows and members change
+    # -- changes of assignments and members
 
     def _is_active(self, partition: int) -> bool:
         return partition in self._activation.active
 
     def _may_repair(self) -> bool:
-        """Whether the cluster's state allows it."""
         return self._membership.cluster_state.migrates
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """What was said, or wanted, at an older version is void."""
+        """Drop summaries and requests of the former version."""
         partition = notice.partition
         self._watch(partition, [])
         self._further.pop(partition, None)
         self._drop(key for key in self._wanted if key[0] == partition)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """What members that have gone, or have a new life, have asked for is void."""
         if not notice.admitted:
             self._reset()
             return
@@ -325,7 +320,7 @@ class AntiEntropy:
             del self._wanted[key]
 
     def _reset(self) -> None:
-        """This member was removed: nothing is compared or mended any more."""
+        """This member was removed: stop comparing and repairing."""
         self._wanted.clear()
         self._further.clear()
         for partition in list(self._summaries):
@@ -333,7 +328,6 @@ class AntiEntropy:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {
             "repairs": len(self._running) + len(self._wanted),
             "summaries that wait": len(self._summaries) + len(self._copies.watched),
@@ -342,7 +336,6 @@ class AntiEntropy:
 
 
 def summed(held: AnyReplica) -> Summed:
-    """What a copy holds of a map or a service, in short."""
     return Summed(held.name, held.counter, held.term, held.state.compared())
 
 

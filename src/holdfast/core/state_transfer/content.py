@@ -1,8 +1,7 @@
-"""What a partition holds, or a replica of it has missed, cut into chunks, while writes to it go on.
+"""Content of a partition, or what a replica has missed of it, cut into chunks while writes continue.
 
-Of each map and service goes what was chosen (`state_transfer.delta_or_full`): updates that were missed, then the
-content of some key ranges or of all, in portions that its state makes (`store.chunk`). What has come since travels as
-records.
+For each map and service this is what `state_transfer.delta_or_full` chose: missed updates, then the content of some
+key ranges or all of them, in portions made by its state (`store.chunk`). Later updates are sent as records.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from holdfast.core.store.chunk import LOOK_MIN, Chunk, Portion
 from holdfast.core.store.replica import AnyReplica, Replica
 
 RECORD_BYTES = 24
-"""What a record costs in a chunk besides its key and value, at about."""
+"""Approximate overhead of a record in a chunk."""
 
 
 Updates = list[tuple[int, Record]]
-"""Updates in the order of the counter, with their terms."""
+"""Updates by counter, with their terms."""
 
 
 class ContentPart:
-    """What is sent of one map or service."""
+    """The part of one map or service."""
 
     __slots__ = ("earlier", "held", "how", "missed", "ranges")
 
@@ -38,8 +37,8 @@ class ContentPart:
         missed: Updates | None = None,
         earlier: Updates | None = None,
     ) -> None:
-        """`missed`: updates, with their terms; `ranges`: the key ranges that are sent whole, when it is not the map;
-        `earlier`: updates before those, for the receiver to tell change streams of.
+        """`missed`: updates with their terms; `ranges`: key ranges to send whole, unless all are; `earlier`: updates
+        before `missed`, only for change streams of the receiver.
         """
         self.held = held
         self.how = how
@@ -48,14 +47,13 @@ class ContentPart:
         self.earlier = earlier or []
 
     def portion(self) -> Portion | None:
-        """What is sent of its content."""
         ranges = None if self.how is How.FULL else frozenset(self.ranges)
         portion: Portion | None = self.held.state.portion(self.held, ranges)
         return portion
 
 
 def earlier_updates(held: AnyReplica, choice: Choice | None, base: Base | None) -> Updates:
-    """What the tail of a map with a change stream tells of the updates that the receiver does not get as records."""
+    """Updates in the tail of a map with a change stream that the receiver does not get as missed ones."""
     tail = held.tail
     if not held.changes or tail is None or tail.end != held.counter:
         return []
@@ -67,8 +65,6 @@ def earlier_updates(held: AnyReplica, choice: Choice | None, base: Base | None) 
 
 
 class Content:
-    """What is still to be supplied of one partition."""
-
     __slots__ = ("_earlier", "_look", "_missed", "_plans", "_portions")
 
     def __init__(self, parts: list[ContentPart]) -> None:
@@ -81,13 +77,11 @@ class Content:
             for part in parts
             if part.held.counter and (part.how is not How.FULL or part.held.state.keyed)
         ]
-        """For the first chunk: at which update counter the content of each map is taken (state_transfer/S-6). What is
-        told in pieces says so with these.
-        """
+        """For the first chunk: the update counter at which the content of each map is taken (state_transfer/S-6)."""
         self._look = LOOK_MIN
 
     def chunk(self, limit: int, now_ns: int, *, packs: bool = True) -> Chunk | None:
-        """The next chunk, of at most `limit` bytes or one entry, record or piece; None when all have been sent."""
+        """The next chunk, of at most `limit` bytes or one entry, record or piece; None: all are sent."""
         chunk = Chunk(self._look, packs=packs)
         chunk.plans, self._plans = self._plans, []
         room = True
@@ -107,7 +101,7 @@ class Content:
 def _add_records(
     chunk: Chunk, parts: list[FillRecords], left: deque[tuple[str, deque[tuple[int, Record]]]], limit: int
 ) -> bool:
-    """Add what fits of the first map's updates that are left; answers whether there is room for more."""
+    """Add updates of the first map until the chunk is full. Returns whether there is room for more."""
     name, records = left[0]
     part = FillRecords(name, [], [])
     room = True

@@ -1,12 +1,15 @@
-"""How is a replica of a map brought up to date? The source's choice, from what both sides can prove. Pure.
+"""Choice between a delta and the full content of a map, from what source and receiver can prove. Pure.
 
-- state_transfer/C-1: The base that the receiver has is a *prefix* of what the source holds when its last update is
-  one of the source's: of a term that the source's lineage has, beginning at the same number, and not beyond where
-  that term ended there. A term is one primary's, and a primary numbers once: so everything before is the same, too.
-- state_transfer/C-2: Of a prefix only what followed is sent, if it is still known, in memory or in the journal.
-- state_transfer/C-3: When digests are compared as well, key ranges in which they differ are sent whole, beside what
-  followed.
-- state_transfer/C-4: Everything else is sent in full, and the reason is told.
+- state_transfer/C-1: The receiver's base must be a *prefix* of the source's history: its last update has a term in the
+  source's lineage, with the same first number, and does not lie beyond the end of that term. One term is one
+  primary's, and a primary uses each number once, so everything before that update is equal as well. Example: the
+  lineage here is term 3 from update 1 on and term 5 from 18 on. A base at 17 of term 3 is a prefix, and gets updates
+  18 and later. A base at 19 of term 3 is not: 18 and 19 were written by a primary that was replaced before it
+  replicated them, and are other updates than 18 and 19 of term 5. A delta would keep them for ever, so everything is
+  sent.
+- state_transfer/C-2: A prefix gets only later updates, if these are still known, in memory or in the journal.
+- state_transfer/C-3: If digests are compared as well, key ranges with different digests are sent whole.
+- state_transfer/C-4: In all other cases the full content is sent, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -17,38 +20,35 @@ from dataclasses import dataclass
 from holdfast.core.model.sync_request import Base, How
 
 HISTORY_LEAST = 256
-"""So many updates are always cheap enough to be sent one by one."""
+"""So few missed updates are always sent one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mine:
-    """What the source holds of a map."""
-
     lineage: Sequence[tuple[int, int]]
     counter: int
     entries: int
-    """How many there are."""
+    """Number of entries."""
     starts: int
-    """Every update after this number is known one by one; `counter`: none is."""
+    """All updates after this number are known; equal to `counter`: none is."""
     digests: Sequence[int] = ()
-    """Of its key ranges, if they are compared; one: it is compared as a whole."""
+    """Of its key ranges, if they are compared; a single one covers the whole map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is sent of a map, and why not less."""
+    """What to send of a map, and the reason for not sending less."""
 
     how: How
     why: str
     after: int = 0
-    """For all but a full copy: the updates after this number are sent."""
+    """Updates after this number are sent, unless the content is."""
     ranges: tuple[int, ...] = ()
     short: bool = False
-    """A full copy only because older updates are not known."""
+    """The full content is sent only because older updates are unknown."""
 
 
 def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
-    """How to bring a receiver with this base to what the source holds."""
     why = _prefix_problem(mine, base) if same_epoch else "the partition began anew since"
     if why or base is None:
         return Choice(How.FULL, why)
@@ -75,7 +75,7 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
 
 
 def _prefix_problem(mine: Mine, base: Base | None) -> str:
-    """Why the base is no prefix of what the source holds, in words; empty when it is."""
+    """The reason why the base is no prefix of the source's history; empty: it is."""
     if base is None or not base.highest:
         return "nothing is held there"
     if not base.lwm:

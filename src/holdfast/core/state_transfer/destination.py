@@ -1,20 +1,19 @@
-"""The side that is filled: the destination of a migration, and a replica that is brought up to date (H3, H5).
+"""Destination of a state transfer: a member that gets a partition, or a replica that is repaired (H3, H5).
 
-- state_transfer/D-1: A copy that is being filled is kept apart (the *staging replica*): it never serves, and takes
-  the place of
-the copy
-  only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
-- state_transfer/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds,
-  or one that it kept, as a base. Then only what is missing is sent (`state_transfer.delta_or_full`,
-  `migration.staging replica`).
-- state_transfer/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does
-  not fit waits, or is refused by name (`CHUNKS`); what is held already is answered again, without effect. A chunk
-  that is refused is the last of its supply: what came of that goes, unless it counts already (state_transfer/D-4). So
-  it does when the primary calls the supply off, and when the primary is gone.
-- state_transfer/D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its
-  journalled maps are durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
-- state_transfer/D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those
-  before it are in nobody's journal any more when all who made them have let the copy go.
+- state_transfer/D-1: The new copy is separate from the present one (a *staging replica*) and never serves. It becomes
+  this member's copy when it is complete, and a committed assignment says so (migration) or named this member already
+  (repair).
+- state_transfer/D-2: The first chunk is empty, and is answered with a description of what this member has: its copy,
+  or an older one that it kept, as a base. The source then sends only what is missing (`state_transfer.delta_or_full`,
+  `primary_backup.staging_replica`).
+- state_transfer/D-3: Chunks are accepted only from the primary that this member's assignment names, at the same
+  version. Others wait or are rejected (`CHUNKS`); a repeated chunk is answered again without effect. A rejected chunk
+  is the last one of its supply: the staging replica is dropped, unless it counts already (state_transfer/D-4). It is
+  also dropped when the primary cancels the supply, or is gone.
+- state_transfer/D-4: The last chunk is acknowledged when the copy is complete up to the counters in that chunk, and
+  its journalled maps are durable in a checkpoint. Later updates are written to the journal as for every copy.
+- state_transfer/D-5: Of maps with change streams, the remembered updates are written to the journal too: otherwise
+  they would be gone once all members that wrote them have dropped their copies.
 """
 
 from __future__ import annotations
@@ -44,26 +43,24 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 DISK_FULL = "its disk is full"
 MEMORY_FULL = "its memory is full"
-"""Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
+"""Reasons to reject a chunk. They need no change of the assignment, so the destination has to end the transfer."""
 CHANGES_BYTES = 32 << 20
-"""At most so much of what is remembered of a map is written down at once (state_transfer/D-5)."""
+"""Most bytes of remembered updates per map that are written at once (state_transfer/D-5)."""
 REFILL_NS = SECOND
-"""How often it is tried again to write down a copy for which there was no room."""
+"""Retry interval for a copy that the disk had no room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkFound:
-    """What a chunk of a partition's content finds at the member that is to be filled."""
-
     sender: MemberId
     fill: Fill
     row: Assignment
     outstanding: int
-    """The version of a row that is stored and not committed; 0: none that is newer."""
+    """Version of an assignment that is stored and not committed; 0: none newer."""
     no_room: str
-    """Why this member can take no other partition; empty: it can."""
+    """Why this member can accept no further partition; empty: it can."""
     ticket: int
-    """Of the supply of this sender that is taken in; 0: none is."""
+    """Of the present supply from this sender; 0: none."""
 
 
 CHUNKS: Final[Cases[ChunkFound]] = Cases(
@@ -111,8 +108,6 @@ CHUNKS: Final[Cases[ChunkFound]] = Cases(
 
 
 class Destination:
-    """Everything that is being filled on this member."""
-
     def __init__(
         self,
         me: MemberId,
@@ -137,12 +132,12 @@ class Destination:
         self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
         self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
-        """Checkpoints under way, by ticket: of which partition, and of which copy of it."""
+        """Checkpoints in progress, by ticket: partition and copy."""
 
     # -- chunks
 
     def on_fill(self, sender: MemberId, fill: Fill) -> None:
-        """Take a chunk of a partition's content into the staging replica, or refuse it by name (state_transfer/D-3)."""
+        """Add a chunk to the staging replica, or reject it (state_transfer/D-3)."""
         partition = fill.partition
         handling, why = CHUNKS.judge(self._found(sender, fill))
         if handling is Handling.WAITS:
@@ -166,7 +161,7 @@ class Destination:
         self._copies.retry(partition)
 
     def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
-        """The primary has called a supply off: what came of it goes, and what waits for its row is not taken then."""
+        """The primary has cancelled a supply: drop its staging replica and waiting chunks."""
         early = self._early.pop(ended.partition, [])
         rest = [one for one in early if (one[0], one[1].ticket) != (sender, ended.ticket)]
         if rest:
@@ -174,11 +169,11 @@ class Destination:
         self._give_up(ended.partition, sender, ended.ticket)
 
     def on_whole(self, notice: ReplicaWhole) -> None:
-        """A record has made a staging replica whole."""
+        """A record has completed a staging replica."""
         self._completed(notice.partition)
 
     def _completed(self, partition: int) -> None:
-        """A staging replica is whole, since a chunk or since a record."""
+        """A staging replica is complete, by a chunk or by a record."""
         staged = self.staging[partition]
         taken = snapshot_of(staged.copy, self._out) if self._log.on else None
         if taken is None:
@@ -194,7 +189,7 @@ class Destination:
         self._write_changes(staged.copy)
 
     def _write_changes(self, copy: PartitionCopy) -> None:
-        """state_transfer/D-5: write down what is remembered of maps with change streams."""
+        """state_transfer/D-5."""
         for held in copy:
             tail = held.tail
             if tail is None or not held.changes or held.journal == "off":
@@ -206,13 +201,12 @@ class Destination:
                 self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
 
     def on_checkpoint(self, notice: CheckpointEnded) -> None:
-        """A checkpoint is durable, or there was no room: perhaps that of a staging replica."""
         written = self._checkpoints.pop(notice.ticket, None)
         if written is not None:
             self._written(*written, well=notice.well)
 
     def _written(self, partition: int, staged: StagingReplica, *, well: bool) -> None:
-        """state_transfer/D-4: the whole copy is durable, or there is no room for it."""
+        """state_transfer/D-4."""
         if self.staging.get(partition) is not staged:
             return
         if well:
@@ -221,12 +215,12 @@ class Destination:
             self._give_up(partition, staged.source, staged.ticket)
             self._out.send(staged.source, FillRefused(partition, staged.version, staged.ticket, DISK_FULL))
         else:
-            # Its primary waits for it, to take office: there may be room in a moment.
+            # The primary needs this replica to take office, and there may be room soon.
             staged.step(StagingStep.FULL)
             self._out.timer(TimerName.REFILL, REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
-        """A supply has ended while the row stays: what came of it goes. A copy that counts already stays."""
+        """Drop a staging replica whose supply has ended without a new assignment, unless it counts already."""
         staged = self.staging.get(partition)
         if staged is None or staged.source != source or staged.ticket != ticket or staged.durable:
             return
@@ -239,7 +233,7 @@ class Destination:
         self._copies.retry(partition)
 
     def _held(self, partition: int, staged: StagingReplica) -> None:
-        """The copy counts, from now on."""
+        """The copy counts from now on."""
         assert self.staging.get(partition) is staged
         assert staged.source == self._rows[partition].owner, (
             "a copy counts for the primary that its row names"
@@ -247,7 +241,7 @@ class Destination:
         staged.step(StagingStep.WRITTEN)
         last = Filled(partition, staged.version, staged.ticket, staged.sequence)
         if not staged.joining:
-            # A replica of the row that is brought up to date: from now on this is its copy (state_transfer/D-1).
+            # A repaired replica: this is its copy now (state_transfer/D-1).
             self._copies.replace(partition, staged.copy)
             del self.staging[partition]
             staged.step(StagingStep.TAKEN)
@@ -255,19 +249,16 @@ class Destination:
         self._copies.retry(partition)
 
     def on_timer(self) -> None:
-        """Try again to write down the copies for which there was no room."""
         for partition, staged in list(self.staging.items()):
             if staged.phase is StagingPhase.NO_ROOM:
                 staged.step(StagingStep.AGAIN)
                 self._completed(partition)
 
     def _answer(self, sender: MemberId, fill: Fill, staged: StagingReplica) -> None:
-        """Say that the chunk is held, with the empty one what there is to begin with."""
         demand = staged.demand(compare=fill.compare) if fill.sequence == 0 else None
         self._out.send(sender, Filled(fill.partition, fill.version, fill.ticket, fill.sequence, demand))
 
     def _begin(self, sender: MemberId, fill: Fill) -> StagingReplica:
-        """Begin a new copy, in the place of one that is not wanted any more."""
         partition = fill.partition
         self._services.give_up(partition)
         if partition in self.staging:
@@ -302,16 +293,16 @@ class Destination:
         )
 
     def _room_problem(self) -> str:
-        """Why this member cannot take another partition; empty when it can."""
+        """The reason why this member can accept no further partition; empty: it can."""
         intents = self._membership.intents
         if self._me in intents.full:
             return DISK_FULL
         return MEMORY_FULL if intents.short.get(self._me) is Room.NONE else ""
 
-    # -- rows
+    # -- assignments
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """A committed row: what has come whole is this member's copy now, if the row says so."""
+        """A committed assignment makes a complete staging replica this member's copy, if it says so."""
         partition = notice.partition
         arrived = self._arrived(partition, notice.old)
         copy = self._copies.assignment_changed(partition, notice.old, notice.new, arrived)
@@ -320,7 +311,7 @@ class Destination:
             self._forget_on_disk(partition)
 
     def _arrived(self, partition: int, old: Assignment) -> PartitionCopy | None:
-        """A committed row ends whatever was under way; answers the content that has come whole."""
+        """End the transfer for a committed assignment. Returns the content if it is complete."""
         staged = self.staging.pop(partition, None)
         if staged is None:
             return None
@@ -333,7 +324,7 @@ class Destination:
         return None
 
     def _forget_on_disk(self, partition: int) -> None:
-        """What was complete and is not wanted any more was written down, in the place of nothing or of the copy."""
+        """Replace what was written of a complete staging replica that is not wanted any more."""
         if not self._log.on:
             return
         held = self._copies.held.get(partition)
@@ -343,17 +334,16 @@ class Destination:
             self._log.note(Dropped(partition))
 
     def write_out(self, partitions: tuple[int, ...]) -> None:
-        """Write these partitions out, so that older parts of the journal are not needed any more."""
+        """Write checkpoints of these partitions, so that older journal segments can be deleted."""
         for partition in partitions:
             staged = self.staging.get(partition)
-            # What is on the disk is the newer copy, once it is whole.
+            # Once it is complete, the staging replica is what the disk holds.
             whole = staged is not None and staged.complete
             copy = staged.copy if staged is not None and whole else self._copies.held.get(partition)
             if copy is not None:
                 self._write_out(copy)
 
     def _write_out(self, copy: PartitionCopy) -> None:
-        """Write down what a restart is to begin this partition with."""
         taken = snapshot_of(copy, self._out)
         if taken is not None:
             self._log.checkpoint(taken)
@@ -361,15 +351,16 @@ class Destination:
             self._log.note(Began(copy.partition, copy.epoch))
 
     def retry(self, partition: int) -> None:
-        """Look again at the chunks that came before their row."""
+        """Process chunks again that arrived before their assignment."""
         for sender, fill in self._early.pop(partition, []):
             self.on_fill(sender, fill)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Of what members have begun to supply that have gone, or have a new life, nothing more comes.
+        """Drop staging replicas whose sources have gone or have a new life.
 
-        Mostly a row ends it, too. But a frozen table keeps its rows, and so does a partition that waits for its copies.
-        What they know to be here stays, for a row may say so; and a replica of the row that is whole becomes its copy.
+        Usually a new assignment ends them, but not in a frozen table, nor for a partition that waits for its copies. A
+        copy that its source knows to be here stays, since an assignment may name it; a complete repair becomes the
+        copy.
         """
         if not notice.admitted:
             self._removed()
@@ -387,14 +378,12 @@ class Destination:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {"early chunks": len(self._early)}
 
     def _removed(self) -> None:
-        """This member was removed from the cluster, though alive: what was half filled is worth nothing.
+        """This member was removed though alive: drop incomplete staging replicas.
 
-        A complete staging replica stays: the row that makes it this member's copy may have been stored by a majority
-        already.
+        A complete one stays: a majority may have stored the assignment that names it.
         """
         for partition in [p for p, staged in self.staging.items() if not staged.complete]:
             self.staging.pop(partition).step(StagingStep.DROPPED)

@@ -1,18 +1,17 @@
-"""How a destroyed map stops costing anything: its replicas are forgotten, on the primary first.
+"""Removal of empty maps from partitions, on the primary first.
 
 An empty map still has a counter, terms, a tail and a table in each partition: about 1 MB for 271 partitions and a
-backup. So a primary forgets the replica of a map that was destroyed, and of one that has been empty for a round of
-anti-entropy. Nobody can tell the difference, because the map begins again as soon as someone stores in it (store/R-1).
+backup. So a primary forgets maps that were destroyed, and maps that were empty for a round of anti-entropy. Clients
+see no difference: the map begins again with the next write (store/R-1).
 
-- state_transfer/M-1: A replica is forgotten only when it is empty, no update of it waits for anyone, and nothing of its
-  partition is being supplied. So no update of a forgotten map is ever sent again. For example, a primary that forgot a
-  map at update 50 while a backup had not acknowledged it would send 50 again to the next member that joins, which would
-  hold one that nobody else knows.
-- state_transfer/M-2: Backups forget what their primary has forgotten: when it says so, and otherwise when its next
-  summary does not name the map (state_transfer/R-4). A backup that has something else than what the primary has
-  forgotten keeps it.
-- state_transfer/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: a reader
-  goes on from its last update.
+- state_transfer/M-1: A replica is forgotten only if it is empty, none of its updates is unacknowledged, and nothing of
+  its partition is being supplied. So no update of a forgotten map is sent again. Example: a primary forgets a map at
+  update 50 that a backup has not acknowledged. It would send 50 again to the next member that joins, which would then
+  hold an update that no other member knows.
+- state_transfer/M-2: Backups forget what their primary has forgotten: when it reports so, or when its next summary
+  does not name the map (state_transfer/R-4). A backup in another state than the forgotten one keeps its replica.
+- state_transfer/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: readers
+  continue from its last update.
 """
 
 from __future__ import annotations
@@ -35,14 +34,12 @@ from holdfast.core.store.replica import MapReplica
 
 SOON_NS = 20 * MILLISECOND
 LATER_NS = 500 * MILLISECOND
-"""When what could not be forgotten is looked at again."""
+"""Retry interval for replicas that are busy."""
 LOOKED_AT = 1000
-"""Replicas that are looked at in one step: some milliseconds of work."""
+"""Replicas examined in one step: some milliseconds of work."""
 
 
 class Forgetting:
-    """Forgets maps in the partitions of this member, as primary and as backup."""
-
     def __init__(
         self,
         me: MemberId,
@@ -61,24 +58,24 @@ class Forgetting:
         self._log = log
         self._source = source
         self._wanted: dict[tuple[int, str], int] = {}
-        """Replicas that are to be forgotten, by partition and map, if they still are at this counter then."""
+        """Partition and map -> counter; the replica is forgotten if it still has that counter."""
         self._timer = False
         self._empty: dict[int, dict[str, int]] = {}
-        """By partition: the maps that were empty in the last round of anti-entropy, and at which counter."""
+        """By partition: maps that were empty in the last round of anti-entropy, with their counters."""
         self.forgotten = 0
-        """How many replicas this member has forgotten as primary."""
+        """Replicas forgotten as primary."""
 
     # -- the primary
 
     def on_emptied(self, notice: MapEmptied) -> None:
-        """A client has destroyed the map, and every backup of this partition has removed its entries."""
+        """A client has destroyed the map, and all backups of this partition have removed its entries."""
         copy = self._lane.leading[notice.partition]
         held = copy.maps.get(notice.name) if copy is not None else None
         if held is not None:
             self._want(notice.partition, held, SOON_NS)
 
     def look_for_empty(self, copy: PartitionCopy) -> None:
-        """Once in a round of anti-entropy: forget the maps that were as empty in the round before
+        """Called once per round of anti-entropy: forget maps that were empty in the last round too
         (state_transfer/M-3).
         """
         partition = copy.partition
@@ -102,7 +99,6 @@ class Forgetting:
                 self._out.timer(TimerName.FORGET, after_ns)
 
     def on_timer(self) -> None:
-        """Forget what can be forgotten; the rest is looked at again later."""
         self._timer = False
         told: dict[MemberId, list[ForgottenMap]] = {}
         later: dict[tuple[int, str], int] = {}
@@ -129,7 +125,7 @@ class Forgetting:
             self._out.timer(TimerName.FORGET, SOON_NS if more else LATER_NS)
 
     def _is_busy(self, partition: int, held: MapReplica) -> bool:
-        """Whether anyone may still be sent updates of the replica (state_transfer/M-1)."""
+        """Whether updates of the replica may still be sent (state_transfer/M-1)."""
         if self._source.supplies(partition) or partition in self._lane.joining:
             return True
         if not held.updates.sequential or held.updates.hwm != held.counter:
@@ -156,7 +152,7 @@ class Forgetting:
     # -- the backup
 
     def on_forget(self, sender: MemberId, message: ForgetMaps) -> None:
-        """The primary of these partitions holds these maps no more (state_transfer/M-2)."""
+        """The primary of these partitions has forgotten these maps (state_transfer/M-2)."""
         for said in message.maps:
             row = self._rows[said.partition]
             copy = self._copies.held.get(said.partition)
@@ -168,14 +164,13 @@ class Forgetting:
             if held.updates.sequential:
                 self._forget(copy, held)
 
-    # -- from time to time
+    # -- periodic
 
     def sweep(self) -> None:
-        """Partitions that this member does not lead any more are no affair of it."""
+        """Drop the state of partitions that this member no longer leads."""
         for partition in [one for one in self._empty if self._lane.leading[one] is None]:
             del self._empty[partition]
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {"maps to be forgotten": len(self._wanted)}

@@ -1,7 +1,7 @@
-"""What a receiver is sent of each map and service, by what it has (state_transfer/S-7): all of it, what it missed,
-what differs.
+"""Selection of the content for each receiver, by what it has (state_transfer/S-7): everything, a delta, or key ranges.
 
-What memory does not hold any more is asked of the journal first. When all is chosen the supply has its content.
+Updates that memory no longer holds are requested from the journal first. The content of a supply is complete when all
+its maps are selected.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from holdfast.core.store.replica import AnyReplica
 
 
 class Selection:
-    """Chooses for all supplies of this member, and remembers what it has asked its journal."""
-
     def __init__(self, out: Outbox, copies: LocalReplicas, *, journal: bool) -> None:
-        """`journal`: whether this member has one to be asked for older updates."""
+        """`journal`: whether this member has one with older updates."""
         self._out = out
         self._copies = copies
         self._journal = journal
         self._reads: dict[int, tuple[Supply, AnyReplica, int]] = {}
-        """What the journal was asked for: by ticket the supply, the map, and up to which number."""
+        """Ticket of a journal request -> supply, map, last number."""
         self._tickets = 0
         self.fills = dict.fromkeys(How, 0)
-        """How many maps and services of partitions were brought up to date, by what was sent."""
+        """Maps and services that were brought up to date, by what was sent."""
 
     def begin(self, supply: Supply, demand: Demand | None) -> bool:
-        """Choose by what the receiver has; answers whether all is chosen, and nothing asked of the journal."""
+        """Select by what the receiver has. Returns whether everything is selected without the journal."""
         assert not supply.choices, "it is chosen once what is sent"
         supply.demand = demand
         for held in self.replicas(supply):
@@ -55,7 +53,7 @@ class Selection:
         same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
         compared = base is not None and base.digests and base.lwm == held.counter
         if base is not None and compared and held.state.damaged(adopt=False):
-            # The receiver holds what the updates have made; it must not get what has become of that here.
+            # Send nothing of this content: the receiver's copy is right, and this one is damaged.
             self._out.note(
                 "primary copy is damaged: run holdfast repair",
                 level="error",
@@ -76,7 +74,7 @@ class Selection:
             supply.missed[held.name] = held.tail.since(choice.after)
 
     def _read(self, supply: Supply, held: AnyReplica, base: Base) -> None:
-        """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
+        """Request older updates from the journal. Updates from now on are sent as they are written."""
         assert base.lwm < held.counter, "something was missed"
         self._tickets += 1
         supply.reading += 1
@@ -86,9 +84,7 @@ class Selection:
         )
 
     def on_history(self, event: HistoryRead) -> Supply | None:
-        """The journal has answered: what it has, or from where on it would have. Answers the supply of which all is
-        chosen now, if this was the last that it waited for.
-        """
+        """The journal has answered. Returns the supply if this was its last outstanding request."""
         asked = self._reads.pop(event.ticket, None)
         if asked is None:
             return None
@@ -111,13 +107,12 @@ class Selection:
         return supply
 
     def _finish(self, supply: Supply) -> None:
-        """Everything is chosen: this is the content."""
         parts: list[ContentPart] = []
         for held in self.replicas(supply):
             choice = supply.choices.get(held.name)
             earlier = earlier_updates(held, choice, self._base(supply, held.name))
             if choice is None:
-                # It has come into being since.
+                # The map was created in the meantime.
                 parts.append(ContentPart(held, earlier=earlier))
             else:
                 self.fills[choice.how] += 1
@@ -129,26 +124,23 @@ class Selection:
         assert not supply.missed, "what was missed is in the content"
 
     def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
-        """The updates that were missed; of times to live what is left of them."""
+        """The missed updates, with the remaining times to live."""
         missed = supply.missed.pop(held.name, None)
         return missed and [(term, held.state.as_told(record, self._out.now_ns)) for term, record in missed]
 
     def replicas(self, supply: Supply) -> list[AnyReplica]:
-        """The maps and services that the receiver will hold."""
         copy = self._copies.held[supply.partition]
         return [held for held in copy if self._copies.wanted(held.name, supply.index)]
 
     def forget(self, supply: Supply) -> None:
-        """It has ended: what the journal still answers for it is nobody's."""
+        """The supply has ended: ignore outstanding answers of the journal."""
         for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
             del self._reads[ticket]
         assert all(asked[0] is not supply for asked in self._reads.values()), "nobody waits for it any more"
 
     def reset(self) -> None:
-        """This member was removed: nothing is on its way any more."""
         self._reads.clear()
 
     @property
     def outstanding(self) -> int:
-        """How many questions the journal has not answered yet."""
         return len(self._reads)

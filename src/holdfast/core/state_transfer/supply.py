@@ -1,4 +1,4 @@
-"""One partition on its way to one member: the states that this goes through, and what the source remembers of it."""
+"""Supply of one partition to one member: its states, and what the source remembers of it."""
 
 from __future__ import annotations
 
@@ -21,31 +21,27 @@ Missed = list[tuple[int, Record]]
 
 @unique
 class SupplyPhase(StrEnum):
-    """How far a supply is."""
-
     QUEUED = "queued"
-    """As many are under way as may be."""
+    """The limit of parallel supplies is reached."""
     OFFERED = "offered"
-    """The empty chunk was sent: what the receiver has to begin with is not known yet."""
+    """The empty chunk is sent; the receiver's base is unknown."""
     CHOOSING = "choosing"
-    """What is to be sent is looked for, in the journal where memory does not hold it any more."""
+    """The content is being selected, perhaps with the journal."""
     HELD_UP = "held up"
-    """A chunk is ready, and waits for room on the way (state_transfer/S-5)."""
+    """A chunk is ready and waits for room in flight (state_transfer/S-5)."""
     COPYING = "copying"
-    """A chunk is on its way."""
+    """A chunk is in flight."""
     DRAINING = "draining"
-    """The primary will be another one: no write begins, and those before are waited for (state_transfer/S-2)."""
+    """The primary will change: no new writes, and earlier ones are waited for (state_transfer/S-2)."""
     CLOSING = "closing"
-    """The last chunk is on its way."""
+    """The last chunk is in flight."""
     ARRIVED = "arrived"
-    """The receiver holds everything; a migration waits for its row."""
+    """The receiver holds everything; a migration waits for its assignment."""
     OVER = "over"
 
 
 @unique
 class SupplyStep(StrEnum):
-    """What brings a supply further."""
-
     STARTED = "its turn has come"
     ANSWERED = "the receiver says what it has"
     READY = "a chunk is ready"
@@ -76,12 +72,10 @@ SUPPLY: Final[Lifecycle[SupplyPhase, SupplyStep]] = Lifecycle(
     },
 )
 AWAITING = (_P.OFFERED, _P.COPYING, _P.CLOSING)
-"""A chunk is on its way, so that the receiver's answer means something."""
+"""States in which a chunk is in flight, so that an answer of the receiver has a meaning."""
 
 
 class Supply:
-    """One partition on its way to one member."""
-
     __slots__ = (
         "bytes",
         "choices",
@@ -109,42 +103,42 @@ class Supply:
         self.version = version
         self.to = to
         self.index = index
-        """The replica index that the receiver will have: it gets the maps that such a replica holds."""
+        """Replica index that the receiver will have; it gets the maps that such a replica holds."""
         self.ticket = ticket
         self.phase = SUPPLY.begins
         self.sequence = 0
         self.content: Content | None = None
         self.ready: Chunk | None = None
-        """A chunk that waits until it may go (state_transfer/S-5)."""
+        """A chunk that waits for room in flight (state_transfer/S-5)."""
         self.flight = 0
-        """Bytes of the chunk that is not yet acknowledged."""
+        """Bytes of the unacknowledged chunk."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
         self.told: list[SyncDone] = []
-        """Who wants to hear how it ends: "", or why the receiver was not filled."""
+        """Callbacks for the end of the supply: "" or the reason why it failed."""
         self.compare = False
-        """Whether the content that the receiver has is compared, too: it may be wrong."""
+        """Whether to compare the receiver's content as well, because it may be wrong."""
         self.demand: Demand | None = None
         """What the receiver has to begin with."""
         self.choices: dict[str, Choice] = {}
         self.missed: dict[str, Missed] = {}
-        """Of the maps of which only updates, or some key ranges, are sent: these updates."""
+        """Updates of maps whose full content is not sent."""
         self.reading = 0
-        """How many answers of the journal are outstanding."""
+        """Outstanding journal requests."""
         self.bytes = 0
 
     def step(self, step: SupplyStep) -> None:
-        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        """Enter the next phase. Raises InvariantBroken if the step is not allowed."""
         self.phase = SUPPLY.after(self.phase, step)
 
     @property
     def is_repair(self) -> bool:
-        """Whether it mends a replica that the primary serves beside."""
+        """Whether it repairs a replica while the primary serves."""
         return bool(self.told)
 
 
 def tell(supply: Supply, why: str) -> None:
-    """Say how it has ended to those who want to hear it: "" when the receiver is filled."""
+    """Call the callbacks for the end of a supply; "": the receiver is filled."""
     told, supply.told = supply.told, []
     for one in told:
         one(why)
@@ -152,7 +146,7 @@ def tell(supply: Supply, why: str) -> None:
 
 
 def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:
-    """What the journal says of the updates after `after` up to `upto`; None when it does not have all of them."""
+    """The updates after `after` up to `upto`; None if the records do not have all of them."""
     wanted = [one for one in records or [] if after < one[1].counter <= upto]
     numbers = [record.counter for _, record in wanted]
     return wanted if numbers == list(range(after + 1, upto + 1)) else None

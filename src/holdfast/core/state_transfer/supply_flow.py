@@ -1,6 +1,4 @@
-"""How much is on its way: chunks that may go, first come, first served, and those that wait for room
-(state_transfer/S-5).
-"""
+"""Flow control of supplies: chunks in flight, and the queue of those that wait for room (state_transfer/S-5)."""
 
 from __future__ import annotations
 
@@ -13,31 +11,28 @@ from holdfast.core.state_transfer.supply import Supply
 from holdfast.core.store.chunk import Chunk
 
 TO_ONE_BYTES = 524_288
-"""On its way to one member, beside one chunk that may always be: enough that neither side waits for the other. What
-clients wait for takes the same road, and comes behind: records of partitions that move, requests that are forwarded.
+"""In flight to one member, in addition to one chunk: enough to keep both sides busy. More would delay messages that
+clients wait for, and that share the link: records of moving partitions, forwarded requests.
 """
 
 
 class SupplyFlow:
-    """The bytes of all supplies of a member that were sent and are not yet acknowledged, and what waits for them."""
-
     def __init__(self, rows: list[Assignment], most: int) -> None:
-        """`rows`: the member's table. `most`: bytes of all supplies together; one chunk goes in any case."""
+        """`rows`: the member's table; `most`: bytes in flight of all supplies. One chunk may always be sent."""
         self._rows = rows
         self.most = most
         self._held_up: deque[Supply] = deque()
         """Supplies with a chunk that is ready."""
         self.flight = 0
-        """Bytes that were sent and are not yet acknowledged."""
+        """Bytes in flight."""
         self._to: dict[MemberId, int] = {}
-        """Of these, by receiver."""
+        """Bytes in flight, by receiver."""
         self.bytes_sent = 0
         self.chunks_sent = 0
         self.bytes_history = self.bytes_ranges = self.bytes_full = 0
-        """Of these: missed updates, key ranges that differed, and all else."""
+        """Bytes sent: missed updates, key ranges that differed, and the rest."""
 
     def hold(self, supply: Supply, chunk: Chunk) -> None:
-        """This chunk is ready, and goes when there is room."""
         assert supply.ready is None, "one chunk at a time (state_transfer/S-5)"
         assert not supply.flight, (
             "what is on its way is acknowledged before the next is ready (state_transfer/S-5)"
@@ -46,7 +41,7 @@ class SupplyFlow:
         self._held_up.append(supply)
 
     def next(self) -> tuple[Supply, Chunk] | None:
-        """The next chunk for which there is room, and which is wanted still; it waits no more."""
+        """Remove and return the first chunk that has room in flight and is still wanted."""
         later: list[Supply] = []
         found: tuple[Supply, Chunk] | None = None
         while self._held_up and found is None:
@@ -69,7 +64,6 @@ class SupplyFlow:
         return found
 
     def leaves(self, supply: Supply, chunk: Chunk) -> None:
-        """It is on its way."""
         assert not supply.flight, "one chunk at a time (state_transfer/S-5)"
         assert chunk.size == sum(chunk.sizes.values()), "each byte is of one kind"
         supply.flight = chunk.size
@@ -84,7 +78,6 @@ class SupplyFlow:
         assert self.flight <= self.bytes_sent, "what is on its way was sent"
 
     def lands(self, supply: Supply) -> None:
-        """What it had in flight is not any more."""
         self.flight -= supply.flight
         if supply.flight:
             left = self._to.pop(supply.to) - supply.flight
@@ -95,7 +88,6 @@ class SupplyFlow:
         assert self.flight >= 0, "no more lands than was sent"
 
     def reset(self) -> None:
-        """This member was removed: nothing is on its way any more."""
         self._held_up.clear()
         self._to.clear()
         self.flight = 0

@@ -1,6 +1,4 @@
-"""What asks a primary for a supply, and what it finds there: what waits, and what is refused by name
-(state_transfer/S-4).
-"""
+"""Requests for a supply at the primary: which of them wait, and which are rejected (state_transfer/S-4)."""
 
 from __future__ import annotations
 
@@ -15,20 +13,18 @@ from holdfast.core.model.partition_table import Assignment
 
 @dataclass(frozen=True, slots=True)
 class RequestFound:
-    """What the master's request for a migration finds at the member that it takes for the primary."""
-
     sender: MemberId
     request: MigrationRequest
     me: MemberId
     master: MemberId | None
     view: int
-    """The number of this member's view."""
+    """Number of this member's view."""
     row: Assignment
     outstanding: int
-    """The version of a row that is stored and not committed; 0: none that is newer."""
+    """Version of an assignment that is stored and not committed; 0: none newer."""
     serves: bool
     moves: bool
-    """Whether a migration of the partition is under way here."""
+    """Whether a migration of the partition runs here."""
 
 
 MIGRATION_REQUESTS: Final[Cases[RequestFound]] = Cases(
@@ -80,8 +76,6 @@ MIGRATION_REQUESTS: Final[Cases[RequestFound]] = Cases(
 
 @dataclass(frozen=True, slots=True)
 class RepairFound:
-    """What the wish to fill a backup anew finds at its primary."""
-
     member: MemberId
     partition: int
     me: MemberId

@@ -1,19 +1,20 @@
-"""What has changed in a map, and how much of that can be told? For change streams (`maps.*.changes_bytes`).
+"""Change streams: the updates of a map in order, as far as this member can report them (`maps.*.changes_bytes`).
 
-An update is told under its partition, term and counter, with what the entry was before and when it was.
+An update is reported with its partition, term and counter, the entry's former value, and its time.
 
-- streams/G-1: An update is told only when it is *safe*: everybody who must hold it before its writer is answered
-  does, and it is durable where the map's journal says so. Who takes over from this primary holds it then, under the
-  same number. A primary in office knows which are: what it found when it took office is held by all
-  (primary_backup/O-1, primary_backup/O-2), and of what it has written since, its batches say who has not
-  acknowledged. Async backups are not waited for. Others cannot know: they tell up to an update that is named by its
-  term, for whoever names one was told of it as a head.
-- streams/G-2: The last safe update is the *head*, told with its term and with the lineage that leads to it. Every
-  member whose copy has an update of this counter and term holds the same updates before it (state_transfer/C-1), so
-  any of them may tell them.
-- streams/G-3: Who asks says which update it has read last, counter and term. A copy of another history refuses.
-- streams/G-4: What is asked for comes whole and in order from the tail, else from the journal; or not at all, with
-  the reason. Nothing without a reason may be asked for again: it is not safe yet, or there is too much to do just now.
+- streams/G-1: Only *safe* updates are reported: all members that the writer waits for hold the update, and it is
+  durable if the map's journal demands that. So a successor of this primary has it under the same number. Example:
+  update 18 is on the primary only. If it were reported, and the primary died, the next primary could write another
+  update 18, and the reader would have seen one that does not exist. A primary in office knows what is safe: all that
+  it found when it took office (primary_backup/O-1, primary_backup/O-2), and of later updates those that its batches do
+  not wait for. Async backups are not waited for. Other members report up to an update that the reader names by its
+  term: it was reported as a head before.
+- streams/G-2: The last safe update is the *head*, reported with its term and the lineage that leads to it. Every copy
+  that has an update of this counter and term has the same updates before it (state_transfer/C-1), and can report them.
+- streams/G-3: A reader names the last update that it has read, by counter and term. A copy of another history rejects
+  it.
+- streams/G-4: The answer is complete and in order, from the tail or the journal; or it is empty with the reason. An
+  empty answer without a reason may be retried: the next update is not safe yet, or this member is busy.
 """
 
 from __future__ import annotations
@@ -36,53 +37,46 @@ from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.tail import size_of
 
 JOURNAL_RECORDS = 16_384
-"""At most so many updates are read from the journal at a time,"""
+"""Most updates per read of the journal."""
 JOURNAL_BYTES = 8 << 20
-"""or so many bytes of them. That is looked for through the whole journal: what was not asked for yet is kept,"""
+"""Most bytes per read of the journal. A read scans the whole journal, so what was not requested yet is kept."""
 AHEAD_MAX = 4
-"""for so many partitions,"""
+"""Partitions for which such updates are kept."""
 AHEAD_NS = 10 * SECOND
-"""and so long."""
+"""How long they are kept."""
 READS_MAX = 4
-"""So many questions at once are looked for in the journal; who asks then is to ask again."""
+"""Concurrent reads of the journal; further requests have to be retried."""
 
 Lineage = Sequence[tuple[int, int]]
 
 
 ChangesTold = Callable[[ChangesSince], None]
-"""Who asked hears what has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far the changes of a map have gone in a partition."""
-
     counter: int
-    """Of the last update that is safe (streams/G-1)."""
+    """Of the last safe update (streams/G-1)."""
     term: int
-    """Of that update; 0 when there is none."""
+    """Of that update; 0: there is none."""
     since: int
-    """Every change after this update is in memory here."""
+    """All later changes are in memory here."""
     lineage: list[tuple[int, int]]
-    """Of which terms the updates up to it are: from the counter start + 1 on, of this term; ascending."""
+    """Terms of the updates up to it, ascending; each from the counter `start + 1` on."""
 
 
 class _Ahead(NamedTuple):
-    """What was read from the journal, and not told yet."""
-
     records: list[tuple[int, Record]]
     of: PartitionCopy | None
-    """The copy that it was read for."""
+    """The copy at the time of the read."""
     since_ns: int
 
 
 class ChangeStreams:
-    """What this member can tell of changes."""
-
     def __init__(
         self, settings: Settings, out: Outbox, lane: Lane, copies: LocalReplicas, *, journal: bool
     ) -> None:
-        """`journal`: whether this member has one to be asked for older updates."""
+        """`journal`: whether this member has one with older updates."""
         self._settings = settings
         self._out = out
         self._lane = lane
@@ -94,13 +88,12 @@ class ChangeStreams:
         self._reads: dict[int, tuple[Asked, Lineage, ChangesTold]] = {}
 
     def streams(self, name: str) -> bool:
-        """Whether the map has a change stream."""
         return bool(self._settings.map(name).changes_bytes)
 
     # -- heads
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
-        """The heads of the partitions that are served here, and which are not."""
+        """The heads of the partitions that are served here, and the other partitions."""
         unsent: dict[int, int] = {}
         for partition, of, update in self._lane.unsent:
             if of.name == name and isinstance(update, Record) and update.change is not Change.CALL:
@@ -124,9 +117,9 @@ class ChangeStreams:
         return found, moved
 
     def _safe(self, partition: int, held: MapReplica, unsent: int | None) -> int:
-        """The last update that is safe (streams/G-1). What is not sent yet is not in the tail either.
+        """The last safe update (streams/G-1). Unsent updates are not in the tail either.
 
-        An older batch may hold newer updates than a younger one: buffers join a batch that goes to the same members.
+        An older batch may hold newer updates than a younger one: buffers join a batch with the same receivers.
         """
         counter = held.counter if unsent is None else unsent - 1
         for batch in self._lane.batches_of(partition):
@@ -140,7 +133,7 @@ class ChangeStreams:
     # -- changes
 
     def ask(self, asked: Asked, done: ChangesTold) -> None:
-        """Tell what has changed; `done` is called once, now or when the journal was read."""
+        """Report changes; `done` is called once, now or after a read of the journal."""
         copy = self._copies.held.get(asked.partition)
         held = copy.maps.get(asked.map) if copy is not None else None
         upto, why = asked.upto, ""
@@ -171,7 +164,7 @@ class ChangeStreams:
             done(ChangesSince(asked.after, why=f"changes are remembered here from update {start + 1} on"))
 
     def _known(self, asked: Asked, upto: int, lineage: Lineage) -> ChangesSince | None:
-        """What was read from the journal for the question before; None when that is something else."""
+        """Updates left from an earlier read of the journal, if they fit this request."""
         ahead = self._ahead.pop((asked.map, asked.partition), None)
         if ahead is None or ahead.records[0][1].counter != asked.after + 1:
             return None
@@ -182,7 +175,7 @@ class ChangeStreams:
         return self._tell(asked, records)
 
     def _tell(self, asked: Asked, records: list[tuple[int, Record]]) -> ChangesSince:
-        """As much of this as fits into an answer; what is left is kept for the next question."""
+        """As many updates as fit in an answer; the rest is kept for the next request."""
         told = _told(asked, records)
         rest = records[told.upto - asked.after :]
         assert told.upto >= asked.after, "what was read is not told again (streams/G-4)"
@@ -197,7 +190,7 @@ class ChangeStreams:
         return told
 
     def sweep(self) -> None:
-        """Forget what was read ahead for a reader that does not go on, or from a copy that is gone."""
+        """Drop updates that are no longer requested, or whose copy is gone."""
         before_ns = self._out.now_ns - AHEAD_NS
         for key, ahead in list(self._ahead.items()):
             if ahead.since_ns <= before_ns or self._copies.held.get(key[1]) is not ahead.of:
@@ -205,11 +198,9 @@ class ChangeStreams:
 
     @property
     def ahead_bytes(self) -> int:
-        """Bytes that were read from the journal, and not told yet, at about."""
         return sum(size_of(record) for ahead in self._ahead.values() for _, record in ahead.records)
 
     def _read(self, asked: Asked, upto: int, lineage: Lineage, done: ChangesTold) -> None:
-        """Ask the journal for what memory does not hold any more."""
         if len(self._reads) >= READS_MAX:
             done(ChangesSince(asked.after))
             return
@@ -225,7 +216,6 @@ class ChangeStreams:
         )
 
     def on_history(self, event: HistoryRead) -> None:
-        """The journal has answered: what it has, or from where on it would have."""
         asked, lineage, done = self._reads.pop(event.ticket)
         records = event.records
         if records is None:
@@ -245,29 +235,28 @@ class ChangeStreams:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {"reads of history for change streams": len(self._reads)}
 
 
 def _waits(batch: AckBatch, partition: int, held: MapReplica) -> bool:
-    """Whether somebody whom the writers of this map wait for does not hold what the batch has of this partition."""
+    """Whether a receiver that the writers of this map wait for has not acknowledged the batch for this partition."""
     if held.journal == "sync" and not batch.on_disk:
         return True
     return any(partition in batch.need.get(member, ()) for member in held.sync)
 
 
 def _leads_to(lineage: Lineage, counter: int, update: int, term: int) -> bool:
-    """Whether updates with this lineage, up to `counter`, have one of this number and term."""
+    """Whether the history up to `counter` has an update of this number and term."""
     return 0 < update <= counter and term_of(lineage, update) == term
 
 
 def term_of(lineage: Lineage, counter: int) -> int:
-    """The term of an update; 0 when the lineage does not reach so far back."""
+    """The term of an update; 0: before the lineage begins."""
     return next((term for term, start in reversed(lineage) if start < counter), 0)
 
 
 def _told(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:
-    """As much of these updates, which follow the one that was read last, as can be told in one answer."""
+    """As many of these updates as fit in one answer."""
     known = list(takewhile(_is_known, records))
     if not known:
         return ChangesSince(
@@ -285,7 +274,7 @@ def _told(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:
 
 
 def _is_known(one: tuple[int, Record]) -> bool:
-    """Whether an update tells what it has done to entries, if it has done anything."""
+    """Whether an update has the data for a report, or changed no entry."""
     record = one[1]
     if record.change in (Change.SET, Change.REMOVE):
         return record.time_ms > 0

@@ -1,4 +1,4 @@
-"""Who hears of changes: entry listeners of this member's sessions, here or on all members."""
+"""Entry listeners of this member's sessions, for events of this member or of all members."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from holdfast.core.model.operations import EntryEvent, EventKind
 
 
 class Listener:
-    """One registration."""
-
     __slots__ = ("invalidations", "key", "local_only", "name", "token")
 
     def __init__(
@@ -25,21 +23,19 @@ class Listener:
         self.invalidations = invalidations
 
     def takes(self, event: EntryEvent) -> bool:
-        """Whether the event is of interest: all keys, this key, or the whole map."""
+        """Whether the event matches: all keys, this key, or the whole map."""
         if event.kind is EventKind.INVALIDATED and not self.invalidations:
             return False
         return self.key is None or event.key is None or event.key == self.key
 
 
 class EntryListeners:
-    """Registrations of this member's sessions and subscriptions of other members."""
-
     def __init__(self, me: MemberId, out: Outbox, membership: MembershipStatus) -> None:
         self._me = me
         self._out = out
         self._membership = membership
         self.listening: dict[str, int] = {}
-        """Maps of which somebody, here or elsewhere, wants to hear, and how many want to."""
+        """Maps with listeners, here or on other members -> how many."""
         self._by_token: dict[Token, Listener] = {}
         self._local: dict[str, list[Listener]] = {}
         self._subscribers: dict[str, set[MemberId]] = {}
@@ -54,7 +50,7 @@ class EntryListeners:
         local_only: bool,
         invalidations: bool = False,
     ) -> None:
-        """Register: the token is notified of the map's events; with `invalidations` also of what near caches hear."""
+        """Register the token for events of a map; with `invalidations` also for those of near caches."""
         assert token not in self._by_token, "a token names one registration"
         wide_before = self._wide(name)
         listener = self._by_token[token] = Listener(
@@ -66,7 +62,7 @@ class EntryListeners:
             self._subscribe(name, wanted=True)
 
     def remove(self, token: Token) -> None:
-        """End it; nothing happens when there is none."""
+        """End a registration; no effect if there is none."""
         listener = self._by_token.pop(token, None)
         if listener is None:
             return
@@ -110,20 +106,19 @@ class EntryListeners:
         self._count(message.map)
 
     def destroy(self, name: str) -> None:
-        """The map is destroyed: its listeners end, on all members. One of that name that comes later is another map."""
+        """The map is destroyed: its listeners end on all members. A later map of that name is another map."""
         for info in self._membership.members():
             if info.uuid != self._me:
                 self._out.send(info.uuid, Events([EntryEvent(EventKind.DESTROYED, name, self._me)]))
         self._end(name)
 
     def _end(self, name: str) -> None:
-        """End all registrations for this map. What feeds a near cache stays: others may still hold what it was fed."""
+        """End the registrations for this map, except for near caches, which may still hold its entries."""
         for listener in list(self._local.get(name, [])):
             if not listener.invalidations:
                 self.remove(listener.token)
 
     def on_events(self, message: Events) -> None:
-        """Events of another member."""
         for event in message.events:
             if event.kind is EventKind.DESTROYED:
                 self._end(event.map)
@@ -133,7 +128,6 @@ class EntryListeners:
                     self._notify(listener, event)
 
     def hear(self, event: EntryEvent) -> None:
-        """An entry of a map has changed here, says the data lane."""
         for listener in list(self._local.get(event.map, [])):
             if listener.takes(event):
                 self._notify(listener, event)
@@ -141,7 +135,7 @@ class EntryListeners:
             self._pending.setdefault(member, []).append(event)
 
     def flush(self) -> None:
-        """Send what other members are to hear: one message a member and step."""
+        """Send pending events: one message per member and step."""
         if self._pending:
             pending, self._pending = self._pending, {}
             for member, events in pending.items():
@@ -149,25 +143,22 @@ class EntryListeners:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         return {"events not sent": len(self._pending)}
 
     @property
     def wide(self) -> list[str]:
-        """Maps of which this member's sessions want to hear from all members."""
+        """Maps with listeners of this member for events of all members."""
         return sorted(name for name in self._local if self._wide(name))
 
     def subscribers(self, name: str) -> set[MemberId]:
-        """The other members that want to hear of this map."""
         return set(self._subscribers.get(name, ()))
 
     @property
     def heard_of(self) -> list[str]:
-        """Maps that somebody, here or elsewhere, wants to hear of."""
         return sorted({*self._local, *self._subscribers})
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Forget the subscriptions of those who left; subscribe with those who came."""
+        """Drop subscriptions of members that left; subscribe at new members."""
         for name in sorted(self._subscribers):
             self._subscribers[name] -= notice.gone
             if not self._subscribers[name]:
