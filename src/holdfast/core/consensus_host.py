@@ -1,4 +1,4 @@
-"""What this member takes part in by consensus: its groups, the metastore, and how these hear of each other."""
+"""Host of everything that a member decides by Raft: its groups, the metastore and the zones, and their connections."""
 
 from __future__ import annotations
 
@@ -46,11 +46,13 @@ OFF = (
 )
 
 ROUNDS = 8
-"""How often in one step what groups have told leads to something new for them; the rest is left to the next step."""
+"""Most iterations per step in which the results of groups lead to new input for them; the rest waits for the next
+step.
+"""
 
 
 class _AdvisedReply(Reply):
-    """Answers that there is no leader say what an operator can do."""
+    """Adds advice for the operator to answers that report a missing leader."""
 
     __slots__ = ("_agreed",)
 
@@ -59,7 +61,6 @@ class _AdvisedReply(Reply):
         self._agreed = agreed
 
     def __call__(self, answer: object) -> None:
-        """Answer it."""
         if isinstance(answer, MetastoreAnswer | ZoneAnswer) and answer.failed == NotReady.__name__:
             advice = self._agreed.way_out()
             answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
@@ -67,8 +68,6 @@ class _AdvisedReply(Reply):
 
 
 class ConsensusHost:
-    """The machines of one member that work by consensus."""
-
     def __init__(
         self,
         settings: Settings,
@@ -81,11 +80,11 @@ class ConsensusHost:
         rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`waiting`, `refusals`: of the router of all other maps; `rows`: the cluster's table."""
+        """`waiting` and `refusals` are those of the router for all other maps; `rows` is the partition table."""
         self._on = settings.metastore.voters > 0
         self._out = out
         self._turn_ends = False
-        """Whether the end of this turn has been asked for."""
+        """Whether the end of this turn was requested."""
         self._standing = standing
         self.groups = GroupHost(
             standing.info,
@@ -101,29 +100,29 @@ class ConsensusHost:
         self.zones = LeaderRouting(
             standing.me, settings, out, self.groups, standing, ears, waiting, refusals, self
         )
-        """Requests on maps that live in zones."""
+        """Requests on maps in zones."""
         self.zoned = ZoneHost(out, standing, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(standing, self.metastore, self.groups, self.zones)
-        """How the zones stand, for looking."""
+        """Status of zones, for display."""
         self._questions = OperatorQuestions(self.metastore)
         self._orders = ZoneOrders(settings, out, standing, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """Whose group this is, of which another member speaks: see `GroupOpener`."""
+        """The client of a group that another member has sent a message for: see `GroupOpener`."""
         return self.metastore if self._on and number == METASTORE_GROUP else None
 
     def may_part(self, member: MemberId) -> bool:
-        """Whether nothing of all this needs the member."""
+        """Whether neither the metastore nor a zone needs the member."""
         return self.voters.may_part(member) and self.zoned.may_part(member)
 
     def on_start(self) -> None:
-        """The member comes to life: replicas that are in its files do, too."""
+        """Start the replicas that are in this member's files."""
         if self._on and METASTORE_GROUP in self.groups.journal.found:
             self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Another view: the metastore may begin with it, and its voters follow it."""
+        """A new view: the metastore may begin with it, and its voters follow it."""
         self.groups.on_view(notice)
         self.zones.on_view(notice)
         if not self._on:
@@ -134,10 +133,10 @@ class ConsensusHost:
         self.voters.look()
         self.zoned.on_members()
 
-    # -- what operators want
+    # -- requests of operators
 
     def ask_metastore(self, question: MetastoreQuestion, reply: Reply) -> None:
-        """Answer this with a `MetastoreAnswer`, later. What zones go by is changed by orders about zones alone."""
+        """Reply with a `MetastoreAnswer`, later. Keys of zones can only be changed by orders about zones."""
         if not self._on:
             reply(MetastoreAnswer(failed="Unsupported", why=OFF))
         elif isinstance(question, ResetAsked):
@@ -154,7 +153,6 @@ class ConsensusHost:
             self._questions.ask(question, _AdvisedReply(self._out, reply.token, self))
 
     def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
-        """Carry this out and answer with a `ZoneAnswer`, later."""
         if not self._on:
             reply(ZoneAnswer(failed="Unsupported", why=OFF))
         elif isinstance(order, MarkPartitions):
@@ -172,21 +170,19 @@ class ConsensusHost:
             self._orders.take(order, _AdvisedReply(self._out, reply.token, self))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
-        """Another member says how its replicas of a zone are."""
         self.zoned.on_states(sender, message)
         self._orders.on_states(sender, message)
 
-    # -- for looking
+    # -- status
 
     def _metastore_leader(self) -> NodeId | None:
-        """Who leads the metastore; None: nobody who is here, as far as is known. Who does not vote does not notice that
-        a leader has gone.
+        """The leader of the metastore; None: unknown, or not a present member. Members that do not vote do not notice
+        when the leader is gone.
         """
         lead = self.groups.lead(METASTORE_GROUP)
         return lead if lead is not None and self.groups.member(lead) is not None else None
 
     def metastore_told(self) -> dict[str, object] | None:
-        """How the metastore stands, as far as this member knows; None: the cluster has none."""
         if not self._on:
             return None
         names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
@@ -212,7 +208,7 @@ class ConsensusHost:
         return [zone_summary(self.view.told(zone)) for zone in self.view.zones()]
 
     def unsafe_reason(self) -> str:
-        """What of all this a crash could cost something of now; empty: nothing."""
+        """The first reason why a crash could lose data or availability of metastore or zones now; empty: none."""
         if not self._on:
             return ""
         if self._metastore_leader() is None:
@@ -223,7 +219,7 @@ class ConsensusHost:
         return self.view.unsafe_reason()
 
     def way_out(self) -> str:
-        """What an operator can do about a majority that is lost; empty: none is, as far as this member knows."""
+        """Advice for a lost majority; empty: none is lost, as far as this member knows."""
         if not self._on:
             return ""
         if silent := way_out(self._standing, self._out.now_ns):
@@ -234,24 +230,22 @@ class ConsensusHost:
         return self.view.way_out()
 
     def leave_blocker(self, member: MemberId) -> str:
-        """What of all this needs the member, in words; empty: nothing."""
+        """The reason why the metastore or a zone needs the member; empty: none."""
         if not self.voters.may_part(member):
             return "it votes in the metastore; that moves to another member first"
         return self.zoned.leave_blocker(member)
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
         machines = (self.groups, self.metastore, self.zones, self._questions, self._orders)
         return {what: count for machine in machines for what, count in machine.leftovers.items()}
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
-        """Something has happened to a group of a zone that has a replica here."""
         self.zoned.on_replica(number, notice)
 
     def gather(self) -> None:
-        """A step ends that has brought a request, and others may come with it: those for groups wait for the end of the
-        turn, so that they leave together.
+        """End a step that brought a request. Input for groups waits for the end of the turn, so that all requests that
+        were read together share log entries.
         """
         if self._on and self.zones.dirty:
             if not self._turn_ends:
@@ -261,11 +255,10 @@ class ConsensusHost:
             self.flush()
 
     def on_turn_ended(self) -> None:
-        """All that comes together has come."""
         self._turn_ends = False
 
     def flush(self) -> None:
-        """The step ends: what it has brought goes to the groups, and what they want is carried out."""
+        """End the step: hand its input to the groups, and process the results."""
         if not self._on:
             return
         if self.metastore.unsent:
@@ -279,14 +272,13 @@ class ConsensusHost:
             self.groups.flush()
 
     def sweep(self) -> None:
-        """About half a second has passed."""
+        """Called about twice a second."""
         if self._on:
             self.metastore.on_timer()
             self._orders.sweep()
         self.zones.sweep()
 
     def look_at_departing(self) -> None:
-        """Members may want to leave, or not any more."""
         if self._on:
             departing = frozenset(self._standing.departing)
             if departing != self._departing:

@@ -1,23 +1,23 @@
-"""Who is told of migrations, and when: the services of a member, of which its record store is one (H5; source 001,
-"User Interaction").
+"""Hosted services of a member and their migration callbacks (H5; source 001, "User Interaction"). The maps are one of
+them.
 
-A service is told `before` a change of what this member holds of a partition, and then exactly once `commit` or
-`rollback`. Each tells the endpoint at which the member stands, and its replica index before and after, -1 for none:
+A service gets `before` when this member's replica of a partition is about to change, and then exactly once `commit` or
+`rollback`. Each names the endpoint of the migration that this member is, and its replica index before and after; -1:
+none. Example: partition 7 moves from 1 to 4. Member 1 gets `before(SOURCE, 0 -> -1)`, 4 gets `before(DESTINATION, -1
+-> 0)`; both get `commit` when the new assignment is committed, or `rollback` if it is not.
 
-- core/W-1: The source of a migration, if it is the primary, is told before it supplies; the destination before it
-  takes the first chunk. Both are told the outcome when a committed row is newer than the one the migration began at:
-  the row is the decision. Both roll back when there is nothing to decide: the destination refuses the supply, or the
-  source calls it off; the destination also when it is not whole yet and the source is gone.
-- core/W-2: A former backup owner takes no part in the copying. It is told before and commit together when it learns
-  of the row; so is a member whose index a row changes without any migration (a promotion, a replica taken out of a
-  row).
-- core/W-3: A member that was removed though alive is told to roll back what was under way. Whether it was committed
-  after all, it learns when it is back; it is then told of that anew, before and commit together.
-- core/W-4: A service drops data then and only then: at commit, as a source whose new index is none or beyond the
+- core/W-1: The source of a migration, if it is the primary, is called before it supplies; the destination before it
+  accepts the first chunk. Both get the outcome with the next committed assignment: it is the decision. Both roll back
+  earlier if nothing can be decided any more: the destination rejects the supply, or the source cancels it; the
+  destination also when it is incomplete and the source is gone.
+- core/W-2: A former backup takes no part in the copying. It gets `before` and `commit` together when it learns of the
+  assignment; so does a member whose index changes without a migration (a promotion, a removed replica).
+- core/W-3: A member that was removed though alive rolls back what was in progress. If it was committed after all, the
+  member learns that when it returns, and gets `before` and `commit` together.
+- core/W-4: A service drops data in exactly two cases: at commit, as a source whose new index is none or beyond the
   service's backups; at rollback, as a destination whose current index is none or beyond them.
-- core/W-5: The first assignment, and a partition that is begun anew after it was declared lost, begin empty, and
-  nobody is told: there is nothing to hand over. (What was held of a lost one is dropped, as a source whose new index is
-  none.)
+- core/W-5: The first assignment, and a lost partition that starts again, begin empty and without callbacks: there is
+  nothing to hand over. (A former copy of a lost partition is dropped, as a source whose new index is none.)
 """
 
 from __future__ import annotations
@@ -46,66 +46,61 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 @unique
 class Endpoint(StrEnum):
-    """At which end of a migration a member stands."""
-
     SOURCE = "SOURCE"
     DESTINATION = "DESTINATION"
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationEvent:
-    """What changes, or may change, in what this member holds of a partition."""
-
     partition: int
     endpoint: Endpoint
     current: int
-    """The replica index of this member now: 0 is the primary, -1 that it holds none."""
+    """Replica index now: 0 is the primary, -1 no replica."""
     new: int
-    """Its replica index if the migration is committed, -1 if it will hold none."""
+    """Replica index after a commit; -1: no replica."""
 
 
 class MigrationAware(Protocol):
-    """What is told of migrations. None of these may raise; they are called in the middle of a step of the member."""
+    """Callbacks for migrations. They must not raise: they run in the middle of a step of the member."""
 
     def before(self, event: MigrationEvent) -> None:
-        """What this member holds of the partition is about to change."""
+        """The replica is about to change."""
 
     def commit(self, event: MigrationEvent) -> None:
-        """It has changed."""
+        """The replica has changed."""
 
     def rollback(self, event: MigrationEvent) -> None:
-        """It has not."""
+        """The replica has not changed."""
 
 
 class Service(MigrationAware, Protocol):
-    """Something that has a share in every partition, beside the maps: see docs/services.md.
+    """An application object with a share in every partition: see docs/services.md.
 
-    Every member of a cluster runs the same services: a member with others, or with other `backups`, is not admitted.
+    All members run the same services: a member with others, or with other `backups`, is not admitted.
     """
 
     name: str
-    """Letters, digits, and _ . - in between; at most 64."""
+    """1 to 64 letters, digits, and _ . - in between."""
     backups: int
-    """How many backups hold a share and are waited for, 0 to 6.
+    """Backups that hold a share and are waited for, 0 to 6.
 
-    Two more say something when they are there: `async_backups`, how many further ones follow without being waited for,
-    and `journal`, "off", "sync" or "lazy", as with maps. The replica indices up to `backups + async_backups` hold one.
+    Two more attributes are optional: `async_backups`, further backups that are not waited for, and `journal`: "off",
+    "sync" or "lazy", as with maps. Replica indexes up to `backups + async_backups` hold a share.
     """
 
     def open(self, partition: int) -> Share:
-        """A new, empty share. There may be two of a partition for a while: one that serves, one that is filled."""
+        """A new, empty share. A partition may have two for a while: one that serves, and one that is being filled."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A service of Holdfast's own, that has no shares but a state of another kind: `open` is not asked then."""
+    """A built-in service with a state of another kind instead of shares: `open` is not called."""
 
-    def state(self, partition: int) -> HostedState:
-        """A new, empty state."""
+    def state(self, partition: int) -> HostedState: ...
 
 
 class Hosted:
-    """A service on one member: tells it, and drops its shares when core/W-4 says so."""
+    """A service on one member; drops its shares as core/W-4 says."""
 
     def __init__(self, service: Service, held: dict[int, PartitionCopy]) -> None:
         self.service = service
@@ -113,11 +108,9 @@ class Hosted:
         self._held = held
 
     def keeps(self, index: int) -> bool:
-        """Whether a replica with this index holds a share."""
         return 0 <= index <= self.service.backups + getattr(self.service, "async_backups", 0)
 
     def open(self, partition: int) -> HostedState:
-        """What it holds of a partition, new and empty: its share, or a state of its own making."""
         if isinstance(self.service, Stateful):
             return self.service.state(partition)
         return ServiceState(self.service.open(partition))
@@ -142,8 +135,6 @@ class Hosted:
 
 
 class HostedServices:
-    """Every service of a member, and the migrations of which they have been told, but not how they ended."""
-
     def __init__(
         self,
         me: MemberId,
@@ -157,18 +148,18 @@ class HostedServices:
         self.hosted = [Hosted(service, held) for service in services]
         self._aware: list[MigrationAware] = [records, *self.hosted]
         self.pending: dict[int, MigrationEvent] = {}
-        """By partition: a member is at one end of at most one migration of a partition."""
+        """By partition: a member is an end of at most one migration per partition."""
 
     # -- shares
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Give a copy at this index an empty share of each service of which it should hold one and does not."""
+        """Add empty shares of the services that a copy at this index should hold and does not."""
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
 
     def revive(self, copy: PartitionCopy) -> None:
-        """Open the shares that were found in files; those of services that this member does not run are nobody's."""
+        """Open the shares that were found in files; those of services that are not run here are dropped."""
         assert copy.partition not in self._held, "what is found in files comes before any row"
         written, copy.services = copy.services, {}
         for hosted in self.hosted:
@@ -182,10 +173,10 @@ class HostedServices:
             copy.services[hosted.name] = held
         assert copy.services.keys() <= written.keys(), "nothing is revived that was not written down"
 
-    # -- what is told
+    # -- callbacks
 
     def begin(self, event: MigrationEvent) -> None:
-        """A migration in which this member is source or destination begins here (core/W-1)."""
+        """A migration with this member as an end begins (core/W-1)."""
         if event.partition in self.pending:
             raise InvariantBroken(f"{event}, but {self.pending[event.partition]} has not ended")
         self.pending[event.partition] = event
@@ -194,13 +185,13 @@ class HostedServices:
         assert self.pending.get(event.partition) is event, "its end is told later (core/W-1)"
 
     def give_up(self, partition: int) -> None:
-        """The migration that began here has ended before there was anything to decide."""
+        """The migration has ended before anything could be decided."""
         event = self.pending.pop(partition, None)
         if event is not None:
             self._rollback(event)
 
     def removed(self) -> None:
-        """This member was removed from the cluster, though alive (core/W-3)."""
+        """This member was removed though alive (core/W-3)."""
         for partition in sorted(self.pending):
             self.give_up(partition)
         assert not self.pending, "what was under way is rolled back (core/W-3)"
@@ -208,9 +199,9 @@ class HostedServices:
     def assignment_changed(
         self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> None:
-        """A committed row: end what was under way, and tell what else it changes (core/W-1, core/W-2).
+        """A committed assignment: end the migration in progress, and report other changes (core/W-1, core/W-2).
 
-        `arrived` is content that has come whole; it takes the place of what is held when the row says so.
+        `arrived` is a complete staging replica, which replaces the present copy if the assignment says so.
         """
         at, index = old.index_of(self._me), new.index_of(self._me)
         if arrived is not None and arrived.epoch < new.epoch:
@@ -254,10 +245,10 @@ class HostedServices:
 
 
 def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
-    """Whether a row with this index for the member says that the migration was committed.
+    """Whether an assignment with this index for the member means that the migration was committed.
 
-    The row may also be a later one: a member that was sent the content, and now is anything but what it was before,
-    holds the newest that it can.
+    It may be a later assignment: a member with the complete content, and with another index than before, has the
+    newest copy that it can have.
     """
     if event.endpoint is Endpoint.SOURCE:
         return index == event.new
@@ -268,9 +259,9 @@ def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
 
 
 def with_services(settings: Settings, services: Sequence[Service]) -> Settings:
-    """The settings of a member with these services: what they want is one of those that all members share.
+    """The settings with these services, which all members have to share.
 
-    Raises ConfigError when a service has no proper name, the name of another one, or an impossible number of backups.
+    Raises ConfigError when a service has an invalid or duplicate name, or an invalid number of backups.
     """
     found: dict[str, ServiceSettings] = {}
     for service in services:

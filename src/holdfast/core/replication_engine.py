@@ -1,17 +1,19 @@
-"""What is a replication engine? It decides when a request on a partition takes effect, and replicates its updates.
+"""Interface of a replication engine, which decides when a request on a partition takes effect and replicates its
+updates.
 
-There are two. `primary_backup` is led by the primary that the table names; `raft_partition` by the leader of a
-Raft group. The router finds the member that leads a partition, and gives the request to that member's engine. Three
-questions are kept apart:
+There are two: `primary_backup`, led by the primary that the table names, and `raft_partition`, led by the leader of a
+Raft group. The router finds the member that leads a partition and hands the request to that member's engine. Three
+questions are separate:
 
-- *What does the request answer and change?* The operation says that, a pure function of the object's state
+- *What does the request answer and change?* The operation decides: a pure function of the object's state
   (`operations.map_operations`, or a hosted service).
-- *When is that function called?* The engine says that. A primary calls it at once, for it orders the updates alone. A
-  Raft group calls it when the command is committed and everything before it is applied: only then is the state the one
-  that all replicas agree on.
-- *When may the caller be answered?* The engine says that, too: when every sync backup holds the update, or when the
-  leader has applied the entry. A read waits for what it rests on. Example: a `putIfAbsent` that finds a value answers
-  nothing before the backups hold that value; if the primary died first, another would take office without it.
+- *When is that function called?* The engine decides. A primary calls it at once, because it alone orders the updates.
+  A Raft group calls it when the command is committed and everything before it is applied: only then is the state the
+  same on all replicas.
+- *When is the caller answered?* The engine decides: when every sync backup holds the update, or when the leader has
+  applied the entry. A read waits for its read barrier: the updates that its result depends on. Example: a
+  `putIfAbsent` that finds a value is answered only when the backups hold that value. If the primary died first, its
+  successor would not have it, and the caller would have seen a value that never existed.
 """
 
 from __future__ import annotations
@@ -24,59 +26,60 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 
 Decided = Callable[[Outcome | Wait], None]
-"""What has come of a request: an outcome that the protocol stands for, or that it has to wait."""
+"""Callback for a request: its outcome, or that it has to wait."""
 ShareDone = Callable[[Outcome, Sequence[int], Sequence[int]], None]
-"""What has become of a share of an operation on whole partitions: the outcome, the partitions in which it is not done
-yet, and those that were not led here when it began."""
+"""Callback for a share of an operation on all partitions: outcome, partitions that are not done yet, and partitions
+that were not led here at the beginning.
+"""
 
 
 class ReplicationEngineDelegate(Protocol):
-    """What a replication protocol asks of whom it serves: the router."""
+    """What an engine asks of the router."""
 
     def rejection(self, request: Request) -> Outcome | None:
-        """Asked before each slice of long work: why it must not be done just now."""
+        """Asked before each slice of long work: the reason not to do it now."""
 
     def changed(self, partition: int) -> None:
-        """The partition has changed, and requests wait for that. Never told from within `submit`."""
+        """The partition that requests wait for has changed. Never called from within `submit`."""
 
 
 class ReplicationEngine(Protocol):
-    """How the partitions that this member leads are replicated."""
+    """Replication of the partitions that this member leads."""
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
-        """Requests come from here. To be said once, before the first."""
+        """Set the delegate; call it once, before the first request."""
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits for replicas that nothing more should be taken from other members."""
+        """Whether replicas lag so far behind that other members should send nothing more."""
 
     @property
     def refusing(self) -> bool:
-        """Whether so much waits for replicas that no change is taken."""
+        """Whether replicas lag so far behind that changes are rejected."""
 
     @property
     def running(self) -> int:
-        """How many operations on whole partitions are being worked off in slices."""
+        """Operations on all partitions that are running in slices."""
 
     def leads(self, partition: int) -> bool:
-        """Whether requests on this partition can be given to it now."""
+        """Whether requests on this partition can be submitted now."""
 
     def joining(self, partition: int) -> MemberId | None:
-        """Who is about to hold the partition, besides the members of its row."""
+        """The member that is being filled with the partition, in addition to its replicas."""
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """A request on one partition that is led here. `done` is called once, perhaps before this returns. It may be
-        refused, too.
+        """Handle a request on one partition that is led here. `done` is called once, perhaps before this returns; the
+        request may also be rejected.
 
-        What has to wait has changed nothing. It is to be submitted again when the partition has changed (`changed`), or
-        when it has waited as long as it may; then with `late`, and it is answered.
+        A request that has to wait has changed nothing. Submit it again when the partition has changed (`changed`), or,
+        with `late`, when it has waited long enough; then it is answered.
         """
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """A share of an operation on whole partitions. Answers at how many entries it has looked, at about."""
+        """Handle a share of an operation on all partitions. Returns about how many entries were examined."""
 
     def on_timer(self) -> None:
-        """Go on with what is worked off in slices."""
+        """Continue work in slices."""
 
     def tell(self, event: EntryEvent) -> None:
-        """Let the listeners of a map hear of something that happened to all of it."""
+        """Pass an event about a whole map to its listeners."""

@@ -1,7 +1,6 @@
-"""Could a crash cost something now? Cheap enough to be asked every second, and it sets nothing in motion.
+"""Safety of the cluster: whether a crash could lose anything now. Cheap enough for every second; changes nothing.
 
-Each member looks at what it knows itself, and says with every heartbeat whether it sees anything unsafe; so each one
-can also answer for the whole cluster.
+Each member evaluates its own state and adds the result to its heartbeats, so that each one can answer for the cluster.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 
 LATE_NS = 2 * SECOND
-"""Records that their backups have not acknowledged for so long are worth a word."""
+"""Records without acknowledgements of backups for so long are reported."""
 
 BEATS_MISSED = 3
-"""What a member has said counts until so many of its heartbeats should have come after it."""
+"""A member's report counts until so many of its heartbeats are missing."""
 
 
 class Safety:
-    """What one member sees."""
-
     def __init__(
         self,
         settings: Settings,
@@ -46,15 +43,14 @@ class Safety:
         self._activation = activation
         self._lane = lane
         self._copies: str | None = None
-        """What the rows lack; None: not looked at since they changed."""
+        """Missing copies; None: not counted since the last change."""
 
     def changed(self) -> None:
-        """Members or rows have changed."""
         self._copies = None
 
     def unsafe_reason(self, *, refresh: bool = False) -> str:
-        """Why a crash could cost something now; empty when all is safe as far as this member knows. `refresh`: count
-        the missing copies again, and do not use the count it has cached.
+        """The first reason why a crash could lose something now; empty: none, as far as this member knows. `refresh`:
+        count missing copies again instead of using the cached result.
         """
         membership = self._membership
         if not membership.admitted:
@@ -88,13 +84,13 @@ class Safety:
 
     @property
     def waits_for_members(self) -> int:
-        """How many more data members the first assignment waits for; until then there is nothing to lose."""
+        """Data members that the first assignment still waits for; until then there is nothing to lose."""
         if self._table_replication.table.assigned or self._membership.view is None:
             return 0
         return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
 
     def silence_problem(self) -> str:
-        """Whom this member does not hear, and what that means for what is to be decided; empty when it hears all."""
+        """Silent members, and the effect on decisions; empty: all are heard."""
         membership, now_ns = self._membership, self._out.now_ns
         silent = silent_members(membership, now_ns)
         if not silent:
@@ -103,14 +99,14 @@ class Safety:
         return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """Why the operator's order that these members have ended is not carried out; empty: it is."""
+        """The reason to reject an order to evict these members; empty: none."""
         return eviction_rejection(
             self._membership, ended, self._out.now_ns, without_majority=without_majority
         )
 
     def accept_loss_rejection(self, unserved: str, further: str) -> str:
-        """Why the operator's order to go on without what is missing is not carried out; empty: it is. `unserved`:
-        partitions without an owner; `further`: what else helps.
+        """The reason to reject an order to accept the loss of missing copies; empty: none. `unserved`: partitions
+        without an owner; `further`: other advice.
         """
         if silent := way_out(self._membership, self._out.now_ns):
             return silent
@@ -119,7 +115,7 @@ class Safety:
         return f"every partition has an owner: nothing is waited for{f'; {further}' if further else ''}"
 
     def cluster_unsafe_reason(self) -> str:
-        """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
+        """The same for the whole cluster, by the last heartbeats of its members in this view."""
         why = self.unsafe_reason()
         if why:
             return why
@@ -136,11 +132,11 @@ class Safety:
     def _missing_copies(self) -> str:
         members = self._membership.members()
         present = {info.uuid for info in members}
-        # Who is missing while the table is frozen keeps its slots: they count as wanted, and not as there.
+        # Absent members of a frozen table keep their replicas: these count as wanted, and not as present.
         expected = [*members, *self._membership.missing()]
         groups = {info.group or info.uuid for info in expected if self._membership.may_hold(info)}
         groups |= {one.group or one.consistent_id for one in self._membership.away()}
-        # A map has its copies in the hottest slots: a colder replica holds nothing of one with fewer backups.
+        # A map has its copies at the lowest indexes: a colder replica holds nothing of a map with fewer backups.
         depths = [(depth, max(1, min(depth, len(groups)))) for depth in self._settings.depths()]
         lacking = 0
         first = ""
@@ -191,6 +187,5 @@ class Safety:
 
 
 def _spare(copies: tuple[int, int]) -> int:
-    """How many there are beyond what is wanted."""
     living, wanted = copies
     return living - wanted

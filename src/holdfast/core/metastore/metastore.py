@@ -259,7 +259,6 @@ class Metastore:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counters that are zero when nothing is in progress."""
         return {"questions to the metastore": self._under_way}
 
     @property
@@ -416,7 +415,6 @@ class Metastore:
                 asker.on_read(ticket, *what)
 
     def _deliver(self) -> bool:
-        """Notify the watchers of the next event (metastore/W-1). Returns whether there was one."""
         if self.delivered is None:
             return False
         told = False

@@ -200,8 +200,7 @@ class MetastoreVoters:
         is_even = len(data) % 2 == 0 and len(data) < self._settings.voters
         return data + [node_of(info) for info in others if info.lite][: int(is_even)]
 
-    def on_watch_begins(self, revision: int) -> None:
-        """It watches no key."""
+    def on_watch_begins(self, revision: int) -> None: ...
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
         return True

@@ -61,7 +61,6 @@ class OperatorQuestions:
     # -- callbacks of the metastore
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
-        """A put or a removal was applied, or its condition did not hold."""
         question, reply = self._asked.pop(ticket)
         if invoked.answer:
             reply(MetastoreAnswer(revision=invoked.revision))
@@ -80,7 +79,6 @@ class OperatorQuestions:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counters that are zero when nothing is in progress."""
         return {"questions of operators": len(self._asked)}
 
     # -- answers

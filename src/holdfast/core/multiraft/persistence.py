@@ -56,8 +56,6 @@ def encoded(what: GroupWrite | GroupHead) -> bytes:
 
 @dataclass(slots=True)
 class RestoredGroup:
-    """A replica as a restart finds it."""
-
     hard: HardState = field(default_factory=HardState)
     snapshot: RaftSnapshot = NOTHING
     entries: list[RaftEntry] = field(default_factory=list)

@@ -43,8 +43,6 @@ class LedReplica(Protocol):
 
 
 class LeadWaiter(Protocol):
-    """Waits for the confirmation of a read of several groups."""
-
     def lead_confirmed(self, *, confirmed: bool) -> None:
         """This member has led all groups since then; not `confirmed`: unknown, so drop what was read."""
 
@@ -240,7 +238,6 @@ class ReadRounds:
             self._out.send(member, LeadAsked(asked.number, unsaid))
 
     def on_confirmed(self, sender: MemberId, message: LeadConfirmed) -> None:
-        """Another member answers a question (multiraft/H-5)."""
         node = self._nodes.get(sender)
         asked = self._rounds.get(message.round)
         if node is None:

@@ -1,14 +1,15 @@
-"""Where does a partition belong by rendezvous? With the members that rank first for it (source 004, affinity function).
+"""Placement by rendezvous hashing: a partition belongs to the members that rank first for it (source 004, affinity
+function).
 
-Every partition ranks all members by a 64-bit hash of the member's consistent id and the partition. The first one is
-its primary, the next ones are its backups; of equal ranks the lower UUID comes first. A member of a group (a host, a
-zone) that the row has already is passed over. So a row depends on nothing but who is there: not on the rows of
-before, nor on other partitions. Who comes or goes moves only what it gets or had; loads differ by chance.
+Every partition ranks all members by a 64-bit hash of consistent id and partition. The first member is its primary, the
+next ones are its backups; of equal ranks the lower UUID comes first. A member of a group (a host, a zone) that the
+partition has already is skipped. So the result depends only on the present members, not on other partitions or earlier
+placements. A member that joins or leaves moves only its own replicas; loads differ by chance.
 
-- placement/A-1: The row that is wanted of a partition is a function of the members that may hold data, the same
-  wherever and whenever it is computed.
-- placement/A-2: No two replicas of a partition are in one group; with fewer groups than replicas, fewer slots are
-  filled.
+- placement/A-1: The target of a partition is a function of the members that may hold data, the same wherever and
+  whenever it is computed.
+- placement/A-2: No two replicas of a partition are in one group; with fewer groups than replicas, some replica indexes
+  stay empty.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Arranging, Candidate, Layout, arrange, checked
 
 RANKED_AT_ONCE = 512
-"""Ranks that are worked out in one piece of work: well under a millisecond."""
+"""Ranks that are computed in one piece of work: well under a millisecond."""
 
 
 def rank(consistent_id: str, partition: int) -> int:
-    """The place of a member in the order of a partition, 64 bits: the lowest comes first."""
+    """Rank of a member for a partition, 64 bits; the lowest comes first."""
     return hash64(f"{consistent_id}/{partition}", signed=False)[0]
 
 
 def first_ranked(partition: int, candidates: Sequence[Candidate], replicas: int) -> ReplicaList:
-    """The members that rank first for the partition, no two of one group (placement/A-1, placement/A-2)."""
     order = [
         (rank(one.consistent_id or one.uuid, partition), one.uuid, one.group or one.uuid)
         for one in candidates
@@ -52,11 +52,10 @@ def first_ranked(partition: int, candidates: Sequence[Candidate], replicas: int)
 def ranking(
     partitions: Sequence[int], rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
 ) -> Arranging:
-    """The wanted rows of these partitions in small pieces of work, as `layout.arranging` answers those of its layout.
+    """The targets of these partitions, computed in pieces of work like `layout.arranging`.
 
-    `rows` are the present ones, of the same partitions: a wanted row is as wide as the present one at least. Without
-    candidates nothing can move and the rows stay as they are. Raises ValueError as `arrange` does, and when there are
-    more rows than partitions or fewer.
+    `rows` are the present replicas of the same partitions; a target is at least as wide. Without candidates the rows
+    stay as they are. Raises ValueError as `arrange` does, and when there are not as many rows as partitions.
     """
     checked(candidates, replicas)
     if not candidates:
@@ -74,7 +73,6 @@ def ranking(
 def rendezvous(
     partitions: Sequence[int], rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
 ) -> list[ReplicaList]:
-    """`ranking` at one go."""
     work = ranking(partitions, rows, candidates, replicas)
     while True:
         try:
@@ -85,11 +83,10 @@ def rendezvous(
 
 
 LayoutOf = Callable[[Sequence[int]], Layout]
-"""The layout for the rows of some partitions, which are named by their numbers."""
+"""The layout for the rows of these partitions."""
 
 
 def layout_of(placement: Placement) -> LayoutOf:
-    """How the master of a cluster with this placement finds the wanted rows."""
     return (
         (lambda partitions: partial(rendezvous, partitions))
         if placement == "rendezvous"

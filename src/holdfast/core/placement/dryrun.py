@@ -1,8 +1,8 @@
-"""What would the master do? The whole way of each partition, without a cluster (source 001 §3.2).
+"""Dry run of the master's planning: all steps of each partition, without a cluster (source 001 §3.2).
 
-The steps are those of the master, made by the same functions: members that are gone are taken out of the rows and the
-hottest survivor is promoted (`table.survivors`), the wanted rows are computed (`layout.arrange`, or `affinity`), and
-each partition is planned (`planner.plan`). A partition of which nobody is left is lost: nothing is planned for it.
+The steps are made by the functions of the master: departed members are removed and the hottest survivor is promoted
+(`table.survivors`), the targets are computed (`layout.arrange` or `affinity`), and each partition is planned
+(`planner.plan`). A partition without survivors is lost, and nothing is planned for it.
 """
 
 from __future__ import annotations
@@ -19,71 +19,64 @@ from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.planner import Plan, plan
 
 SLOTS_MAX = 7
-"""A partition has at most so many replicas (source 001, Background)."""
+"""Most replicas of a partition (source 001, Background)."""
 
 EVEN = layout_of("even")
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What becomes of one partition. All rows have one width."""
-
     before: ReplicaList
-    """The row as it was given."""
     left: ReplicaList
-    """The row without members that are gone."""
+    """The row without departed members."""
     promoted: int
-    """The slot from which the hottest survivor goes to slot 0 first; -1 when the owner is there, or nobody is."""
+    """Index of the replica that is promoted first; -1: the owner is present, or no replica is."""
     lost: bool
-    """Nobody is left, or nobody who holds every map."""
+    """No survivor, or none that holds every map."""
     wanted: ReplicaList
     plan: Plan
-    """From the row after the repair. It has no steps when the partition is lost and waits."""
+    """Starts after the repair. It has no steps if the partition is lost and waits."""
 
     @property
     def partition(self) -> int:
-        """The index of the row."""
         return self.plan.partition
 
     @property
     def gone(self) -> list[str]:
-        """Members of the row that are members no more, by slot."""
         return [
             old for old, new in zip(self.before, self.left, strict=True) if old is not None and new is None
         ]
 
     @property
     def anew(self) -> str | None:
-        """Who begins the lost partition anew, empty, because the operator accepts losses."""
+        """The member that starts the lost partition empty, because the operator accepts losses."""
         begun = self.promoted == NONE and self.plan.current != self.left
         return self.plan.current[0] if begun else None
 
     @property
     def left_out(self) -> list[int]:
-        """Slots that do not become what was wanted, other than those of a cancelled rotation."""
+        """Replica indexes that do not reach the target, except for cancelled rotations."""
         turning = [slot for cycle in self.plan.cycles for slot in cycle]
         return [slot for slot in self.plan.cancelled if slot not in turning]
 
     def states(self) -> Iterator[ReplicaList]:
-        """Every row from `left` on: after the repair, if one is needed, and after each step."""
         if self.plan.current != self.left:
             yield self.left
         yield from self.plan.states()
 
     @property
     def increment(self) -> int:
-        """By how much the version of the row grows from `left` on when every step succeeds."""
+        """Growth of the version from `left` on if every step succeeds."""
         return sum(changed(old, new) for old, new in pairwise(self.states()))
 
 
 def changed(old: ReplicaList, new: ReplicaList) -> int:
-    """In how many slots two rows differ."""
     return sum(before != after for before, after in zip(old, new, strict=True))
 
 
 def dry_run(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> Iterator[Outlook]:
-    """The way from each row to its target, when everyone in the rows is there.
+    """The steps from each row to its target, with all members present.
 
-    Raises ValueError when a row names a member twice, or when there are more rows than targets or fewer.
+    Raises ValueError when a row names a member twice, or when there are not as many rows as targets.
     """
     for partition, (row, target) in enumerate(zip(rows, targets, strict=True)):
         now, hottest = survivors(row, {owner for owner in row if owner is not None})
@@ -100,12 +93,12 @@ def forecast(
     heirs: Sequence[str] = (),
     layout: LayoutOf = EVEN,
 ) -> Iterator[Outlook]:
-    """What the master makes of these rows with the members that are `present`, of whom the `candidates` may hold data.
+    """The master's steps for these rows, with the members that are `present`, of which the `candidates` may hold data.
 
-    A partition is lost when none of its first `holders` replicas survives. When the operator accepts losses, it goes
-    on with a colder survivor, or begins anew on one of the `heirs` in turn. The layout is computed before the first
-    answer, each plan when it is asked for; it may be another one than the master's, to compare with. It is that of the
-    partitions that do not wait, named by the index of their rows. Raises ValueError as `arrange` and `plan` do.
+    A partition is lost when none of its first `holders` replicas survives. If the operator accepts losses, it
+    continues with a colder survivor, or empty on one of the `heirs` in turn. The layout, of the partitions that do not
+    wait, is computed before the first result, and each plan on demand; it may differ from the master's, for
+    comparison. Raises ValueError as `arrange` and `plan` do.
     """
     after: list[tuple[ReplicaList, int | None]] = []
     for partition, row in enumerate(rows):
@@ -135,7 +128,7 @@ def _outlook(
     *,
     lost: bool,
 ) -> Outlook:
-    """One partition: rows filled up to one width, and planned unless nobody is there to plan with."""
+    """One partition, with rows of one width; planned unless no member is left to plan with."""
     width = max(len(now), len(wanted))
     before, left, now, wanted = (_wide(row, width) for row in (before, left, now, wanted))
     idle = now[0] is None

@@ -1,16 +1,14 @@
-"""Rows in which the places of members that are away stay free.
+"""Targets that keep the places of absent baseline members free, so that they get their own replicas back.
 
-They get their own back when they return.
+The layout is computed for all members of the baseline, present or away; the places of those that are away are then
+left empty. As little as possible changes while a member is away. The replicas of a leaving member go to others. Any
+other change is made only if a present member gets something by it and, with even loads, only what it lacks to its
+share.
 
-The layout is that of everybody who owns data, here or away; what it gives to who is away is left out. While somebody is
-away as little as possible changes. What a leaving member has to give up goes to others; beyond that a row becomes
-another one only if a member that is here gets something by it, and, where loads are to be even, only what it lacks to
-its share.
-
-- placement/K-1: What a member of the baseline held that has gone is copied to nobody else while its place is kept, but
-  to a member that has less than its share: one that has come back without files, or that was added.
-- placement/K-2: A row has never fewer copies than before because a place is kept: what a leaving member gives up goes
-  to somebody who is here.
+- placement/K-1: While the place of an absent member is kept, its replicas are copied only to a member that has less
+  than its share: one that returned without files, or was added.
+- placement/K-2: Keeping places never reduces the copies of a partition: what a leaving member gives up goes to a
+  present member.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ from holdfast.core.placement.affinity import rank
 from holdfast.core.placement.layout import Arranging, Candidate, shares
 
 ROWS_AT_ONCE = 256
-"""Rows that are looked at in one piece of work: well under a millisecond, but where copies are given up."""
+"""Rows examined in one piece of work: well under a millisecond, except where copies are given up."""
 
 
 def places_of(away: Collection[BaselineMember]) -> list[Candidate]:
-    """Members that are away, as the layout sees them. None of them has a UUID that a member could have."""
+    """Absent members as candidates of the layout; no real member has such a UUID."""
     return [
         Candidate(f"away: {one.consistent_id}", one.group or one.consistent_id, one.consistent_id)
         for one in away
@@ -45,10 +43,10 @@ def keeping_places(
     away: Sequence[Candidate],
     placement: Placement,
 ) -> list[ReplicaList]:
-    """The wanted rows with free places instead of those who are away (placement/K-1, placement/K-2).
+    """The targets with free places instead of absent members (placement/K-1, placement/K-2).
 
-    `rows` are the present ones of these partitions, of members that are here; `targets` the layout of `here` and `away`
-    together. Without somebody away the targets are answered as they are.
+    `rows` are the present replicas of these partitions; `targets` is the layout of `here` and `away` together. Without
+    absent members the targets are returned unchanged.
     """
     work = keeping(partitions, rows, targets, here, away, placement)
     while True:
@@ -67,7 +65,7 @@ def keeping(
     away: Sequence[Candidate],
     placement: Placement,
 ) -> Arranging:
-    """`keeping_places` in small pieces of work, for a caller that has other things to do."""
+    """`keeping_places` in pieces of work."""
     if not away:
         return list(targets)
     look = _Keeping(rows, here, away, even=placement == "even")
@@ -85,9 +83,9 @@ def own_places(
     here: Sequence[Candidate],
     brought: Mapping[str, AbstractSet[int]],
 ) -> list[ReplicaList]:
-    """The rows with those in their free places who have brought back a copy: these places are their own.
+    """The rows with returning members in free places, which are their own.
 
-    `brought`: by member the partitions of which it has a copy that no row gives to it.
+    `brought`: member -> partitions of which it has a copy that no assignment gives to it.
     """
     groups = {one.uuid: one.group or one.uuid for one in here}
     back: dict[int, list[str]] = {}
@@ -103,7 +101,7 @@ def own_places(
 
 
 def _filled(row: ReplicaList, others: Sequence[str], groups: Mapping[str, str]) -> ReplicaList:
-    """The row with the first of these in a free place that may be there, and as it is if none may."""
+    """The row with the first suitable member in a free place; unchanged if there is none."""
     used = {groups.get(member, member) for member in row if member is not None}
     able = [one for one in others if groups[one] not in used]
     if not able or None not in row:
@@ -113,7 +111,7 @@ def _filled(row: ReplicaList, others: Sequence[str], groups: Mapping[str, str]) 
 
 
 class _Keeping:
-    """One look at all rows: how much each member has by now."""
+    """One pass over all rows, with the present load of each member."""
 
     def __init__(
         self,
@@ -133,7 +131,6 @@ class _Keeping:
         self._share = {one.uuid: low for one, low in zip(here, lows[: len(here)], strict=True)}
 
     def kept(self, partition: int, row: ReplicaList, target: ReplicaList) -> ReplicaList:
-        """What becomes of one row."""
         wanted = self._without_away(partition, row, target)
         before, after = ({member for member in each if member is not None} for each in (row, wanted))
         if before <= self._groups.keys() and not self._is_worth_it(after - before, before - after):
@@ -145,8 +142,8 @@ class _Keeping:
         return wanted
 
     def _is_worth_it(self, gained: Collection[str], given: Collection[str]) -> bool:
-        """Whether a row that could stay as it is should become another one: somebody gets what it lacks, and nobody is
-        left with less than its share.
+        """Whether to change a row that could stay: a member gets what it lacks, and none is left with less than its
+        share.
         """
         if not gained or not self._even:
             return bool(gained)
@@ -156,7 +153,7 @@ class _Keeping:
         return self._held[member] < self._share[member]
 
     def _without_away(self, partition: int, row: ReplicaList, target: ReplicaList) -> ReplicaList:
-        """The target with no fewer copies than the row has, as far as there are members for them."""
+        """The target with at least as many copies as the row has, if there are enough members."""
         had = [member for member in row if member is not None]
         found = [member if member in self._groups else None for member in target]
         if len(found) - found.count(None) < len(had):

@@ -1,24 +1,26 @@
-"""Where should every replica live? The target table for the members that are here (H7, H6).
+"""Even layout: the target of every partition for the present members (H7, H6).
 
-`arrange` starts from the present rows and changes them only where one of these is broken:
+`arrange` starts from the present rows and changes them only where one of these rules is broken:
 
 - Every partition has its replicas, no two of them on one member or in one group (a host, a zone; by default each
-  member is a group of its own). Where there are fewer groups than replicas, fewer slots are filled.
-- For every backup count b, the slots 0..b are spread evenly: two members differ by one at most. So the owners are
-  even, and so is what each member holds for maps of any backup count. A group holds a partition once at most, which
-  caps what the members of a big group can get in a small cluster; the others share the rest evenly.
+  member is a group of its own). With fewer groups than replicas, some replica indexes stay empty.
+- For every backup count b, the indexes 0..b are spread evenly: two members differ by at most one. So the primaries are
+  even, and so is what each member holds for maps of any backup count. A group holds a partition at most once, which
+  limits the members of a big group in a small cluster; the others share the rest evenly.
 
-It works slot by slot, from hot to cold, and a slot once settled stays. A slot goes to a member that has nothing of
-the partition, or only a colder slot, which then goes to somebody else; the present owner gives it up, or goes down
-to a slot that has lost its owner, which costs no copy more than filling that slot. All that is arranged can be reached.
-Who gets a slot is a cheapest way in a graph of members: as few replicas as possible are copied, and among equals
-members share partitions with as many others as possible, so that after a crash many members bring the copies back.
+It proceeds index by index, from hot to cold, and does not change an index again. An index goes to a member that has no
+replica of the partition, or only a colder one, which another member then takes over. The present owner gives it up, or
+moves down to an index that has lost its owner, which costs no more copies than filling that one. Every result can be
+reached by the planner. The choice is a cheapest path in a graph of members: as few replicas as possible are copied,
+and among equals members share partitions with as many others as possible, so that after a crash many members restore
+the copies.
 
-Where the owners are still uneven, since each member (or group) holds every partition, owners and first backups exchange
-roles (`core/placement/owner_exchange.py`). The even spread of colder slots gives way where it cannot be had without
-taking copies away. Big groups beside small ones may also be a few replicas off.
+Where each member (or group) holds every partition, the primaries may still be uneven: then primaries and first backups
+exchange roles (`core/placement/owner_exchange.py`). The even spread of colder indexes is given up where it would cost
+copies. Big groups beside small ones may also be a few replicas off.
 
-Arranged again, the result stays as it is; from very lopsided rows it may take two goes, each more even than the last.
+The result is stable: arranged again it stays the same. From very uneven rows it may take two runs, each of which is
+more even than the one before.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of
 
 EMPTY = -1
-"""The slot lost its owner."""
+"""The replica index lost its owner."""
 
 GONER = -2
-"""The owner of the slot is on its way out: it still has the data, and gives the slot up to a successor."""
+"""The owner is leaving: it still has the data, and a successor takes over."""
 
 ROUNDS = 8
-"""How often a layout is arranged anew in search of one that stays; one or two suffice but for contrived rows."""
+"""Most repetitions in search of a stable layout; one or two suffice except for contrived rows."""
 
 DEAREST = 1 << 30
 """More than any chain of members costs."""
 
 CHOICE = 32
-"""Among how many partitions the one is chosen that spreads its members best; more would cost time only."""
+"""Partitions among which the one is chosen that spreads its members best; more would only cost time."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -56,21 +58,21 @@ class Candidate(msgspec.Struct, frozen=True):
 
     uuid: str
     group: str = ""
-    """Host, zone or rack. Empty: the member is a group of its own."""
+    """Host, zone or rack; empty: a group of its own."""
     consistent_id: str = ""
-    """What it is called in all its lives; empty: its uuid. The layout of this module does not look at it."""
+    """Its name in all its lives; empty: its uuid. Not used in this module."""
 
 
 Layout = Callable[[Sequence[ReplicaList], Sequence[Candidate], int], list[ReplicaList]]
-"""Where every replica should live, as `arrange` says it."""
+"""A function like `arrange`."""
 
 
 def arrange(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
-    """The target row of every partition, each with `replicas` slots filled if there are as many groups.
+    """The target of every partition, with `replicas` members each if there are as many groups.
 
-    `rows` are the present ones; a member in them that is no candidate is leaving and gives its slots away. The
-    order of the candidates does not matter. Without candidates nothing can move and the rows stay as they are.
-    Raises ValueError when two candidates have one uuid or `replicas` is less than 1.
+    A member in `rows` that is no candidate is leaving, and gives up its replicas. The order of the candidates does not
+    matter. Without candidates the rows stay as they are. Raises ValueError when two candidates have the same uuid or
+    `replicas` is less than 1.
     """
     work = arranging(rows, candidates, replicas)
     while True:
@@ -85,16 +87,16 @@ Arranging = Generator[None, None, list[ReplicaList]]
 
 
 def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> Arranging:
-    """`arrange` in small pieces of work, for a caller that has other things to do: the target is what it returns."""
     checked(candidates, replicas)
     if not candidates or not rows:
         return list(rows)
-    # Members that hold something come first: so the choice among equals does not depend on the UUID of one that joins.
+    # Members that hold replicas come first, so that the choice among equals does not depend on the UUID of a new
+    # member.
     known = {owner for row in rows for owner in row}
     members = sorted(candidates, key=lambda candidate: (candidate.uuid not in known, candidate.uuid))
     target, final = yield from _rounds(rows, members, replicas)
     if not final:
-        # Another order makes other choices among equals.
+        # Another order leads to other choices among equals.
         second, final = yield from _rounds(rows[::-1], members, replicas)
         if final:
             target = second[::-1]
@@ -104,10 +106,10 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
 def by_hosts(
     candidates: Sequence[Candidate], hosts: Mapping[str, str], replicas: int, away: int = 0
 ) -> list[Candidate]:
-    """The candidates in groups by their hosts, if there are as many of these as replicas; else as they are.
+    """The candidates grouped by host, if there are as many hosts as replicas; else unchanged.
 
-    `hosts`: by UUID. Who has a group of its own choice keeps it, and who has no host here counts as another one, as do
-    those `away` whose places are kept.
+    `hosts`: UUID -> host. A configured group is kept. A member without a host counts as another one, as do the `away`
+    members whose places are kept.
     """
     grouped = [
         msgspec.structs.replace(one, group=hosts.get(one.uuid, one.uuid))
@@ -120,7 +122,6 @@ def by_hosts(
 
 
 def checked(candidates: Sequence[Candidate], replicas: int) -> None:
-    """Raises ValueError when two candidates have one uuid or `replicas` is less than 1."""
     if replicas < 1:
         raise ValueError(f"a partition needs at least 1 replica, not {replicas}")
     if len({candidate.uuid for candidate in candidates}) != len(candidates):
@@ -130,11 +131,11 @@ def checked(candidates: Sequence[Candidate], replicas: int) -> None:
 def _rounds(
     rows: Sequence[ReplicaList], members: Sequence[Candidate], replicas: int
 ) -> Generator[None, None, tuple[list[ReplicaList], bool]]:
-    """The target rows, and whether arranging them again would change nothing.
+    """The targets, and whether arranging them again would change nothing.
 
-    One round is enough but for the rare case that a slot, once given up, opens a way that was closed before.
-    If no rows are found that stay, the first ones are answered: they are more even than those given, by the
-    hottest slot that is uneven, so that carrying them out and arranging again comes to an end.
+    One round is usually enough; rarely an index that was given up opens a path that was closed before. If no stable
+    rows are found, the first ones are returned. They are more even than the given ones, judged by the hottest uneven
+    index, so that repeated arranging comes to an end.
     """
     first = target = _without_cycles(rows, (yield from _Work(rows, members, replicas).settled()))
     for _ in range(ROUNDS):
@@ -146,7 +147,6 @@ def _rounds(
 
 
 def _without_cycles(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> list[ReplicaList]:
-    """The targets, but where owners only trade places they stay: that evens out nothing but the owners."""
     return [
         target if row == target else _without_cycle(row, target)
         for row, target in zip(rows, targets, strict=True)
@@ -164,7 +164,6 @@ def _without_cycle(row: ReplicaList, target: ReplicaList) -> ReplicaList:
 
 
 def moves(before: Sequence[ReplicaList], after: Sequence[ReplicaList]) -> int:
-    """How many replicas are copied to a member that has nothing of the partition, when the plans are executed."""
     return sum(
         migration.destination_current == NONE
         for partition, (old, new) in enumerate(zip(before, after, strict=True))
@@ -174,7 +173,7 @@ def moves(before: Sequence[ReplicaList], after: Sequence[ReplicaList]) -> int:
 
 
 def minimum_moves(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> int:
-    """No layout with full rows and total loads in the bounds of `arrange` can copy fewer replicas than this."""
+    """A lower bound: no layout with full rows and loads in the bounds of `arrange` copies fewer replicas."""
     ordered = sorted(candidates, key=lambda candidate: candidate.uuid)
     groups = [candidate.group or candidate.uuid for candidate in ordered]
     filled = min(replicas, len(set(groups)))
@@ -193,16 +192,16 @@ def minimum_moves(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], 
 
 
 def shares(partitions: int, slots: int, groups: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The least and the most replicas of the first `slots` slots that each member should hold.
+    """The least and the most replicas with the first `slots` indexes that each member should hold.
 
-    `groups` names the group of each member. A group holds each partition once at most: a small cluster of unequal
-    groups gives its big groups less than an even share for each member, and the small ones more.
+    `groups` has the group of each member. A group holds each partition at most once, so in a small cluster of unequal
+    groups each member of a big group gets less than an even share.
     """
     sizes = Counter(groups)
     free = set(sizes)
     rest, members = partitions * slots, len(groups)
     while True:
-        # Still to be capped: groups whose even share would be more than one replica of each partition.
+        # Cap groups whose even share would be more than one replica of each partition.
         full = [group for group in free if members and sizes[group] * rest > partitions * members]
         if not full:
             break
@@ -222,8 +221,6 @@ def shares(partitions: int, slots: int, groups: Sequence[str]) -> tuple[list[int
 
 
 class _Work:
-    """One run of `arrange`: rows of member numbers, changed in place."""
-
     def __init__(self, rows: Sequence[ReplicaList], members: Sequence[Candidate], replicas: int) -> None:
         self.before = rows
         self.uuids = [member.uuid for member in members]
@@ -234,7 +231,7 @@ class _Work:
         self.width = replicas
         self.slots = min(replicas, len(numbers))
         self.spare = len(numbers) > self.slots
-        """Whether some group holds nothing of each partition."""
+        """Whether every partition has a group without a replica."""
         self.numbers: dict[str | None, int] = {uuid: number for number, uuid in enumerate(self.uuids)}
         self.rows = [self._clean(row) for row in rows]
         self.origin = [tuple(row) for row in self.rows]
@@ -245,13 +242,12 @@ class _Work:
                 if number >= 0:
                     self.total[number] += 1
         self.groups_of = sets_of(self.groups)
-        """The members of each group."""
         self._sharing: Sharing | None = None
 
     def _clean(self, row: ReplicaList) -> list[int]:
-        """The row in member numbers, without members of a group that is there twice, on the slots in use.
+        """The row in member numbers, without second members of a group, on the indexes in use.
 
-        Replicas in slots beyond those go up to where an owner is missing; so does a backup when there is no owner.
+        Replicas beyond these move up to an index without owner; so does a backup if there is no primary.
         """
         slots: list[int] = []
         used: set[int] = set()
@@ -276,13 +272,12 @@ class _Work:
 
     @property
     def sharing(self) -> Sharing:
-        """How many partitions each two members share; counted when somebody asks first."""
         if self._sharing is None:
             self._sharing = Sharing(len(self.uuids), self.rows)
         return self._sharing
 
     def replace(self, partition: int, row: list[int]) -> list[int]:
-        """Give the partition another row; the members that hold it now and did not, or the other way round."""
+        """Set the row of a partition; returns the members that gained or lost a replica."""
         before = [number for number in self.rows[partition] if number >= 0]
         after = [number for number in row if number >= 0]
         left = [number for number in before if number not in after]
@@ -297,7 +292,7 @@ class _Work:
         return left + come
 
     def settled(self) -> Arranging:
-        """The rows by uuid after settling every slot, hot ones first; as wide as before, or as the replicas need."""
+        """The rows by uuid after settling every index, hot ones first; as wide as before, or as the replicas need."""
         for slot in range(self.slots):
             yield from _Level(self, slot).settle()
         return [
@@ -306,34 +301,33 @@ class _Work:
         ]
 
     def named(self, row: Iterable[int]) -> ReplicaList:
-        """A row of members by their uuids."""
         return tuple(self.uuids[number] if number >= 0 else None for number in row)
 
 
 Are = Callable[[int], bool]
-"""Whether a member is among those that give, or those that take."""
+"""Whether a member gives, or takes."""
 
 Barred = Callable[[int], list[int]]
 """The groups that cannot take a partition."""
 
 Offer = tuple[int, list[Pool], Barred]
-"""What a member can give on: at how many copies, from which pools, and the groups that cannot take it."""
+"""What a member can give: cost in copies, pools, and groups that cannot take it."""
 
 
 class _Level:
-    """One slot of all partitions: fill where no member is, then even out the slots up to this one."""
+    """One replica index of all partitions: fill it where it is empty, then even out the indexes up to it."""
 
     def __init__(self, work: _Work, slot: int) -> None:
         self.work = work
         self.slot = slot
         self.load = work.load
         self.lows, self.highs = shares(len(work.rows), slot + 1, work.names)
-        # The partitions whose slot each member has: those that cost no copy of their own to give on (a copy is made
-        # anyway), and those that cost one.
+        # The partitions whose replica each member can give: without an additional copy (one is made anyway), or with
+        # one.
         self.free = [Pool() for _ in work.uuids]
         self.dear = [Pool() for _ in work.uuids]
         self.loose: Members = 0
-        """Who has something in `free`."""
+        """Members with something in `free`."""
         self.vacant: list[int] = []
         for partition, row in enumerate(work.rows):
             owner = row[slot]
@@ -345,7 +339,6 @@ class _Level:
         """Called for each member whose load or total has changed."""
 
     def settle(self) -> Generator[None]:
-        """Fill the slots without a member, then even out, one at a time."""
         if self.vacant:
             yield from self._fill_all()
         load, lows, highs = self.load, self.lows, self.highs
@@ -356,7 +349,6 @@ class _Level:
             yield
 
     def _fill_all(self) -> Generator[None]:
-        """Fill the slots without a member, those of one partition after the other."""
         load, lows, total = self.load, self.lows, self.work.total
         needs = Levels([load[number] - lows[number] for number in range(len(load))])
         totals = Levels(total)
@@ -371,14 +363,13 @@ class _Level:
             yield
 
     def _fill(self, partition: int, needs: Levels, totals: Levels) -> None:
-        """Give a slot without member to the one that needs it most."""
         work = self.work
         row, before, numbers = work.rows[partition], work.before[partition], work.numbers
         here = [number for number in row if number >= 0]
         able = (1 << len(work.uuids)) - 1
         for group in self._taken(partition):
             able &= ~work.groups_of[group]
-        # There are as many groups as slots, so somebody is able; and where one gave a slot up, another one.
+        # There are as many groups as indexes, so a member is able; and another one if one gave the index up.
         turning = 0
         for owner in before:
             number = numbers.get(owner, EMPTY)
@@ -392,7 +383,6 @@ class _Level:
         self._put(partition, (able & -able).bit_length() - 1)
 
     def _put(self, partition: int, number: int) -> None:
-        """Make a member the owner of this slot."""
         old = self.work.rows[partition][self.slot]
         if old >= 0:
             self.load[old] -= 1
@@ -409,10 +399,10 @@ class _Level:
             self.moved(other)
 
     def _changed(self, number: int, partition: int) -> list[int]:
-        """The row with another owner of this slot.
+        """The row with another owner of this index.
 
-        The present owner goes down to an empty slot if there is one. A colder slot that the new owner or one of its
-        group has is given up, to be filled when it is that slot's turn.
+        The present owner moves down to an empty index, if there is one. A colder replica of the new owner, or of its
+        group, is given up, to be filled later.
         """
         row, groups = self.work.rows[partition].copy(), self.work.groups
         old, group = row[self.slot], groups[number]
@@ -426,7 +416,7 @@ class _Level:
         return row
 
     def _turns(self, number: int, partition: int) -> bool:
-        """Whether with this owner of the slot some members would in sum only trade places, which no plan can do."""
+        """Whether with this owner some members would only trade places, which no plan can do."""
         before = self.work.before[partition]
         if self.work.uuids[number] not in before:
             return False
@@ -434,7 +424,6 @@ class _Level:
         return _without_cycle(before, after) != after
 
     def _hold(self, number: int, partition: int) -> None:
-        """Note that the member has this slot of the partition."""
         self.load[number] += 1
         row = self.work.rows[partition]
         fresh = number != self.work.origin[partition][self.slot]
@@ -445,24 +434,24 @@ class _Level:
             self.dear[number].add(partition)
 
     def _hole(self, row: list[int]) -> int:
-        """The hottest empty slot colder than this one, else 0."""
+        """The hottest empty index below this one; 0: none."""
         return row.index(EMPTY, self.slot + 1) if EMPTY in row[self.slot + 1 :] else 0
 
     def _taken(self, partition: int) -> list[int]:
-        """The groups that have another slot of the partition, and so cannot have this one."""
+        """The groups with another replica of the partition."""
         row, groups = self.work.rows[partition], self.work.groups
         return [groups[number] for slot, number in enumerate(row) if number >= 0 and slot != self.slot]
 
     def _settled(self, partition: int) -> list[int]:
-        """The groups that have a hotter slot of the partition."""
+        """The groups with a hotter replica of the partition."""
         groups = self.work.groups
         return [groups[number] for number in self.work.rows[partition][: self.slot]]
 
     def _offers(self, giver: int) -> list[Offer]:
-        """What a member can give on, cheap things first.
+        """What a member can give, cheapest first.
 
-        For two copies, a member that has a colder slot takes this one, and another group gets the colder one: each
-        of both is without a replica at some time.
+        For two copies: the taker has a colder replica and gets this one, and another group gets the colder one. Each
+        of both is without a replica for some time.
         """
         free, dear = self.free[giver], self.dear[giver]
         offers: list[Offer] = [
@@ -474,7 +463,6 @@ class _Level:
         return offers
 
     def _able(self, taker: int, copies: int, pools: list[Pool], barred: Barred, count: int) -> list[int]:
-        """The first `count` partitions of an offer that this member can take."""
         group = self.work.groups[taker]
 
         def fits(partition: int) -> bool:
@@ -489,7 +477,6 @@ class _Level:
     # -- evening out --
 
     def _rank(self) -> None:
-        """Sort the members by what they need and by what they have to give."""
         load, highs, total = self.load, self.highs, self.work.total
         count = len(load)
         self.needy = Ranking(count, lambda number: (load[number] - highs[number], total[number], number))
@@ -514,7 +501,7 @@ class _Level:
         return self.load[number] < self.highs[number]
 
     def _sources(self, gives: Are) -> Iterator[Need]:
-        """The members that give, those with the most first; nobody who has less than the highest load gives."""
+        """The giving members, those with the most first; none of them is below the highest load."""
         lowest = -1 if gives == self._is_over else 0
         for key in self.givers.sorted:
             if key[0] > lowest:
@@ -523,7 +510,7 @@ class _Level:
                 yield key
 
     def _sinks(self, takes: Are) -> Iterator[int]:
-        """The members that take, the neediest first; nobody who has the highest load takes."""
+        """The taking members, the neediest first; none of them has the highest load."""
         for key in self.needy.sorted:
             if key[0] >= 0:
                 return
@@ -531,7 +518,7 @@ class _Level:
                 yield key[-1]
 
     def _give_on(self) -> bool:
-        """One step towards even loads: from a member with too many, or to one with too few, along the cheapest way."""
+        """One step along the cheapest path: from a member with too many replicas, or to one with too few."""
         over, rich, under, able = self._is_over, self._is_rich, self._is_under, self._is_able
         for gives, takes in ((over, under), (over, able), (rich, under)):
             if next(self._sinks(takes), None) is not None and (way := self._way(gives, takes)):
@@ -540,12 +527,12 @@ class _Level:
         return False
 
     def _way(self, gives: Are, takes: Are) -> list[int]:
-        """The cheapest chain of members, each giving one slot to the next, from a source to a sink; empty if none."""
+        """The cheapest chain of members from a source to a sink, each giving a replica to the next; empty: none."""
         load, highs, total = self.load, self.highs, self.work.total
         cost: dict[int, int] = {}
         giver_of: dict[int, int] = {}
         done: set[int] = set()
-        # Among equal costs the neediest sink, or the giver with the most to give, comes first.
+        # Among equal costs the neediest sink, or the member with the most to give, comes first.
         waiting: list[tuple[int, int, int, int]] = []
         sources = self._sources(gives)
         source = next(sources, None)
@@ -570,7 +557,7 @@ class _Level:
                 need = load[number] - highs[number] if takes(number) else 0
                 if takes(number):
                     if dearer < enough and dearer <= 1:
-                        # From here on a source is of use only if it has something to give for less.
+                        # From here on only a source with something cheaper to give is useful.
                         sources = self._cheap(gives, done) if dearer else iter(())
                         source = next(sources, None)
                     enough = min(enough, dearer)
@@ -578,16 +565,16 @@ class _Level:
         return []
 
     def _cheap(self, gives: Are, done: set[int]) -> Iterator[Need]:
-        """The members that give something that costs no copy, in the order of `_sources`, but those that are done."""
+        """The members that can give something without a copy, in the order of `_sources`, except for `done`."""
         cheap = [number for number in members_of(self.loose) if gives(number) and number not in done]
         return iter(sorted(self.givers.key(number) for number in cheap))
 
     def _takers(
         self, giver: int, paid: int, cost: dict[int, int], enough: int, gives: Are, takes: Are
     ) -> dict[int, int]:
-        """Members that can take a slot of `giver`, with the cost of the chain to each, if below the one known.
+        """Members that can take a replica of `giver`, with the cost of the chain to each, if lower than known.
 
-        Of the sinks at one cost the neediest will do, and once one is found, nobody else is needed from that cost on.
+        Among sinks of one cost the neediest suffices; once one is found, no others of that cost or more are needed.
         """
         found: dict[int, int] = {}
         for offer in self._offers(giver):
@@ -608,7 +595,7 @@ class _Level:
         return found
 
     def _follow(self, way: list[int]) -> None:
-        """Give one slot from each member of the chain to the next, choosing the partition best for the spread."""
+        """Give one replica from each member of the chain to the next; choose the partitions best for the spread."""
         sharing = self.work.sharing
         for giver, taker in pairwise(way):
             for offer in self._offers(giver):

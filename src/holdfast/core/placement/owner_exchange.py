@@ -1,15 +1,15 @@
-"""Even out the owners where members have all copies already: owner and first backup of a partition exchange roles.
+"""Even distribution of primaries by exchanging roles: primary and first backup of a partition swap.
 
-With three members and two backups, each member holds every partition. When one crashes, the hottest replica of each
-partition that it owned is promoted, and that is often the same member: of 271 partitions one survivor then owns 181 and
-the other 90. Nothing is to be copied, so the layout has no reason to move anything. Here it changes only who of two
-members that hold a partition is the owner.
+With three members and two backups, each member holds every partition. After a crash the hottest replica of each of its
+partitions is promoted, often on the same member: of 271 partitions one survivor then owns 181 and the other 90. No
+data has to be copied, so the layout has no reason to change anything. Here only the roles are exchanged.
 
-- placement/O-1: Roles are exchanged only while one member owns at least two partitions more than another; each
-  exchange, or chain of them, takes a partition from the one and gives one to the other. So an even table stays.
-- placement/O-2: Roles are exchanged only between members that hold the partition now, where no copy more is made by it.
+- placement/O-1: Roles are exchanged only while a member owns at least two partitions more than another. Each exchange,
+  or chain of exchanges, moves one partition from the first to the second. So an even table stays.
+- placement/O-2: Roles are exchanged only between present holders of a partition, and only where that needs no
+  additional copy.
 
-The other slots stay: whatever the backup count, each member holds as many replicas in slots 0..b (b > 0) as before.
+Other replica indexes stay: for every backup count b > 0, each member holds as many replicas in 0..b as before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXAMINED_AT_ONCE = 8
 def exchanging(
     rows: Sequence[ReplicaList], targets: Sequence[ReplicaList], members: Sequence[str]
 ) -> Generator[None, None, list[ReplicaList]]:
-    """The target rows with even owners, as far as exchanges lead there, in small pieces of work.
+    """The targets with even primaries, as far as exchanges allow, in pieces of work.
 
     `rows` are the present ones, `members` those that may hold data.
     """
@@ -42,8 +42,6 @@ def exchanging(
 
 
 class _Exchange:
-    """Which member could hand which partitions to which other one: a graph of members, one edge for a pair."""
-
     def __init__(self, targets: Sequence[ReplicaList], members: Sequence[str]) -> None:
         self.targets = list(targets)
         owned = Counter(row[0] for row in targets)
@@ -53,11 +51,9 @@ class _Exchange:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether a member owns at least two partitions more than another (placement/O-1)."""
         return max(self._owned.values()) - min(self._owned.values()) > 1
 
     def examine(self, rows: Sequence[ReplicaList]) -> Generator[None]:
-        """Find the partitions whose first two members may exchange roles (placement/O-2)."""
         able: list[tuple[int, int]] = []
         for partition, (row, target) in enumerate(zip(rows, self.targets, strict=True)):
             if partition % EXAMINED_AT_ONCE == 0:
@@ -68,7 +64,7 @@ class _Exchange:
             self._add(partition)
 
     def step(self) -> bool:
-        """Take one partition from a member that owns the most to one that owns at least two less; False: none can."""
+        """Move one partition from a member with the most to one with at least two less; False: impossible."""
         for start in sorted(self._owned, key=lambda member: (-self._owned[member], member)):
             if self._owned[start] - min(self._owned.values()) < 2:
                 return False
@@ -81,7 +77,7 @@ class _Exchange:
         return False
 
     def _way(self, start: str) -> list[str]:
-        """The shortest chain of members, each of which hands a partition to the next; empty if there is none."""
+        """The shortest chain of members, each of which hands a partition to the next; empty: none."""
         enough = self._owned[start] - 2
         before = {start: ""}
         waiting = deque([start])
@@ -117,9 +113,9 @@ def _exchanged(row: ReplicaList) -> ReplicaList:
 
 
 def _price(row: ReplicaList, target: ReplicaList) -> int | None:
-    """By how many steps the way to the target grows when its first two members exchange roles; None if they may not.
+    """Additional steps to the target when its first two members exchange roles; None: not allowed.
 
-    With `(A - B)` now, and `(A B -)` wanted, it is 0: instead of B alone going up, B goes up over A, which goes down.
+    From `(A - B)` to `(A B -)` it is 0: instead of B moving up alone, B moves up over A, which moves down.
     """
     if len(target) < 2 or None in target[:2] or not set(target[:2]) <= set(row):
         return None
@@ -132,5 +128,4 @@ def _price(row: ReplicaList, target: ReplicaList) -> int | None:
 
 
 def _copied(found: Plan) -> int:
-    """How many replicas are copied to a member that has nothing of the partition."""
     return sum(migration.destination_current == NONE for migration in found.migrations)

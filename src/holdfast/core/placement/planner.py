@@ -1,16 +1,18 @@
-"""From a partition's row to the wanted one, by migrations that never cost a copy (source 001 §3.2, H6).
+"""Planner of one partition: migrations from the present replicas to the target that never cost a copy (source 001
+§3.2, H6).
 
-The promise (design rule 7): for every backup count b, at every intermediate state, at least as many of the slots
-0..b are filled as in the row before or in the target, whichever has fewer. Slot i carries data only for maps with
-at least i backups, so b is what a map sees.
+The promise (design rule 7): for every backup count b, at every intermediate state, at least as many of the indexes
+0..b are filled as before or in the target, whichever has fewer. Index i has data only of maps with at least i backups,
+so b is what a map sees.
 
-How: rotations among owners are cancelled, as published, but for those of two owners, who exchange their slots when all
-else is done. For the rest the published ordering, if it keeps the promise: it does
-for rows without holes, and mostly for others. Where it does not, a construction from the same kinds of migrations, of
-which docs/placement.md proves that it always arrives. What no order of steps can reach is not made (`Plan.cancelled`).
-Every plan is replayed against the promise before it is given out.
+Rotations among owners are cancelled, as the source does, except that two owners exchange their indexes at the end. The
+rest follows the order of the source if that keeps the promise: it does for rows without holes, and mostly for others.
+Otherwise a construction of the same kinds of migrations is used; docs/placement.md proves that it always arrives. What
+no order of steps can reach is left out (`Plan.cancelled`). Every plan is replayed against the promise before it is
+used.
 
-Slots that the target leaves empty are cleared as late as can be, which already repairs most of the published dips.
+Indexes that are empty in the target are cleared as late as possible, which already avoids most losses of copies in the
+order of the source.
 """
 
 from __future__ import annotations
@@ -25,13 +27,12 @@ from holdfast.errors import InvariantBroken
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """A slot loses its owner without a successor: a change of the table alone, nothing is copied."""
+    """An index loses its owner without a successor: only the table changes, nothing is copied."""
 
     slot: int
     owner: str
 
     def apply_to(self, row: ReplicaList) -> ReplicaList:
-        """The row after it."""
         assert row[self.slot] == self.owner, (self, row)
         return put(row, self.slot, None)
 
@@ -40,33 +41,31 @@ PlanStep = Migration | Clear
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do with one partition, in this order. Each step raises the version by the slots that it changes."""
+    """The steps for one partition, in order. Each raises the version by the number of changed indexes."""
 
     partition: int
     current: ReplicaList
     target: ReplicaList
-    """The row after the plan. It is the wanted row but for the `cancelled` slots."""
+    """The row after the plan: the wanted one, except for `cancelled` indexes."""
     steps: list[PlanStep]
-    """Slots are cleared last, unless a target with a hole wants the cleared member back in a colder slot."""
+    """Indexes are cleared last, unless a target with a hole wants the cleared member in a colder index."""
     cycles: list[list[int]]
-    """Cancelled rotations: slots whose owners would trade places, the first one's going to the second, and so on.
-
-    Those of two are there only without exchanges."""
+    """Cancelled rotations: indexes whose owners would trade places, the first one's going to the second, and so on.
+    Rotations of two are included only without exchanges.
+    """
     cancelled: list[int]
-    """Slots that do not become what was wanted: those of `cycles`, and those that no order of steps can reach."""
+    """Indexes that do not reach the target: those of `cycles`, and those that no order of steps can reach."""
 
     @property
     def migrations(self) -> list[Migration]:
-        """The steps that copy, in order."""
         return [step for step in self.steps if isinstance(step, Migration)]
 
     @property
     def cleared(self) -> list[int]:
-        """Slots whose owner loses its replica without a successor, in order."""
+        """Indexes whose owner loses its replica without a successor, in order."""
         return [step.slot for step in self.steps if isinstance(step, Clear)]
 
     def states(self) -> Iterator[ReplicaList]:
-        """Every row from `current` to `target`, one for each step."""
         row = self.current
         yield row
         for step in self.steps:
@@ -75,11 +74,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(partition: int, current: ReplicaList, target: ReplicaList, *, exchanges: bool = True) -> Plan:
-    """Plan one partition. Rows of different widths are filled up with empty slots.
+    """Plan one partition. Rows of different widths are filled up with empty indexes.
 
-    The current row is to have an owner if any member holds a replica: with slot 0 empty, a migration into it has
-    nowhere to take the data from. Without `exchanges` two owners that would trade places stay, too. Raises ValueError
-    when a row names a member twice.
+    The current row must have an owner if any member holds a replica: a migration copies from index 0. Without
+    `exchanges` two owners that would trade places stay too. Raises ValueError when a row names a member twice.
     """
     width = max(len(current), len(target))
     current += (None,) * (width - len(current))
@@ -102,7 +100,7 @@ def plan(partition: int, current: ReplicaList, target: ReplicaList, *, exchanges
     if steps is None:
         steps = _Route(partition, current, wanted).settle()
     for hot, cold in pairs:
-        # Last, for it adds no copy. No other step has to do with these slots.
+        # Last, because it adds no copy. No other step touches these indexes.
         steps.append(Migration(partition, current[hot], hot, cold, current[cold] or "", cold, hot))
         wanted = steps[-1].apply_to(wanted)
     cycles = [path for path in turning if path not in pairs]
@@ -111,7 +109,6 @@ def plan(partition: int, current: ReplicaList, target: ReplicaList, *, exchanges
 
 
 def put(row: ReplicaList, slot: int, owner: str | None) -> ReplicaList:
-    """The row with another owner of one slot."""
     return (*row[:slot], owner, *row[slot + 1 :])
 
 
@@ -125,17 +122,16 @@ def _after(row: ReplicaList, steps: list[PlanStep]) -> ReplicaList:
 
 
 def copies(row: ReplicaList) -> list[int]:
-    """For every backup count b, how many of the slots 0..b are filled."""
+    """For every backup count b, how many of the indexes 0..b are filled."""
     return list(accumulate(owner is not None for owner in row))
 
 
 def promise(current: ReplicaList, target: ReplicaList) -> list[int]:
-    """For every backup count, how many copies no intermediate state may fall below."""
+    """For every backup count, the minimum of copies of all intermediate states."""
     return [min(before, after) for before, after in zip(copies(current), copies(target), strict=True)]
 
 
 def keeps(row: ReplicaList, floor: list[int]) -> bool:
-    """Whether the row has all the promised copies."""
     have = 0
     for owner, least in zip(row, floor, strict=True):
         have += owner is not None
@@ -147,10 +143,9 @@ def keeps(row: ReplicaList, floor: list[int]) -> bool:
 def replay(
     current: ReplicaList, order: list[Migration], target: ReplicaList, floor: list[int]
 ) -> list[PlanStep] | None:
-    """These migrations in this order, and the clearing of slots as late as can be.
+    """These migrations in this order, with indexes cleared as late as possible.
 
-    None when they do not fit, break the promise, or end elsewhere than in `target`. Were a slot cleared earlier,
-    the rows on the way would only have fewer copies.
+    None when they do not fit, break the promise, or do not end in `target`. Clearing earlier could only reduce copies.
     """
     row = current
     steps: list[PlanStep] = []
@@ -179,7 +174,7 @@ def replay(
 
 
 def rotations(current: ReplicaList, target: ReplicaList) -> list[list[int]]:
-    """Where owners that stay would only trade places: slots, of which each owner is wanted in the next one."""
+    """Cycles in which owners that stay would only trade places: each owner is wanted in the next index."""
     found: list[list[int]] = []
     for start, (old, new) in enumerate(zip(current, target, strict=True)):
         if old is None or new is None or old == new or any(start in path for path in found):
@@ -195,9 +190,9 @@ def rotations(current: ReplicaList, target: ReplicaList) -> list[list[int]]:
 
 
 def cancel_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
-    """The target without its rotations among owners that stay: those slots keep their owners.
+    """The target without rotations among owners that stay: these keep their indexes.
 
-    A rotation without an empty slot cannot be made without taking a copy away first, unless two owners exchange slots.
+    A rotation without an empty index would have to remove a copy first, except for an exchange of two.
     """
     for path in rotations(current, target):
         for slot in path:
@@ -208,7 +203,7 @@ def cancel_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
 def published(partition: int, current: ReplicaList, target: ReplicaList) -> list[Migration] | None:
     """The migrations of source 001 §3.2.2 in their order, before prioritisation.
 
-    `target` has no rotations. None when the rules lead nowhere, which only rows with holes can cause.
+    `target` has no rotations. None when the rules lead nowhere, which only happens with holes.
     """
     row = current
     steps: list[Migration] = []
@@ -227,14 +222,17 @@ def published(partition: int, current: ReplicaList, target: ReplicaList) -> list
             return None
         steps.append(step)
         row = step.apply_to(row)
-        # The same slot again: it is right now, or nearer to it.
+        # The same index again: it is right now, or closer to it.
     return steps
 
 
 def _end_of_chain(row: ReplicaList, target: ReplicaList, slot: int) -> int:
-    """The coldest slot to be settled first, when the wanted owner of `slot` is now in a colder slot.
+    """The coldest index to settle first, when the wanted owner of `slot` holds a colder index.
 
-    Follow who is wanted where: each one's present slot must be given on before it is left, unless nobody gets it.
+    Follow the chain of wanted owners: each index must have a successor before its owner leaves it, unless it has none
+    in the target. Example: (A, B, C) becomes (A, C, D). A SHIFT UP of C to index 1 would leave index 2 empty until D
+    is filled: two copies instead of three. So the shift becomes two MOVEs (source 001 §3.1): first index 2 from C to
+    D, then index 1 from B to C. C is copied again, and at every moment there are three copies.
     """
     while True:
         wanted = target[slot]
@@ -242,19 +240,20 @@ def _end_of_chain(row: ReplicaList, target: ReplicaList, slot: int) -> int:
         held = row.index(wanted)
         successor = target[held]
         if successor is None:
-            return slot  # SHIFT UP to here; the slot it leaves stays empty
+            return slot  # SHIFT UP to here; the index that it leaves stays empty
         if successor not in row:
-            return held  # MOVE the successor in; the wanted one comes back by a MOVE of its own
+            return held  # MOVE the successor in; the wanted owner returns by a second MOVE
         slot = held
 
 
 def _placement(
     partition: int, row: ReplicaList, target: ReplicaList, slot: int, *, keep: bool = True
 ) -> Migration | None:
-    """The migration that gives `slot` to its owner in the target; None when that one would have to go colder.
+    """The migration that gives `slot` to its owner in the target; None if that one would have to move to a colder
+    index.
 
-    The present owner goes to its own slot in the target if that is colder and empty now, and `keep` is set;
-    else it loses its replica (and comes back by a later migration if the target wants it).
+    The present owner moves to its own index in the target if that is colder and empty, and `keep` is set. Otherwise it
+    loses its replica, and returns by a later migration if the target wants it.
     """
     want, have = target[slot], row[slot]
     assert want is not None
@@ -270,7 +269,7 @@ def _placement(
 
 
 def prioritise(steps: list[Migration]) -> list[Migration]:
-    """Bring migrations that add a copy forward, over those that do not and that they do not conflict with."""
+    """Move migrations that add a copy before those that do not and that do not conflict with them."""
     order: list[Migration] = []
     for step in steps:
         place = len(order)
@@ -282,7 +281,7 @@ def prioritise(steps: list[Migration]) -> list[Migration]:
 
 
 def _must_follow(step: Migration, earlier: Migration) -> bool:
-    """Whether a migration without source has to stay behind `earlier`."""
+    """Whether a migration without source must stay behind `earlier`."""
     return (
         earlier.source is None
         or step.destination in (earlier.destination, earlier.source)
@@ -294,13 +293,13 @@ def _must_follow(step: Migration, earlier: Migration) -> bool:
 
 
 class _Route:
-    """Steps from a row to another, built one by one: none that does not fit, none that breaks the promise.
+    """Steps from a row to another, built one by one; each fits and keeps the promise.
 
-    docs/placement.md has the proof that it always arrives. In short: a slot's owner, the slot where the target wants
-    it, that slot's owner, and so on, are a chain of slots. A chain that begins with a member that is not in the row
-    never costs a copy. One that only gives up its first slot, because its last owner is not wanted either, comes when
-    all that is gained has been gained. What is left are chains from a slot to be emptied to an empty slot, all of
-    whose members stay: `_shift` passes them on through these two slots.
+    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner,
+    and so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only
+    gives up its first index, because its last owner is not wanted either, comes after all gains. What remains are
+    chains from an index to be emptied to an empty one, with members that all stay: `_shift` passes them through these
+    two indexes.
     """
 
     def __init__(self, partition: int, current: ReplicaList, target: ReplicaList) -> None:
@@ -309,11 +308,11 @@ class _Route:
         self._row = current
         self._target = target
         self._floor = promise(current, target)
-        # Those in the target first, hottest first.
+        # Those in the target first, the hottest first.
         self._members = list(dict.fromkeys(owner for owner in target + current if owner is not None))
 
     def settle(self) -> list[PlanStep]:
-        """All steps to the target, which has been made `attainable` and has no rotations with the row."""
+        """All steps to the target, which is `attainable` and has no rotations with the row."""
         if not self._settled():
             self._lower()
             self._settled()
@@ -324,9 +323,9 @@ class _Route:
         return self.steps
 
     def _settled(self) -> bool:
-        """Settle chain by chain; False when one cannot be settled before the hottest slots are given up."""
+        """Settle chain by chain; False if one cannot be settled before the hottest indexes are given up."""
         for ring in rotations(self._row, self._target):
-            # Only after `_lower`, so somebody is outside, and can stand in.
+            # Only happens after `_lower`, so a member is outside the row and can stand in.
             outsider = self._outside()
             self._carry(ring[:1], outsider)
             first = self._target[ring[1]]
@@ -340,7 +339,7 @@ class _Route:
         for path in paths:
             if path not in filling and (fresh := self._target[path[0]]) is not None:
                 self._carry(path, fresh)
-        # Replicas go hotter before others go colder: then no state has fewer copies than the row before or the target.
+        # Move replicas up before others move down: then no state has fewer copies than the row before or the target.
         shifted = [path for path in filling if self._target[path[0]] is None]
         for path in sorted(shifted, key=lambda path: (path[0] < path[-1], -path[0])):
             if not self._shift(self._retreat(path)):
@@ -353,7 +352,7 @@ class _Route:
     # -- single steps
 
     def _place(self, member: str, slot: int, down: int = NONE) -> None:
-        """Give `slot` to a member, wherever it is now; the present owner goes to `down`, or out."""
+        """Give `slot` to a member, wherever it is now; the present owner moves to `down`, or loses its replica."""
         source = self._row[slot]
         held = self._row.index(member) if member in self._row else NONE
         place = NONE if source is None else slot
@@ -371,17 +370,18 @@ class _Route:
         return owner
 
     def _outside(self) -> str:
-        """The first member that holds nothing now."""
         return next(member for member in self._members if member not in self._row)
 
     def _spares(self, slot: int) -> bool:
-        """Whether the slot may be emptied now."""
+        """Whether the index may be emptied now."""
         return keeps(put(self._row, slot, None), self._floor)
 
     # -- chains
 
     def _carry(self, path: list[int], member: str) -> None:
-        """Put a member into the first slot of a path, whom it replaces into the next, and so on: no slot is emptied."""
+        """Put a member into the first index of a path; each replaced owner moves to the next index. None is
+        emptied.
+        """
         for number, slot in enumerate(path):
             replaced = self._row[slot]
             rest = path[number + 1 :]
@@ -394,14 +394,14 @@ class _Route:
             member = replaced
 
     def _give_up(self, path: list[int]) -> None:
-        """Empty the first slot of a path; its member goes on to the next slot as in `_carry`, unless there is none."""
+        """Empty the first index of a path; its member moves on as in `_carry`, unless there is no next index."""
         member = self._owner(path[0])
         if len(path) == 1 or path[1] > path[0]:
             self._take(Clear(path[0], member))
         self._carry(path[1:], member)
 
     def _retreat(self, path: list[int]) -> list[int]:
-        """Fill the empty slot at the end of a path from the slot before, while a migration can do it; what is left."""
+        """While a migration can do it, fill the empty end of a path from the index before; returns the rest."""
         while len(path) > 1:
             last, hole = path[-2:]
             far = path[-3] if len(path) > 2 else NONE
@@ -416,11 +416,11 @@ class _Route:
         return path
 
     def _shift(self, path: list[int]) -> bool:
-        """Empty the first slot of a path of which the last is empty, and settle all others; no member leaves.
+        """Empty the first index of a path whose last one is empty, and settle all others; no member leaves.
 
-        If there is a copy to spare, the first member leaves and comes back. Else the first and the last slot hold, in
-        turn, the member that is to be settled next: `hot` is the hotter one of the two, `cold` the other.
-        False, if the first slot is the hottest with an owner: another member would have to go there.
+        If there is a copy to spare, the first member leaves and returns. Otherwise the first and the last index hold,
+        in turn, the member to be settled next: `hot` is the hotter one of the two, `cold` the other. False if the
+        first index is the hottest with an owner: another member would have to go there.
         """
         if len(path) == 1:
             return True
@@ -439,7 +439,7 @@ class _Route:
         if last == hot:
             self._place(self._owner(first), last)
             return True
-        # The way down leads through a hotter slot, whose owner gets it back.
+        # The path down leads through a hotter index, whose owner gets it back.
         aside = hotter[-1]
         self._place(self._owner(first), aside, down=last)
         self._place(self._owner(last), first)
@@ -447,8 +447,8 @@ class _Route:
         return True
 
     def _exchange(self, slot: int, hot: int, cold: int) -> None:
-        """Put the member in `hot` or `cold`, of which the other is empty, into `slot`, and that one's owner into one
-        of them. Meanwhile `hot` is the hottest slot that may be empty.
+        """Put the member in `hot` or `cold`, of which the other is empty, into `slot`, and that index's owner into one
+        of them. In between `hot` is the hottest index that may be empty.
         """
         if slot < hot:
             full, empty = (hot, cold) if self._row[cold] is None else (cold, hot)
@@ -467,9 +467,10 @@ class _Route:
             self._place(self._owner(cold), hot, down=slot)
 
     def _lower(self) -> None:
-        """Give up the slots that are hotter than all of the target, though the members in them stay.
+        """Give up the indexes that are hotter than all of the target, although their members stay.
 
-        All move up together, so that the hottest slot can be spared. Only a target without an owner needs it.
+        All members move up together, so that the hottest index can be spared. Only a target without an owner needs
+        this.
         """
         wanted = _hottest(self._target)
         while (top := _hottest(self._row)) < wanted:
@@ -485,8 +486,8 @@ class _Route:
 
 
 def _chains(row: ReplicaList, target: ReplicaList) -> list[list[int]]:
-    """Slots of which each one's owner is wanted in the next one. The first one is to be emptied, or its wanted owner is
-    not in the row; the last one is empty, or its owner is not in the target.
+    """Chains of indexes, each of whose owners is wanted in the next one. The first index is to be emptied, or its
+    wanted owner is not in the row; the last one is empty, or its owner is not in the target.
     """
     found: list[list[int]] = []
     for start, (have, want) in enumerate(zip(row, target, strict=True)):
@@ -500,18 +501,17 @@ def _chains(row: ReplicaList, target: ReplicaList) -> list[list[int]]:
 
 
 def _hottest(row: ReplicaList) -> int:
-    """The hottest slot with an owner; the row's width if there is none."""
     return next((slot for slot, owner in enumerate(row) if owner is not None), len(row))
 
 
 def attainable(current: ReplicaList, target: ReplicaList) -> ReplicaList:
     """The target as far as it can be reached: the hottest owner may have to stay.
 
-    No migration empties the hottest slot that has an owner: who leaves a slot goes to a hotter one, or is replaced.
-    It can only be cleared, and that costs a copy if the same members are in both rows.
+    No migration empties the hottest owned index: its owner moves up, or is replaced. It can only be cleared, and that
+    costs a copy if both rows have the same members.
     """
     if target[0] is not None:
-        return target  # as nearly always, and no time is to be spent on it
+        return target  # the usual case, which must be fast
     slot = _hottest(current)
     if slot >= _hottest(target) or set(current) - {None} != set(target) - {None}:
         return target
@@ -520,7 +520,7 @@ def attainable(current: ReplicaList, target: ReplicaList) -> ReplicaList:
 
 
 def check(result: Plan, wanted: ReplicaList) -> None:
-    """Raise InvariantBroken unless the plan arrives where it says and keeps the promise at every state."""
+    """Raise InvariantBroken unless the plan arrives at its target and keeps the promise at every state."""
     floor = promise(result.current, wanted + (None,) * (len(result.current) - len(wanted)))
     row = result.current
     for row in result.states():

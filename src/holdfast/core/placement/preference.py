@@ -1,7 +1,7 @@
-"""Whoever comes back with files gets the partitions that he holds, as far as that changes nothing else.
+"""Preference for returning members: they get partitions of which they have files, where that changes nothing else.
 
-`core/placement/layout.py` says how many replicas each member is to have, and which; among equal choices these exchange
-places: a partition that a member would have to be sent whole, for one of which it needs only what it has missed.
+`core/placement/layout.py` decides how many replicas each member gets, and which. Among equal choices these exchange
+places: a partition that a member would have to get whole for one of which it only needs a delta.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.core.model.migration import ReplicaList
 
 
 def kept_first(partitions: int, kept: Mapping[str, AbstractSet[int]]) -> list[int]:
-    """The partitions in the order in which they are to be arranged: among equals the layout takes the first."""
+    """The order in which to arrange the partitions; among equals the layout takes the first."""
     wanted = set().union(*kept.values())
     return sorted(range(partitions), key=lambda partition: (partition not in wanted, partition))
 
@@ -24,10 +24,10 @@ def preferring(
     kept: Mapping[str, AbstractSet[int]],
     group_of: Mapping[str, str],
 ) -> list[ReplicaList]:
-    """The target rows, exchanged so that the members in `kept` get more of the rows that these numbers name.
+    """The targets, exchanged so that the members in `kept` get more of the partitions that they have files of.
 
-    Every member keeps as many replicas of each index as before, and no more replicas are copied. `now` are the present
-    rows; `group_of` the failure group of each member that may be in a target.
+    Every member keeps its number of replicas at each index, and no additional replica is copied. `now` are the present
+    rows; `group_of` is the failure group of each member that may be in a target.
     """
     rows = list(targets)
     for member in sorted(kept):
@@ -43,7 +43,7 @@ def _comes(now: ReplicaList, target: ReplicaList, member: str) -> bool:
 def _exchange_whole(
     now: Sequence[ReplicaList], rows: list[ReplicaList], member: str, kept: AbstractSet[int]
 ) -> None:
-    """Exchange the targets of two partitions whose present rows are the same: nothing else can change by that."""
+    """Exchange the targets of two partitions with the same present row: this changes nothing else."""
     wanted: dict[ReplicaList, list[int]] = {}
     for partition in sorted(kept):
         if partition < len(rows) and member not in rows[partition] and member not in now[partition]:
@@ -63,7 +63,7 @@ def _exchange_slots(
     kept: AbstractSet[int],
     group_of: Mapping[str, str],
 ) -> None:
-    """Exchange who gets one index of two partitions, if no replica more is copied by that."""
+    """Exchange the members at one index of two partitions, if that copies no additional replica."""
     wanted = [p for p in sorted(kept) if p < len(rows) and member not in rows[p] and member not in now[p]]
     for partition in range(len(rows)):
         if not wanted:

@@ -1,16 +1,15 @@
-"""Who owns a partition when its copies come back from disks? Decided by proof, not by position (DESIGN rule 4).
+"""Choice of a partition's owner when its copies return from disk: by proof, not by position (DESIGN rule 4).
 
-Every member that a committed row names holds what was acknowledged before that row, and acknowledges what comes
-after; so the newest row that anybody has applied says whose copies count. Among these the one that holds the most is
-taken: all hold what was acknowledged, and what more one of them holds may be somebody's unanswered write.
+Every member that a committed assignment names holds what was acknowledged before it, and acknowledges what comes
+after. So the newest assignment that any member has applied says whose copies count. Among these the one that holds the
+most is chosen: all hold what was acknowledged, and the rest may be unanswered writes.
 
-- placement/E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become
-  owners.
-- placement/E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it
-  serves. None comes to a hotter slot than its own, but for those that hold every map: if the owner is lost before it
-  serves, who is next in the row must hold what its slot says.
-- placement/E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the
-  terms.
+- placement/E-1: Only copies of members that the newest assignment names as holding, of its epoch, and proven complete,
+  may become owners.
+- placement/E-2: The other such copies stay in the assignment behind the owner, in order, and become equal to it before
+  it serves. None moves to a hotter index than its own, except for those that hold every map: if the owner is lost
+  before it serves, the next member must hold what its index promises.
+- placement/E-3: The version of a revived assignment is above any that an absent member may know, and so are the terms.
 """
 
 from __future__ import annotations
@@ -25,18 +24,16 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 
 GENERATION = 1 << 40
-"""The table of a cluster that was stopped as a whole goes on beyond the next multiple of this."""
+"""The table of a stopped cluster continues above the next multiple of this."""
 SPREAD = 1 << 22
 STEPS = 1 << 16
-"""So many versions lie between two places where a generation may begin."""
+"""Versions between two possible beginnings of a generation."""
 
 
 class Claim(NamedTuple):
-    """A copy that a member has brought back."""
-
     member: MemberId
     slot: int
-    """Where the newest row names it, under the identity that it had then."""
+    """Its index in the newest assignment, under its identity at that time."""
     kept: RetainedCopy
 
 
@@ -49,10 +46,11 @@ def revived(
     holders: int,
     uncertain: bool = False,
 ) -> Assignment | None:
-    """The row with the claimants in it, `width` slots wide; None when nobody can prove that he holds the partition.
+    """The assignment with the claimants, `width` members wide; None if no member can prove that it holds the
+    partition.
 
-    `holders`: how many replicas of a row, from the owner on, hold every map that has a backup at all. `uncertain`: the
-    operator accepts copies, too, of which some part may be lost.
+    `holders`: replicas, from the owner on, that hold every map with a backup. `uncertain`: the operator also accepts
+    copies that may be incomplete.
     """
     proven = [
         claim for claim in claims if claim.kept.epoch == newest.epoch and (claim.kept.whole or uncertain)
@@ -71,7 +69,7 @@ def revived(
 
 
 def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) -> Assignment:
-    """The revived row with those in it, too, who were in the row before, at these slots, and never went away."""
+    """The revived assignment with the members, at these indexes, that were in it before and never left."""
     replicas = list(row.replicas)
     for slot, member in enumerate(living):
         if member is not None and member not in replicas:
@@ -80,7 +78,7 @@ def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) ->
 
 
 def _place(replicas: list[MemberId | None], member: MemberId, slot: int, holders: int) -> None:
-    """Put it into the first free slot that promises no more than the one that it had."""
+    """Put the member into the first free index that promises no more than its former one."""
     for index in range(1 if slot < holders else slot, len(replicas)):
         if replicas[index] is None:
             replicas[index] = member
@@ -93,10 +91,10 @@ def _rank(claim: Claim) -> tuple[bool, int, int, int]:
 
 
 def next_generation(version: int, entropy: str) -> int:
-    """The version of revived rows when `version` is the highest that is known (placement/E-3).
+    """The version of revived assignments when `version` is the highest known one (placement/E-3).
 
-    Two parts of a cluster may be revived apart, if an operator accepts that: so that their terms are not the same, it
-    depends on the `entropy` of who revives it.
+    Two parts of a cluster may be revived separately if an operator accepts that. The `entropy` of each part keeps
+    their terms different.
     """
     spread = int(mmh3.hash(entropy, signed=False)) % SPREAD
     return (version // GENERATION + 1) * GENERATION + spread * STEPS

@@ -1,8 +1,8 @@
-"""Who needs a slot most, and who shares least with whom: kept up to date, so that nobody looks at all members.
+"""Data structures of the layout, kept up to date so that no step has to look at all members.
 
-The layout (`core/placement/layout.py`) asks for each slot that it fills which of a thousand members should have it.
-Sets of members are whole numbers here, one bit for each member, so that a question about all of them is a few
-operations on these.
+For each index that it fills, the layout (`core/placement/layout.py`) asks which of a thousand members needs it most,
+and which share the fewest partitions. Sets of members are integers with one bit per member, so that a query about all
+members takes a few operations.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Members = int
-"""A set of members: bit n is the member with number n."""
+"""A set of members: bit n is member number n."""
 
 FEW = 24
-"""So many members are looked at one by one, which is quicker than to combine sets."""
+"""So few members are examined one by one, which is faster than combining sets."""
 
 
 def members_of(some: Members) -> Iterator[int]:
-    """The numbers in a set, in rising order."""
     while some:
         lowest = some & -some
         yield lowest.bit_length() - 1
@@ -26,7 +25,6 @@ def members_of(some: Members) -> Iterator[int]:
 
 
 def sets_of(groups: Sequence[int]) -> list[Members]:
-    """The members of each group, as sets."""
     sets = [0] * (max(groups) + 1)
     for number, group in enumerate(groups):
         sets[group] |= 1 << number
@@ -34,7 +32,7 @@ def sets_of(groups: Sequence[int]) -> list[Members]:
 
 
 class Sharing:
-    """How many partitions each two members share; a member shares all that it holds with itself."""
+    """How many partitions each two members share; a member shares all its partitions with itself."""
 
     __slots__ = ("_counts", "_sets")
 
@@ -42,7 +40,7 @@ class Sharing:
         everyone = (1 << members) - 1
         self._counts: list[dict[int, int]] = [{} for _ in range(members)]
         self._sets: list[dict[int, Members]] = [{0: everyone} for _ in range(members)]
-        """For each member: a count -> the members with which it shares so many."""
+        """Per member: count -> the members with which it shares so many."""
         for row in rows:
             here = [number for number in row if number >= 0]
             for number in here:
@@ -58,7 +56,6 @@ class Sharing:
                 del sets[0]
 
     def change(self, left: Sequence[int], stay: Sequence[int], come: Sequence[int]) -> None:
-        """Some members leave the row of a partition, some stay in it, and some come."""
         for some, by in ((left, -1), (come, 1)):
             for number in some:
                 self._raise(number, number, by)
@@ -84,12 +81,11 @@ class Sharing:
         sets[after] = sets.get(after, 0) | bit
 
     def shared(self, number: int, others: Iterable[int]) -> int:
-        """How many partitions the member shares with these, in sum."""
         counts = self._counts[number]
         return sum([counts.get(other, 0) for other in others])
 
     def least(self, able: Members, others: Sequence[int]) -> Members:
-        """Those of `able` who share the fewest partitions with the others, in sum."""
+        """Those of `able` that share the fewest partitions with the others, in sum."""
         if not others or not able & (able - 1):
             return able
         ways = 1
@@ -108,7 +104,6 @@ class Sharing:
         return sums[min(sums)]
 
     def _counted(self, able: Members, others: Sequence[int]) -> Members:
-        """The same, looking at each."""
         counted = [self._counts[other] for other in others]
         best, least = 0, -1
         for number in members_of(able):
@@ -121,8 +116,6 @@ class Sharing:
 
 
 class Levels:
-    """Members by a number that each of them has, for the question who of some has the lowest."""
-
     __slots__ = ("_of", "_sets")
 
     def __init__(self, values: Sequence[int]) -> None:
@@ -132,7 +125,6 @@ class Levels:
             self._sets[value] = self._sets.get(value, 0) | 1 << number
 
     def put(self, number: int, value: int) -> None:
-        """The member has this value now."""
         before = self._of[number]
         if before == value:
             return
@@ -146,7 +138,7 @@ class Levels:
         self._sets[value] = self._sets.get(value, 0) | bit
 
     def lowest(self, able: Members) -> Members:
-        """Those of `able`, which is not empty, who have the lowest value among them."""
+        """Those of `able`, which is not empty, with the lowest value."""
         if not able & (able - 1):
             return able
         for value in sorted(self._sets):
@@ -159,18 +151,15 @@ Need = tuple[int, int, int]
 
 
 class Ranking:
-    """Members sorted by a key of their own."""
-
     __slots__ = ("_now", "key", "sorted")
 
     def __init__(self, members: int, key: Callable[[int], Need]) -> None:
         self.key = key
         self._now = [key(number) for number in range(members)]
         self.sorted = sorted(self._now)
-        """All keys in rising order; the number of the member is to be their last part."""
+        """All keys in ascending order; the last part of a key is the member's number."""
 
     def moved(self, number: int) -> None:
-        """The key of this member may have changed."""
         now, before = self.key(number), self._now[number]
         if now != before:
             del self.sorted[bisect_left(self.sorted, before)]
@@ -179,9 +168,9 @@ class Ranking:
 
 
 class Pool:
-    """Partitions in the order they came. It remembers for each purpose which ones fit, as far as it was asked.
+    """Partitions in the order of their arrival, with a cache of those that fit a purpose.
 
-    What fits a purpose does not change while a partition is here.
+    Whether a partition fits does not change while it is in the pool.
     """
 
     __slots__ = ("_came", "_fitting", "_here")
@@ -189,24 +178,21 @@ class Pool:
     def __init__(self) -> None:
         self._came: list[int] = []
         self._here: dict[int, int] = {}
-        """Partition -> its place in `_came`."""
+        """Partition -> its position in `_came`."""
         self._fitting: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-        """Purpose -> the places of those that fit, and how far it was looked (in a list of one)."""
+        """Purpose -> positions of those that fit, and how far the search went (in a list of one)."""
 
     def __len__(self) -> int:
         return len(self._here)
 
     def add(self, partition: int) -> None:
-        """Take it in, as the last one."""
         self._here[partition] = len(self._came)
         self._came.append(partition)
 
     def drop(self, partition: int) -> None:
-        """It is not here any more, if it was."""
         self._here.pop(partition, None)
 
     def first(self, purpose: tuple[int, int], fits: Callable[[int], bool], count: int) -> list[int]:
-        """The first so many that fit."""
         came, here = self._came, self._here
         places, looked = self._fitting.setdefault(purpose, ([], [0]))
         places[:] = [place for place in places if here.get(came[place]) == place]

@@ -59,14 +59,12 @@ class ConsensusReplication:
         return None
 
     def tell(self, event: EntryEvent) -> None:
-        """Pass an event about a whole map to its listeners."""
         if event.map in self._zone.sink.listening:
             self._zone.sink.hear(event)
 
     def on_timer(self) -> None: ...
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """Handle a request on one partition that is led here."""
         partition = request.partitions[0]
         found = self.partitions[partition]
         assert found.leads, "only the leader is given requests"

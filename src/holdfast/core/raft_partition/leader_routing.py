@@ -54,8 +54,6 @@ SERVED = frozenset({Op.CALL, Op.ASK})
 
 
 class ReplicaWatcher(Protocol):
-    """Receives notices about the groups of zones."""
-
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 
 
@@ -112,8 +110,6 @@ class _BatchUnderWay:
 
 @dataclass(slots=True)
 class _Zone:
-    """Routing state of a zone."""
-
     name: str
     partitions: int
     rows: list[Assignment]
@@ -191,7 +187,6 @@ class LeaderRouting:
             yield from each.router.open_since(before_ns)
 
     def know(self, zone: int, name: str, partitions: int) -> None:
-        """Add or rename a zone."""
         found = self._zones.get(zone)
         if found is not None:
             del self._by_name[found.name]
@@ -254,7 +249,6 @@ class LeaderRouting:
             found.replication.partitions.pop(client.partition, None)
 
     def holds(self, request: Request) -> bool:
-        """Whether the map of this request lives in a zone."""
         return self._some and request.op not in SERVED and bool(self._settings.map(request.map).raft_zone)
 
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
@@ -286,7 +280,6 @@ class LeaderRouting:
 
     @property
     def maps(self) -> frozenset[str]:
-        """Maps that have an entry in a replica here."""
         return frozenset(
             name
             for _, client in self._clients.values()
@@ -295,7 +288,6 @@ class LeaderRouting:
         )
 
     def led_here(self) -> LedMaps:
-        """The maps of each partition that is served here."""
         return [MappingProxyType(client.state.maps) for _, client in self._clients.values() if client.leads]
 
     # -- the fast path of sessions
@@ -345,7 +337,6 @@ class LeaderRouting:
     # -- requests
 
     def execute(self, request: Request, asker: Asker) -> None:
-        """Send a request to its partition's leader."""
         found = self._find(request)
         if isinstance(found, Outcome):
             answer(self._out, asker, found)
@@ -463,7 +454,6 @@ class LeaderRouting:
             self._show(number)
 
     def unread(self, member: MemberId, *, too_many: bool) -> None:
-        """Whether a member does not read its answers."""
         for zone in self._zones.values():
             zone.router.unread(member, too_many=too_many)
 
@@ -475,7 +465,6 @@ class LeaderRouting:
                 self._replicas.groups.rouse(group_of(number, partition))
 
     def take_turns(self) -> None:
-        """Run the next slices of operations on all partitions."""
         for zone in self._zones.values():
             zone.router.gatherings.take_turns()
 
@@ -509,7 +498,6 @@ class LeaderRouting:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counters that are zero when nothing is in progress."""
         found: dict[str, int] = {}
         for zone in self._zones.values():
             counts = {**zone.router.leftovers, "requests at groups": zone.replication.waiting}

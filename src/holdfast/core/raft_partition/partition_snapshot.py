@@ -18,8 +18,6 @@ PIECE_ENTRIES = 500
 
 
 class MapHead(msgspec.Struct, frozen=True, array_like=True):
-    """The first piece."""
-
     time_ms: int
     requests: bytes
     """Recently applied requests."""

@@ -58,7 +58,6 @@ class StateMachine:
         return decision.answer
 
     def write(self, write: ZoneWrite, heard: Hearer | None) -> bytes | None:
-        """Write one entry and return its former value."""
         name, key, value, ttl_ms, key_hash = write
         held = self.maps.get(name)
         if held is None:

@@ -60,8 +60,6 @@ class ZoneSink(Protocol):
 
 
 class Resumable(Protocol):
-    """A replica of a partition with something to flush."""
-
     @property
     def number(self) -> GroupNumber: ...
 

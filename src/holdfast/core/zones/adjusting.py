@@ -50,7 +50,6 @@ def change_failed(keys: PartitionKeys, *, term: int) -> PartitionKeys:
 
 
 def cancellable(keys: PartitionKeys) -> bool:
-    """Whether a newer target waits that could replace the current one."""
     return bool(keys.pending) and keys.planned is not None and not keys.pending[0].force
 
 

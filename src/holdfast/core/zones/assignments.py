@@ -33,7 +33,6 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         return mine == (frozenset(other.peers), frozenset(other.learners))
 
     def same(self, other: Assignments) -> bool:
-        """Whether replicas, roles and flags are the same."""
         flags = (self.force, self.from_reset) == (other.force, other.from_reset)
         return flags and self.same_nodes(other)
 

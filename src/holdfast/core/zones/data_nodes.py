@@ -34,7 +34,6 @@ class NodesTimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def due_ms(self) -> int | None:
-        """When it expires; None: never."""
         return None if self.wait_s >= NEVER else self.since_ms + 1000 * self.wait_s
 
     def due(self, at_ms: int) -> bool:

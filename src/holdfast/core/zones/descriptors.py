@@ -41,8 +41,6 @@ class ZoneRefused(ValueError):
 
 
 class DataMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member that may hold replicas."""
-
     node: Node
     group: str = ""
     """Its host, rack or availability zone; empty: a group of its own."""
@@ -64,8 +62,6 @@ class ClusterTopology(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
 
 
 class ZoneSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Settings of a zone, as the operator gave them."""
-
     name: str
     partitions: int = 25
     replicas: int = 1
@@ -106,8 +102,6 @@ class ZoneDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DataNodesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The data nodes of a zone from a point in time."""
-
     at_ms: int
     nodes: tuple[Node, ...]
     """Sorted."""
@@ -121,7 +115,6 @@ def usual_quorum(replicas: int) -> int:
 
 
 def quorums(replicas: int) -> range:
-    """The quorums that a zone with so many replicas may have."""
     if replicas < 5:
         return range(usual_quorum(replicas), usual_quorum(replicas) + 1)
     return range(2, (replicas + 1) // 2 + 1)

@@ -117,8 +117,7 @@ class ExplainStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys before the step; None: those after the previous step."""
 
 
-class NotAStep(ValueError):
-    """A step cannot be read or applied."""
+class NotAStep(ValueError): ...
 
 
 def explain(steps: Sequence[ExplainStep]) -> Iterator[Transition]:

@@ -222,7 +222,6 @@ class LeaderDuties:
             self._queue.wake((WorkKind.GROUP, *part))
 
     def group_written(self, part: Part, step: WorkStep) -> None:
-        """The metastore has accepted the write that the group waited for."""
         told = self._told.setdefault(part, _Told())
         if step.then == "agree":
             term, token, told.caught_up = self._groups.term(part), told.caught_up, 0

@@ -28,7 +28,6 @@ from holdfast.core.zones.zone_keys import KeysRead, encoded, part_key, zone_key
 
 
 def ranked(nodes: Collection[Node], partition: int) -> list[Node]:
-    """The nodes in the order of the partition's preference."""
     return sorted(nodes, key=lambda node: (rank(node, partition), node))
 
 

@@ -198,8 +198,6 @@ class LocalState(StrEnum):
 
 
 class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A replica, as its member sees it."""
-
     state: LocalState
     log_index: int = 0
     learner: bool = False
@@ -207,8 +205,6 @@ class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """Input of a reset."""
-
     manual: bool
     """Whether an operator requested it."""
     alive: frozenset[Node]

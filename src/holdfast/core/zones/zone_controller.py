@@ -94,7 +94,6 @@ class ZoneController:
         self.queue.go()
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
-        """An invoke was applied (zones/A-17)."""
         found = self.queue.answered(ticket)
         if found is None:
             return

@@ -96,8 +96,6 @@ class _Showing:
 
 
 class ZoneOrders:
-    """Orders about zones that operators gave to this member."""
-
     def __init__(
         self,
         settings: Settings,
@@ -266,7 +264,6 @@ class ZoneOrders:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counters that are zero when nothing is in progress."""
         return {"orders about zones": len(self._given) + len(self._early) + len(self._showing)}
 
 

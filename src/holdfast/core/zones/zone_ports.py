@@ -16,8 +16,6 @@ Part = tuple[int, int]
 
 
 class ZoneStore(Protocol):
-    """The metastore."""
-
     def get(self, key: bytes) -> MetastoreEntry:
         """This member's copy of the entry."""
 
@@ -76,13 +74,10 @@ class ZoneGroups(Protocol):
 
 
 class ZoneWorld(Protocol):
-    """Other services of the member."""
-
     def jitter(self, most_ms: int) -> int:
         """A random part of this time."""
 
     def ask_replicas(self, node: Node, zone: int) -> None:
         """Ask a member for the states of its replicas; the answer, if any, goes to `on_replicas`."""
 
-    def failing(self, part: Part, attempts: int, why: str) -> None:
-        """Call the failure handler."""
+    def failing(self, part: Part, attempts: int, why: str) -> None: ...

@@ -20,8 +20,6 @@ from holdfast.core.zones.zone_ports import ZoneStore, ZoneWorld
 
 
 class RecoveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to give up the lost replicas of a zone."""
-
     manual: bool
     partitions: tuple[int, ...] = ()
     """Empty: all."""

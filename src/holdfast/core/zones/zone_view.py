@@ -91,7 +91,6 @@ class ZoneView:
         return known[0], node_of(info)
 
     def leaders(self) -> list[LeaderTold]:
-        """The known leaders."""
         found: list[LeaderTold] = []
         for zone in self.zones():
             for partition in range(zone.settings.partitions):
@@ -146,7 +145,6 @@ class ZoneView:
         return found
 
     def names(self) -> dict[str, str]:
-        """Names of the present members, by node."""
         return {node_of(info): info.name for info in self._standing.members()}
 
     def unsafe_reason(self) -> str:
