@@ -1,19 +1,21 @@
-"""What does a member hold after a restart? Made of its checkpoints and of the blocks of its journal, in their order.
+"""Recovery after a restart: a member's copies are rebuilt from its checkpoints and the blocks of its journal, in order.
 
-- journal/R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their
-  order.
-- journal/R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not
-  lower. One that is held already changes nothing. Anything else means that something is missing: the map ends before
-  it, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
-  A map that begins again (`Change.BEGIN`) continues nothing, and ends what was wrong with the map before it.
-- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it
-  begins anew.
-- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest
-  one cannot be had, the one before and the journal make a copy, but an uncertain one.
-- journal/R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as
-  what is left of its history makes it.
-- journal/R-6: A time to live goes on from when it was written down, by this host's calendar; one that was set back
-  meanwhile makes it begin again at most. How long an entry was not used is known to nobody: that begins again.
+- journal/R-1: A copy is its checkpoint, and then every record of later blocks, in their order.
+- journal/R-2: A record counts only if it continues the updates of its map: the next number, of a term that is not
+  lower. A record that is already held changes nothing. Anything else means that something is missing: the map ends
+  there, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
+  A map that begins again (`Change.BEGIN`) continues nothing, and clears errors of the map before it.
+- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until the
+  partition begins again.
+- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. If the newest
+  checkpoint is unreadable, the one before and the journal make a copy, but an uncertain one.
+- journal/R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as the
+  rest of its history makes it.
+- journal/R-6: A time to live continues from when it was written, by this host's calendar; if that was set back in
+  between, it begins again at most. The idle time of an entry is unknown, and restarts.
+
+Example for journal/R-2: the checkpoint of map m ends at 16 (term 4). The blocks have updates 17 (term 4), 17 again
+(held, ignored), and 19 (term 4): update 18 is missing. The map stays at 17 and the partition is uncertain.
 """
 
 from __future__ import annotations
@@ -46,96 +48,91 @@ from holdfast.errors import CounterBroken
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """What a restart has found of the replica of a Raft group, as it was written (`multiraft.persistence` reads it)."""
+    """A Raft replica's data as they were written (`multiraft.persistence` reads them)."""
 
     pieces: list[bytes] = field(default_factory=list)
-    """Of its checkpoint; none: it began empty."""
+    """Of its checkpoint; empty: it began without one."""
     writes: list[bytes] = field(default_factory=list)
-    """What came after, in order."""
+    """Later writes, in order."""
     doubt: str = ""
     """Why it may have promised more than is known; empty: it has not."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What a restart has found."""
-
     store: str
     incarnation: int
     """Of the life that begins now."""
     cluster_id: str
     """Empty: this store was never in a cluster."""
     proof: FilesProof = field(default_factory=FilesProof)
-    """What these files prove of themselves; durable before the journal is ready."""
+    """What these files prove; durable before the journal is ready."""
     behind: bool = False
-    """Whether these files lacked what they once held, and the cluster has not made up for it."""
+    """Whether these files lacked what they once held, and the cluster has not repaired that."""
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
-    """Which files the members had that the views and rows name."""
+    """Files of the members in views and assignments."""
     rows: dict[int, Assignment] = field(default_factory=dict)
-    """The newest row of each partition that was applied here, as far as the journal knows."""
+    """The newest assignment of each partition that was applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
-    """With the journalled maps alone; how a map is journalled is for the member to set."""
+    """Only journalled maps; the member sets how a map is journalled."""
     groups: dict[GroupNumber, RecoveredGroup] = field(default_factory=dict)
     uncertain: dict[int, str] = field(default_factory=dict)
     """Partitions that may have held more than is known, and why. Some have a copy, of an earlier moment."""
     damage: list[str] = field(default_factory=list)
     """What could not be read, or was cut, in words."""
     whole: bool = True
-    """Whether nothing durable is lost. If not, also what is not named in `uncertain` may have been held; and so says
-    every restart until `Journal.forgive`."""
+    """Whether nothing durable is lost. If False, partitions outside of `uncertain` may have been held, too; every
+    restart says so until `Journal.forgive`.
+    """
 
 
 class _Held:
-    """A copy that is being restored."""
-
     __slots__ = ("copy", "ended", "file", "lsn", "stopped")
 
     def __init__(self, copy: PartitionCopy, lsn: int, file: str = "") -> None:
         self.copy = copy
         self.lsn = lsn
-        """Everything of the blocks up to this one is in it."""
+        """It contains all blocks up to this one."""
         self.file = file
         self.ended = ""
-        """Why nothing can follow; empty while something can."""
+        """Why it ended; empty: it continues."""
         self.stopped: dict[str, str] = {}
-        """The maps that nothing can follow in, and why."""
+        """Maps that have ended, and why."""
 
 
 class _HeldGroup:
-    """A replica of a group that is being restored."""
-
     __slots__ = ("ended", "file", "found", "lsn")
 
     def __init__(self, found: RecoveredGroup, lsn: int, file: str = "") -> None:
         self.found = found
         self.lsn = lsn
-        """Everything of the blocks up to this one is in it."""
+        """It contains all blocks up to this one."""
         self.file = file
         self.ended = ""
         """Why something may be missing; empty: nothing is."""
 
 
 class Recovery:
-    """Takes checkpoints first, then blocks, and says what a member holds."""
+    """Takes checkpoints first, then blocks, and fills in `Recovered`."""
 
     def __init__(self, now_ns: int, wall_ms: int, *, entries: NewEntries = dict) -> None:
-        """now_ns: this member's monotonic time. wall_ms: the same moment in milliseconds since 1970, by its clock.
-        `entries` makes what maps keep entries in.
+        """`now_ns`: this member's monotonic time. `wall_ms`: the same moment in milliseconds since 1970. `entries`:
+        makes the mapping of a map's entries.
         """
         self._entries = entries
         self._now_ns = now_ns
         self._wall_ms = wall_ms
         self._at_ns = now_ns
-        """When what is just being read was written down, in this member's monotonic time: perhaps before its zero."""
+        """When the present input was written, in this member's monotonic time; may be negative."""
         self._held: dict[int, _Held] = {}
         self._groups: dict[GroupNumber, _HeldGroup] = {}
         self._baseless: dict[int, str] = {}
-        """Partitions of which something is known, but no beginning."""
+        """Partitions with records but without a beginning."""
         self._doubts: dict[int, tuple[int, str]] = {}
-        """Partitions of which a newer checkpoint cannot be had: of which blocks it was, and why."""
+        """Partitions with an unreadable newer checkpoint: its last block, and why."""
         self._fresh: dict[int, int] = {}
-        """The last block that says that a partition begins anew, or is held no more."""
+        """The last block that says that a partition begins empty, or is no longer held."""
         self._rows: dict[int, Assignment] = {}
         self._view: View | None = None
         self._stores: dict[MemberId, str] = {}
@@ -147,7 +144,7 @@ class Recovery:
     # -- checkpoints
 
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
-        """This is what a copy holds of the blocks up to `lsn`, says this file."""
+        """This file has the content of a copy with all blocks up to `lsn`."""
         if snapshot.partition >= GROUPS_FROM:
             pieces = [piece for taken in snapshot.maps for piece in taken.values]
             self._groups[snapshot.partition] = _HeldGroup(RecoveredGroup(pieces), lsn, file)
@@ -160,23 +157,23 @@ class Recovery:
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _moment(self, wall_ms: int) -> int:
-        """When it was so, in this member's monotonic time (journal/R-6); now, when nobody has said."""
+        """A wall time as this member's monotonic time (journal/R-6); now, if it is unknown."""
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
 
     def missing(self, partition: int, lsn: int, why: str) -> None:
-        """There was a checkpoint of this partition, of the blocks up to `lsn`, and it cannot be had."""
+        """The checkpoint of this partition, with the blocks up to `lsn`, is unreadable."""
         if self._fresh.get(partition, 0) <= lsn and self._doubts.get(partition, (0, ""))[0] <= lsn:
             self._doubts[partition] = (lsn, why)
 
     def void(self, partition: int, lsn: int) -> None:
-        """What was held of a partition up to this block counts no more."""
+        """What was held of a partition up to this block is void."""
         self._begins(partition, lsn)
 
     # -- blocks
 
     def block(self, lsn: int, entries: Sequence[Entry]) -> None:
-        """The entries of the next block. Blocks that are left out are lost."""
+        """The entries of the next block. Skipped blocks are lost."""
         assert lsn >= self._next, "blocks are taken in their order (journal/R-1)"
         if lsn != self._next:
             self._jump(lsn, entries)
@@ -193,12 +190,12 @@ class Recovery:
                 self._other(lsn, entry)
 
     def lost(self, until: int, why: str) -> None:
-        """Blocks from the next one on, up to `until` and without it, cannot be read."""
+        """Blocks from the next one on, up to but without `until`, are unreadable."""
         self._whole = False
         self._end_copies(until, why)
 
     def _end_copies(self, until: int, why: str) -> None:
-        """journal/R-3: nothing can follow in the copies that need one of the lost blocks."""
+        """End the copies that need one of the lost blocks (journal/R-3)."""
         held: list[_Held | _HeldGroup] = [*self._held.values(), *self._groups.values()]
         for found in held:
             if found.lsn + 1 < until and not found.ended:
@@ -206,7 +203,7 @@ class Recovery:
 
     def _jump(self, lsn: int, entries: Sequence[Entry]) -> None:
         if not self._next:
-            # The first entries of the first segment say which checkpoints still hold everything.
+            # The first entries of the first segment say which checkpoints still contain everything.
             for entry in entries:
                 if type(entry) is Checkpointed:
                     self._restate(entry)
@@ -336,12 +333,12 @@ class Recovery:
                 why = self._take(held, record, term)
                 if why:
                     found.stopped[name] = why
-                name = None  # Whether the next one is plain has to be looked at anew.
+                name = None  # Check for the next record whether it is plain.
             if record.request:
                 found.copy.requests.note(record.request)
 
     def _called(self, found: _Held, record: Record, term: int) -> None:
-        """An update of a service: it is kept until somebody opens the share."""
+        """An update of a service is kept until its share is opened."""
         name = record.map
         held = found.copy.written(name)
         if name not in found.stopped:
@@ -352,7 +349,7 @@ class Recovery:
             found.copy.requests.note(record.request)
 
     def _take(self, held: AnyReplica, record: Record, term: int) -> str:
-        """Apply a record if it may follow; else say what is wrong."""
+        """Apply a record if it may follow; otherwise return what is wrong."""
         if record.change is Change.BEGIN and held.is_before(term, record):
             held.begin_again(record)
         updates, counter = held.updates, record.counter
@@ -377,7 +374,6 @@ class Recovery:
     # -- the end
 
     def finish(self, recovered: Recovered) -> None:
-        """Lay down what is held."""
         recovered.cluster_id = recovered.cluster_id or self._cluster_id
         recovered.view = self._view
         recovered.rows = self._rows
@@ -404,7 +400,7 @@ class Recovery:
         assert recovered.copies.keys() == self._held.keys(), "what is held is handed over"
 
     def _groups_in_doubt(self, recovered: Recovered) -> None:
-        """A replica of which there is nothing but that it was here."""
+        """Add Raft replicas of which only their existence is known."""
         doubts = {**self._baseless, **{number: why for number, (_, why) in self._doubts.items()}}
         for number in sorted(number for number in doubts if number >= GROUPS_FROM):
             recovered.groups[number] = RecoveredGroup(doubt=doubts[number])
@@ -413,7 +409,7 @@ class Recovery:
 
 
 def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:
-    """The term of an update; 0 when the lineage does not reach so far back."""
+    """The term of an update; 0 if the lineage does not reach that far back."""
     for term, start in reversed(lineage):
         if start < counter:
             return term

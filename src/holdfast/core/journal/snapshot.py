@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a copy: its journalled maps and services, at one moment between two steps."""
+"""The content of a checkpoint: the journalled maps and services of a copy, at one moment between two steps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast.core.store.replica import AnyReplica
 
 
 def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
-    """The content of what is journalled of the copy at the time of the step; None when there is nothing.
+    """The journalled content of the copy at the time of the step; None if there is nothing.
 
-    Costs two lists a map, no copy of bytes. Of a service its pieces are taken, in the place of entries.
+    Costs two lists for each map and copies no bytes. Services are written as pieces, in the place of entries.
     """
     maps = [
         _taken(held, out.now_ns) for held in copy if held.journal != "off" and held.updates.highest_applied
     ]
-    # A request of a map that is not written down must not be known when what it did is gone.
+    # A request of a map that is not journalled must not be known when its effect is gone.
     whole = all(held.journal != "off" or not held.updates.highest_applied for held in copy)
     requests = copy.requests.encode() if whole else b""
     return Snapshot(copy.partition, copy.epoch, maps, requests, out.wall_ms()) if maps else None

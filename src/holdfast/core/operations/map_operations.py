@@ -1,7 +1,7 @@
-"""What does an operation on a map answer and change? Pure: it looks at the state, and changes nothing of it.
+"""Operations on a map: their answers and updates. Pure: the state is read and not changed.
 
-An entry whose time is over is not there. Whoever meets it decides that it is taken out (`EXPIRED`), whatever else is
-asked; on a backup, and in operations on whole partitions, it is passed over.
+An expired entry counts as absent. An operation that finds one also decides to remove it (`EXPIRED`); on a backup, and
+in operations on whole partitions, it is skipped.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from holdfast.core.store.map_state import MapState
 
 NEVER = -1
 Lifetimes = tuple[int, int]
-"""Time to live and maximum idle time of entries that are stored with none of their own, in ms; 0: for ever."""
+"""Default time to live and maximum idle time of stored entries, in ms; 0: for ever."""
 ENDLESS: Lifetimes = (0, 0)
 
 
 _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
 _COMMON = frozenset({Op.GET, Op.SET, Op.PUT})
 _CHANGING = frozenset({Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME})
-"""Of an entry that has to be there."""
+"""Operations that need a present entry."""
 
 
 class _Look:
-    """What a decision sees: the state, and over it what was decided already."""
+    """The state with the updates decided so far."""
 
     __slots__ = ("_now_ns", "decided", "state", "updates", "used")
 
@@ -41,7 +41,7 @@ class _Look:
         self.used: list[bytes] = []
 
     def read(self, key: bytes) -> bytes | None:
-        """The entry's value, or None. One that has ended is taken out; a living one counts as used."""
+        """The entry's value, or None. Removes it if it has expired; otherwise it counts as used."""
         if key in self.decided:
             return self.decided[key]
         state = self.state
@@ -59,7 +59,6 @@ class _Look:
         self.updates.append(Update(Change.REMOVE, key, b"", 0, 0, 0, kind))
 
     def store(self, request: Request, key: bytes, value: bytes, lifetimes: Lifetimes) -> bytes | None:
-        """Store an entry; answers the old value."""
         old = self.read(key)
         self.decided[key] = value
         self.updates.append(_storing(request, key, value, old, lifetimes))
@@ -70,7 +69,6 @@ class _Look:
 
 
 def _storing(request: Request, key: bytes, value: bytes, old: bytes | None, lifetimes: Lifetimes) -> Update:
-    """The update that stores an entry. `old`: its value before."""
     ttl_ms = lifetimes[0] if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
     max_idle_ms = lifetimes[1] if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
     kind = EventKind.ADDED if old is None else EventKind.UPDATED
@@ -83,10 +81,10 @@ def decide(
     now_ns: int,
     lifetimes: Lifetimes = ENDLESS,
 ) -> Decision:
-    """Decide a keyed operation. `state`: None when nothing was ever written there. `lifetimes`: the map's own."""
+    """Decide a keyed operation. `state`: None if nothing was ever written there. `lifetimes`: the map's own."""
     op, key = request.op, request.key
     if op in _COMMON and (state is None or key not in state.expiries):
-        # The same as below, without a look: nothing can have ended, and nothing counts as used.
+        # Shortcut without a look: nothing can have expired, and nothing counts as used.
         old = state.entries.get(key) if state is not None else None
         if op is Op.GET:
             return Decision(old)
@@ -132,7 +130,6 @@ def _put(look: _Look, request: Request, lifetimes: Lifetimes) -> Value:
 
 
 def _change_present(look: _Look, request: Request) -> Value:
-    """What only an entry that is there can suffer."""
     op, key = request.op, request.key
     present = look.read(key)
     if present is None:
@@ -152,11 +149,11 @@ def _change_present(look: _Look, request: Request) -> Value:
 
 
 def _entry_view(look: _Look, request: Request, now_ns: int) -> Value:
-    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never), and its version: see `version_of`."""
+    """Value, ttl_ms, max_idle_ms, milliseconds until it expires (-1: never), and its version (`version_of`)."""
     value = look.read(request.key)
     if value is None or look.state is None:
         return None
-    # Reading it counts as a use: so it has its whole idle time before it.
+    # Reading counts as a use, so the whole idle time is left.
     return _view(look.state, request.key, value, now_ns, used=True)
 
 
@@ -174,7 +171,7 @@ def _view(state: MapState, key: bytes, value: bytes, now_ns: int, *, used: bool)
 def version_of(value: bytes) -> int:
     """A number from 0 to 2^63 - 1 that changes when the value of an entry changes.
 
-    It is derived from the value, so it takes no memory and is the same at all replicas. It is no count: a value that is
+    It is a hash of the value, so it needs no memory and is the same at all replicas. It is not a count: a value that is
     stored again keeps its version, and an earlier value has its earlier version, as with `replace(key, old, new)`.
     """
     return hash64(value, signed=False)[0] >> 1
@@ -189,14 +186,14 @@ def _get_all(look: _Look, request: Request) -> Value:
     return answer
 
 
-# -- from a backup
+# -- reads from a backup
 
 FROM_BACKUPS = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
-"""What a backup can answer."""
+"""Operations that a backup can answer."""
 
 
 def can_read(state: MapState | None, request: Request) -> bool:
-    """Whether a backup can answer: not for entries that end when nobody uses them, for uses count at the primary."""
+    """Whether a backup can answer: not for entries with a maximum idle time, whose uses count at the primary."""
     if state is None or not state.expiries:
         return True
     keys = request.items if request.op is Op.GET_ALL else [request.key]
@@ -204,7 +201,7 @@ def can_read(state: MapState | None, request: Request) -> bool:
 
 
 def read_backup(state: MapState | None, request: Request, now_ns: int) -> Value:
-    """Answer one of `FROM_BACKUPS`. What has ended is not shown, though it is still there."""
+    """Answer one of `FROM_BACKUPS`, skipping expired entries."""
     op, key = request.op, request.key
     if op is Op.GET_ALL:
         found = ((one, peek(state, one, now_ns)) for one in request.items)
@@ -218,7 +215,7 @@ def read_backup(state: MapState | None, request: Request, now_ns: int) -> Value:
 
 
 def peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
-    """What an entry holds, without taking out one that has ended; None when there is none."""
+    """An entry's value, or None; an expired entry is not removed."""
     if state is None or (state.expiries and state.expired(key, now_ns, touch=False)):
         return None
     return state.entries.get(key)
@@ -228,7 +225,6 @@ def peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
 
 
 def decide_whole(state: MapState | None, request: Request, now_ns: int) -> Decision:
-    """Decide an operation on every entry of a map in one partition."""
     op = request.op
     if op in CLEARING:
         count = len(state.entries) if state is not None else 0
@@ -265,7 +261,7 @@ def _collect(request: Request, entries: Mapping[bytes, bytes]) -> Value:
 
 
 def answers(op: Op, value: Value) -> bool:
-    """Whether an operation on whole partitions can answer this: a member may say anything."""
+    """Whether this value can be an answer of an operation on whole partitions; it comes from another member."""
     if value is None:
         return True
     if op is Op.SIZE or op in CLEARING:
@@ -276,7 +272,6 @@ def answers(op: Op, value: Value) -> bool:
 
 
 def merge(op: Op, so_far: Value, more: Value) -> Value:
-    """Join the answers of two members to an operation on whole partitions."""
     if so_far is None:
         return more
     if op is Op.SIZE or op in CLEARING:

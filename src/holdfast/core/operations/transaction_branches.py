@@ -1,14 +1,14 @@
-"""What does a step of a transaction answer and change in its partition? Pure: it looks, and changes nothing.
+"""Steps of a transaction in one partition: their answers and updates. Pure: the state is read and not changed.
 
-Locks and branches are entries of a map of their own, beside the entries that they guard. So backups, the journal, and
-whoever the partition moves to hold them as they hold all entries; and all that one step changes is one batch, which is
-applied as a whole or not at all.
+Locks and branches are entries of a map of their own, in the partition of the entries that they guard. So backups, the
+journal and later primaries hold them like all entries. All updates of one step are one batch, which is applied as a
+whole or not at all.
 
-- operations/T-1: An entry has one lock. Whoever else wants to change it waits, in the order in which they came.
-- operations/T-2: A branch that is prepared changes only when its outcome is told.
-- operations/T-3: A branch that was asked for and is not prepared never will be: that is written down before the
-  answer. So whoever asks all branches finds the outcome that anybody else finds.
-- operations/T-4: The outcome of a branch is kept until every branch has it.
+- operations/T-1: An entry has one lock. Other requests to change it wait, in the order of arrival.
+- operations/T-2: A prepared branch changes only when its outcome arrives.
+- operations/T-3: A branch that was asked and is not prepared never will be: that is stored before the answer. So
+  everyone who asks all branches finds the same outcome.
+- operations/T-4: A branch keeps its outcome until every branch has it.
 """
 
 from __future__ import annotations
@@ -62,40 +62,36 @@ class TransactionBranches:
         self._maps = maps
         self._now_ns = now_ns
         self.updates: list[Update] = []
-        """What was decided."""
+        """Updates decided so far."""
 
-    # -- what is there
+    # -- present state
 
     def lock(self, name: str, key: bytes) -> KeyLock | None:
-        """Who has locked an entry."""
         kept = self._kept.get(lock_key(name, key))
         return decode_lock(kept) if kept is not None else None
 
     def branch(self, transaction: TransactionId) -> TransactionBranch | None:
-        """What is kept of a transaction."""
         kept = self._kept.get(branch_key(transaction))
         return decode_branch(kept) if kept is not None else None
 
     def all_locks(self) -> Iterator[tuple[bytes, KeyLock]]:
-        """Every lock, with the key under which it is kept."""
+        """Every lock, with its key in the map of transactions."""
         for kept, value in self._kept.items():
             if transaction_of(kept) is None:
                 yield kept, decode_lock(value)
 
     def all_branches(self) -> Iterator[tuple[TransactionId, TransactionBranch]]:
-        """Every branch."""
         for kept, value in self._kept.items():
             transaction = transaction_of(kept)
             if transaction is not None:
                 yield transaction, decode_branch(value)
 
     def guards(self, name: str) -> bool:
-        """Whether an entry of this map is locked."""
+        """Whether any entry of this map is locked."""
         begins = locks_of_map(name)
         return any(kept.startswith(begins) for kept in self._kept)
 
     def value(self, entry: EntryKey) -> bytes | None:
-        """What an entry holds."""
         held = self._maps.get(entry[0])
         return peek(held.state, entry[1], self._now_ns) if held is not None else None
 
@@ -106,7 +102,7 @@ class TransactionBranches:
                 return _Held(entry, lock)
         return None
 
-    # -- what is decided
+    # -- decided updates
 
     def _keep(self, kept: bytes, thing: TransactionBranch | KeyLock) -> None:
         self.updates.append(Update(Change.SET, kept, encode(thing), map=TRANSACTIONS_MAP))
@@ -126,7 +122,7 @@ class TransactionBranches:
                 self._drop(kept)
 
     def _write(self, transaction: TransactionId, writes: Iterable[TransactionalWrite]) -> None:
-        """The entries change; one that is not there is not removed, and takes no number."""
+        """Write the entries. Removing an absent entry makes no update."""
         for write in writes:
             held = self._maps.get(write.map)
             old = held.state.entries.get(write.key) if held is not None else None
@@ -159,7 +155,6 @@ class TransactionBranches:
     # -- steps
 
     def decide(self, step: TransactionStep) -> Decision | Wait:
-        """What comes of a step."""
         match step:
             case LockKeys():
                 return self._lock(step)
@@ -222,13 +217,12 @@ class TransactionBranches:
         return StepResult(StepFate.DONE)
 
     def _has_changed(self, seen: ValueSeen) -> bool:
-        """Whether an entry is not any more what a transaction has read."""
         return self.value((seen.map, seen.key)) != seen.value
 
     def _commit(self, step: CommitBranch) -> StepResult:
         branch = self.branch(step.transaction)
         if branch is None:
-            # It has locks alone here; or somebody else has told it the outcome, and since then every branch has it.
+            # It has only locks here; or another member has sent the outcome, and every branch has it.
             self._release(step.transaction)
             return StepResult(StepFate.DONE)
         if branch.state is BranchState.ROLLED_BACK:
@@ -240,7 +234,7 @@ class TransactionBranches:
         return StepResult(StepFate.DONE)
 
     def _keep_outcome(self, transaction: TransactionId, branch: TransactionBranch) -> None:
-        """Others may ask for it (operations/T-4)."""
+        """Other branches may ask for it (operations/T-4)."""
         committed = TransactionBranch(BranchState.COMMITTED, branch.owner, branch.participants)
         self._keep(branch_key(transaction), committed)
 
@@ -288,8 +282,8 @@ class _Held:
 
 
 def wait_for_lock(branches: TransactionBranches, request: Request, wait_ms: int) -> Decision | Wait | None:
-    """What an operation that is in no transaction does about a lock: it waits, or (`TRY_PUT`) does nothing. None:
-    nobody has locked what it changes.
+    """Decide what an operation outside of transactions does about locks: wait, or (`TRY_PUT`) nothing. None: no lock is
+    in its way.
     """
     keys = request.items[::2] if request.op is Op.PUT_ALL else [request.key]
     for key in keys:

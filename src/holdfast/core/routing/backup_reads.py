@@ -1,7 +1,8 @@
-"""Which reads may a backup on this member answer?
+"""Reads that a backup on this member may answer.
 
-- routing/R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has
-  shown.
+- routing/R-5: A member reads from its backups only for maps with `read_backups`, and never shows less than it has
+  shown. Example: a client on this member has seen the answer of the primary with update 18; a backup here at update 17
+  does not answer the next read.
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 class Neighbours(Protocol):
-    """What the routing of requests asks of the membership."""
+    """What routing needs of the membership."""
 
-    def is_member(self, member: MemberId) -> bool:
-        """Whether it is in the view."""
+    def is_member(self, member: MemberId) -> bool: ...
 
     def hears(self, member: MemberId) -> bool:
-        """Whether this member is in the cluster, and has heard of that one not long ago."""
+        """Whether this member is in the cluster, and has heard from that one recently."""
 
 
 class Positions:
-    """How new what this member was answered is: by partition and map the highest term and counter (routing/R-5)."""
+    """The newest position shown by this member, by partition and map: term and counter (routing/R-5)."""
 
     __slots__ = ("_seen",)
 
@@ -38,7 +38,6 @@ class Positions:
         self._seen: dict[tuple[int, str], tuple[int, int]] = {}
 
     def see(self, partition: int, name: str, position: tuple[int, int]) -> None:
-        """This was shown."""
         if position > self._seen.get((partition, name), (0, 0)):
             self._seen[partition, name] = position
         assert self.allow(partition, name, self._seen.get((partition, name), position)), (
@@ -46,17 +45,15 @@ class Positions:
         )
 
     def allow(self, partition: int, name: str, position: tuple[int, int]) -> bool:
-        """Whether a copy that stands here is not older than what was shown."""
+        """Whether a copy at this position is not older than what was shown."""
         return position >= self._seen.get((partition, name), (0, 0))
 
     def forget(self, partition: int, name: str) -> None:
-        """The copy on this member is newer than all that was shown: its map is empty, and was forgotten."""
+        """The map is empty and was forgotten: this member's copy is newer than everything shown."""
         self._seen.pop((partition, name), None)
 
 
 class BackupReads:
-    """Answers of the backups that this member holds."""
-
     def __init__(
         self,
         me: MemberId,
@@ -66,7 +63,6 @@ class BackupReads:
         held: Mapping[int, PartitionCopy],
         neighbours: Neighbours,
     ) -> None:
-        """`held`: the copies on this member."""
         self._me = me
         self._settings = settings
         self._out = out
@@ -76,7 +72,7 @@ class BackupReads:
         self.positions = Positions()
 
     def answer(self, request: Request) -> Outcome | None:
-        """What a backup on this member answers; None when the primary has to be asked."""
+        """The answer of a backup on this member; None if the primary has to be asked."""
         chosen = self._settings.map(request.map)
         if not chosen.read_backups:
             return None
@@ -100,6 +96,6 @@ class BackupReads:
         return found if isinstance(found, Outcome) else Outcome(Status.OK, found, position=position)
 
     def step_down(self, partition: int, copy: PartitionCopy) -> None:
-        """This member serves the partition no more; what its sessions have seen of it counts."""
+        """This member no longer serves the partition; what its sessions have seen counts as shown."""
         for name in copy.maps:
             self.positions.see(partition, name, position_of(copy, name, self._settings))

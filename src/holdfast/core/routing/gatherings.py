@@ -1,6 +1,6 @@
-"""Operations on whole partitions: who has a share, and what is it all together?
+"""Operations on whole partitions: each primary is asked for its share, and the shares are merged.
 
-The owners of the partitions are asked for their shares, which they work off in slices. routing/R-8 is told in `router`.
+Primaries work on their shares in slices. routing/R-8 is in `router`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from holdfast.core.routing.request_refusals import RequestRefusals, changes
 
 RETRY_NS = 50 * MILLISECOND
 LOOKED_AT = 300
-"""Shares that are looked at to find those that have waited for long: the oldest."""
+"""The oldest shares, among which slow operations are looked for."""
 LATE_NS = SECOND
-"""How often it is looked whether what was sent has waited too long for its answer."""
+"""Interval of the check for answers that are overdue."""
 LISTED_SHARE = 2
-"""So many times `limits.answer_bytes` may be gathered at a time."""
+"""Limit of the bytes gathered at a time, as a multiple of `limits.answer_bytes`."""
 PAUSE_NS = 1 * MILLISECOND
-"""Between two slices the members do something else."""
+"""Pause between two slices, for other work."""
 
 LISTED = Outcome(
     Status.NOT_READY, None, "other requests list more than this member can gather at a time; ask again"
@@ -57,8 +57,6 @@ PARTLY = "it was done in some partitions; others had no serving primary in time"
 
 
 class Gathering:
-    """An operation on whole partitions, and what has been answered so far."""
-
     __slots__ = (
         "asker",
         "deadline_ns",
@@ -80,18 +78,18 @@ class Gathering:
         self.size = 0
         """Bytes of the entries that it lists."""
         self.started = False
-        """Whether some share of it was sent or done."""
+        """Whether some share was sent or done."""
         self.finished = False
         self.queued = False
         """Whether its next slice waits for its turn."""
 
 
 Slice = Gathering | tuple[MemberId, Forward]
-"""The next slice of what a session wants, or of the share that another member gathers."""
+"""A slice of a session's operation, or of the share that another member has asked for."""
 
 
 class Gatherings:
-    """Operations on whole partitions: those of this member's sessions, and shares of those of other members."""
+    """Operations on whole partitions: of this member's sessions, and shares for other members."""
 
     def __init__(
         self,
@@ -117,35 +115,33 @@ class Gatherings:
         self._answer_bytes = settings.limits.answer_bytes
 
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
-        """By ticket: who was asked, and for which partitions."""
+        """Ticket -> the member that was asked, and the partitions."""
         self._again: list[Gathering] = []
-        """Of which some partition has no primary that could be asked."""
+        """Gatherings with a partition whose primary is unknown or absent."""
         self._works: deque[Slice] = deque()
         """Slices that wait for their turn."""
         self._spent = 0
-        """Entries that such slices have looked at in this turn, at about."""
+        """Approximate number of entries that slices have looked at in this turn."""
         self._listed = 0
-        """Bytes of keys and values that were gathered for answers that are not whole yet."""
+        """Bytes of keys and values gathered for answers that are not complete yet."""
 
     def begin(self, request: Request, asker: Asker) -> None:
-        """A session of this member wants it."""
         assert request.op in WHOLE, "an operation on whole partitions"
         if not self._waiting.enter(0):
             answer(self._out, asker, FULL)
             return
         if request.op is Op.DESTROY and not self._out.does(FORGETS):
-            # Members of an earlier build do not know it.
+            # Members of an earlier build do not know DESTROY.
             request = replace(request, op=Op.CLEAR)
         self._take_turn(Gathering(request, asker, self._out.now_ns + self._timeout_ns))
 
     def share_wanted(self, sender: MemberId, forward: Forward) -> None:
-        """Another member gathers, and wants the share of this one."""
         self._take_turn((sender, forward))
 
     # -- slices
 
     def _take_turn(self, work: Slice) -> None:
-        """Make a slice: now, or after others when these have taken long enough."""
+        """Make a slice now, or queue it if the slices of this turn have taken long enough."""
         if self._works or self._spent >= SLICE_ENTRIES:
             self._works.append(work)
         else:
@@ -155,7 +151,7 @@ class Gatherings:
             self._work(work)
 
     def take_turns(self) -> None:
-        """A new turn: make slices that wait, until they have taken long enough."""
+        """A new turn: make queued slices until they have taken long enough."""
         self._spent = 0
         works = self._works
         while works and self._spent < SLICE_ENTRIES:
@@ -183,7 +179,7 @@ class Gatherings:
     # -- gathering
 
     def _gather(self, gathering: Gathering) -> None:
-        """Ask every owner for its share of what is missing."""
+        """Ask every primary for its share of the missing partitions."""
         refused = self._refusals.rejection(gathering.request)
         if refused is not None:
             partly = gathering.started and gathering.request.op not in READS
@@ -222,7 +218,6 @@ class Gatherings:
             self._waiting.look_in(RETRY_NS)
 
     def _perform(self, request: Request, asker: Peer | OwnShare) -> None:
-        """A slice of this member's share; also of what it gathers itself."""
 
         def done(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
             self.performed(asker, outcome, left, missed)
@@ -233,18 +228,17 @@ class Gatherings:
     def performed(
         self, asker: Peer | OwnShare, outcome: Outcome, left: Sequence[int], missed: Sequence[int]
     ) -> None:
-        """A share, or a slice of it, is done. `left`: partitions in which it is not done yet; `missed`: those that were
-        not served here when it was asked for.
+        """A share, or a slice of it, is done. `left`: partitions that need another slice; `missed`: partitions that
+        were not served here.
         """
         if isinstance(asker, OwnShare):
-            # Perhaps long after the others have answered: this share waits for its backups.
+            # The other shares may be long answered: this one waits for its backups.
             _, gathering, mine = self._asked.pop(asker.ticket)
             self._collect(gathering, mine, outcome, list(left))
         else:
             self._out.send(asker.member, Answer(asker.ticket, outcome, sorted({*missed, *left})))
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        """Those of this member's sessions that came before then, and whom they wait for."""
         asked: dict[Gathering, list[MemberId]] = {gathering: [] for gathering in self._again}
         for owner, gathering, _ in islice(self._asked.values(), LOOKED_AT):
             asked.setdefault(gathering, []).append(owner)
@@ -264,17 +258,15 @@ class Gatherings:
             )
 
     def awaits(self, ticket: int) -> bool:
-        """Whether an answer under this ticket is for one of these."""
         return ticket in self._asked
 
     def on_answer(self, sender: MemberId, message: Answer) -> None:
-        """Another member has done its share, or a slice of it."""
         asked = self._asked.pop(message.ticket, None)
         if asked is not None:
             _, gathering, share = asked
             outcome = message.outcome
             if outcome.status is Status.OK and not answers(gathering.request.op, outcome.value):
-                # Whoever it was, it is asked again.
+                # Ask again, whichever member is primary by then.
                 outcome = Outcome(Status.MOVED, None, f"member {sender} has answered what is no answer")
             self._collect(gathering, share, outcome, message.missed)
 
@@ -302,7 +294,7 @@ class Gatherings:
         if missed:
             gathering.missing.update(missed)
             if len(missed) < len(asked):
-                # A slice of it was done: the next one soon, but not before others have had their turn.
+                # A slice is done: the next one comes soon, but after the slices of others.
                 if not gathering.queued:
                     gathering.queued = True
                     self._works.append(gathering)
@@ -317,7 +309,7 @@ class Gatherings:
             self._finish(gathering, Outcome(Status.OK, gathering.value))
 
     def _finish(self, gathering: Gathering, outcome: Outcome) -> None:
-        """Answer the caller, once; what comes later of the shares is of no use any more."""
+        """Answer the caller, once; later shares are ignored."""
         if not gathering.finished:
             gathering.finished = True
             self._waiting.leave(0)
@@ -337,40 +329,40 @@ class Gatherings:
     # -- occasions
 
     def askers_gone(self, gone: set[MemberId]) -> None:
-        """routing/R-10: what these members have asked for is forgotten."""
+        """Drop the shares that these members have asked for (routing/R-10)."""
         stay = [work for work in self._works if isinstance(work, Gathering) or work[0] not in gone]
         self._works.clear()
         self._works.extend(stay)
 
     def members_gone(self, gone: set[MemberId]) -> None:
-        """Whose shares are still missing, of these members, is to be asked for elsewhere."""
+        """Ask other members for the missing shares of these."""
         for ticket, (owner, gathering, asked) in list(self._asked.items()):
             if owner in gone:
                 del self._asked[ticket]
                 self._collect(gathering, asked, Outcome(Status.MOVED), [])
 
     def superseded(self, partition: int) -> None:
-        """Another leads this partition: a read that its former leader has not answered is asked for elsewhere."""
+        """Another member leads this partition: ask it for reads that the former leader has not answered."""
         for ticket, (owner, gathering, asked) in list(self._asked.items()):
             if owner != self._me and partition in asked and gathering.request.op in READS:
                 del self._asked[ticket]
                 self._collect(gathering, asked, Outcome(Status.MOVED), [])
 
     def try_again(self) -> None:
-        """Ask once more for what nobody could be asked for."""
+        """Ask again for partitions that had no primary."""
         again, self._again = self._again, []
         for gathering in again:
             self._take_turn(gathering)
 
     def give_up(self, now_ns: int) -> None:
-        """What was sent and has waited too long for its answer (routing/R-3)."""
+        """End what has waited too long for an answer (routing/R-3)."""
         for ticket, (owner, gathering, _) in list(self._asked.items()):
             if owner != self._me and gathering.deadline_ns <= now_ns:
                 del self._asked[ticket]
                 self._finish(gathering, self._too_late(gathering))
 
     def end(self, why: str) -> None:
-        """There is nobody to ask any more: what is not answered is."""
+        """The routed partitions are gone: answer everything that is open."""
         waiting = [*self._again, *(one for one in self._works if isinstance(one, Gathering))]
         waiting += [gathering for _, gathering, _ in self._asked.values()]
         self._again, self._asked = [], {}
@@ -386,22 +378,19 @@ class Gatherings:
 
     @property
     def waits_for_owners(self) -> bool:
-        """Whether there is something to ask for once more."""
         return bool(self._again)
 
     @property
     def asked(self) -> int:
-        """How many shares are not answered yet."""
         return len(self._asked)
 
     @property
     def parked(self) -> int:
-        """How many requests wait for an owner, and slices for their turn."""
         return len(self._again) + len(self._works)
 
 
 def timed_out(request: Request, timeout_ns: int, why: str = "") -> Outcome:
-    """What has found no primary in time: `why` it was not taken, if that is known."""
+    """The answer when no primary was found in time; `why`: the reason of the last rejection, if there was one."""
     where = f"partition {request.partitions[0]}" if len(request.partitions) == 1 else "some partition"
     why = why or "nothing was changed there"
     return Outcome(

@@ -1,8 +1,9 @@
-"""Which partitions of which maps are lost, and what must not be asked of them?
+"""Lost partitions of maps, and the requests that are rejected because of them.
 
-- routing/R-12: Of a map whose `loss_policy` does not ignore it nothing is read or written in a partition that its row
-  names as lost, also when a member is back that holds it; with `read-only-safe` nothing of the map is written at all.
-  Nor does a transaction lock or prepare anything there. What was prepared before is ended: it may be done elsewhere.
+- routing/R-12: If a map's `loss_policy` does not ignore losses, nothing of it is read or written in a partition whose
+  assignment names it as lost, even when a member that holds it is back. With `read-only-safe` the map is not written at
+  all. A transaction cannot lock or prepare anything there either. What was prepared before is ended, because it may be
+  committed elsewhere.
 """
 
 from __future__ import annotations
@@ -19,21 +20,20 @@ LOST = (
     "members that held them, then give the order `holdfast cluster reset-lost`; if these are gone for good, "
     "`holdfast cluster accept-loss` comes first"
 )
-"""Why a request is refused, and what helps."""
 
 
 class LostPartitions:
-    """What the rows that this member has applied say of losses."""
+    """Losses in the assignments that this member has applied."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of: dict[str, set[int]] = {}
-        """By configured map, its lost partitions."""
+        """Configured map -> its lost partitions."""
         self.changes = 0
-        """How often something else was lost than before."""
+        """How often the losses have changed."""
 
     def learn(self, partition: int, maps: tuple[str, ...]) -> bool:
-        """These maps have lost this partition. Answers whether one can only be read now that could be written."""
+        """Set the maps that have lost this partition. Returns whether another map has become read-only."""
         self.changes += 1
         read_only = self._read_only()
         for name, partitions in list(self._of.items()):
@@ -42,7 +42,7 @@ class LostPartitions:
                 del self._of[name]
         for name in maps:
             if self._settings.map(name).loss_policy == IGNORE:
-                # It did not when this was declared.
+                # The policy has changed since the loss was declared.
                 continue
             self._of.setdefault(name, set()).add(partition)
         return not self._read_only() <= read_only
@@ -52,15 +52,13 @@ class LostPartitions:
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
         return bool(self._of)
 
     def concern(self, name: str) -> bool:
-        """Whether the map has lost partitions."""
         return not name.startswith(INTERNAL) and self._settings.configured(name) in self._of
 
     def rejection(self, request: Request) -> Outcome | None:
-        """routing/R-12: the answer to a request on what is lost."""
+        """The rejection of a request on something lost (routing/R-12)."""
         if not self._of or request.op in (Op.CALL, Op.ASK):
             return None
         if request.op is Op.TRANSACT and request.map == TRANSACTIONS_MAP:
@@ -68,7 +66,7 @@ class LostPartitions:
         return self._map_rejection(request.map, request.partitions, reads=request.op in READS)
 
     def _step_rejection(self, partitions: list[int], step: TransactionStep) -> Outcome | None:
-        """The same, of what a transaction begins there: it goes by the entries, and not by where locks are kept."""
+        """The same for a step of a transaction: its entries count, not the place of its locks."""
         read: set[str] = set()
         written: set[str] = set()
         if isinstance(step, LockKeys):

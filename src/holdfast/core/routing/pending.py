@@ -1,4 +1,4 @@
-"""What waits for an answer here, who asked for it, and how much of it may wait (routing/R-6)."""
+"""Pending requests: what waits for an answer, who gets it, and limits on how much may wait (routing/R-6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 
 REQUEST_BYTES = 500
-"""What a request takes here besides its keys and values, at about."""
+"""Approximate size of a request besides its keys and values."""
 FULL = Outcome(
     Status.NOT_READY,
     None,
@@ -24,7 +24,7 @@ FULL = Outcome(
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member that has forwarded a request, and the ticket under which it waits for the answer."""
+    """A member that has forwarded a request, and its ticket there."""
 
     member: MemberId
     ticket: int
@@ -32,33 +32,31 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class OwnShare:
-    """This member gathers, and does its own share: the ticket of that."""
+    """This member's own share of a gathering."""
 
     ticket: int
 
 
 class OutcomeHearer(Protocol):
-    """A machine of this member that has asked for something itself."""
+    """A machine of this member that makes requests itself."""
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
-        """This has come of it. Told in the middle of a step of others: to be kept until that is done."""
+        """Called in the middle of other machines' steps: keep the outcome until they are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A machine of this member, and the ticket under which it waits for the answer."""
+    """A machine of this member, and its ticket."""
 
     hearer: OutcomeHearer
     ticket: int
 
 
 Asker = Token | Peer | Within
-"""Who gets the answer: a session of this member, by the token of its request, another member, or a machine of this one.
-"""
+"""Receiver of an answer: a session (token of its request), another member, or a machine of this member."""
 
 
 def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
-    """Tell who asked what has become of the request."""
     if isinstance(asker, int):
         out.effects.append(Complete(asker, outcome))
     elif isinstance(asker, Within):
@@ -68,8 +66,6 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
 
 
 class Parked:
-    """A request that is not answered yet."""
-
     __slots__ = ("asker", "deadline_ns", "doubt", "request", "since_ns", "size", "until_ns", "wait", "why")
 
     def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
@@ -79,23 +75,22 @@ class Parked:
         self.doubt = ""
         """Why it may have been applied already; empty: it has not been."""
         self.why = ""
-        """Why the primary did not take it."""
+        """Why the primary rejected it."""
         self.until_ns = 0
-        """Until when it waits for a change of its partition; 0: it need not."""
+        """Until when it waits for a change of its partition; 0: it does not."""
         self.wait: Wait | None = None
         """What it waits for in its partition."""
         self.since_ns = 0
         """Since when it has waited for that."""
         self.size = 0
-        """Bytes that it counts for among those that wait; 0: it is not among them."""
+        """Bytes counted in `Waiting`; 0: not counted."""
 
     def comes_from(self, members: set[MemberId]) -> bool:
-        """Whether one of these members has sent it."""
         return isinstance(self.asker, Peer) and self.asker.member in members
 
 
 class Waiting:
-    """How many requests wait here, the tickets under which other members answer them, and when to look at them."""
+    """Limits of waiting requests; tickets for requests to other members; the timer that looks at both."""
 
     def __init__(self, settings: Settings, out: Outbox) -> None:
         self._out = out
@@ -104,17 +99,16 @@ class Waiting:
         self._requests = 0
         self._bytes = 0
         self.tickets = 0
-        """How many requests, or shares of one, were sent to other members or done here under a ticket."""
+        """Requests and shares that were sent to other members or done here under a ticket."""
         self._timer_ns = 0
-        """In how long the timer is due, by the last word; 0: it is not set."""
+        """Delay of the timer as it was set last; 0: not set."""
 
     @property
     def full(self) -> bool:
-        """Whether no other request may wait."""
         return self._requests >= self._requests_most
 
     def enter(self, size: int) -> bool:
-        """A request wants to wait: whether it may."""
+        """Count another waiting request; returns False if there is no room."""
         if self.full or self._bytes + size > self._bytes_most:
             return False
         self._requests += 1
@@ -124,14 +118,12 @@ class Waiting:
         return True
 
     def leave(self, size: int) -> None:
-        """It waits no more."""
         assert self._requests > 0 and self._bytes >= size, "who leaves has entered"
         self._requests -= 1
         self._bytes -= size
         assert self._requests or not self._bytes, "who waits no more keeps nothing"
 
     def ticket(self) -> int:
-        """A ticket that no other request of this member has."""
         self.tickets += 1
         return self.tickets
 
@@ -143,11 +135,10 @@ class Waiting:
             self._out.timer(TimerName.ROUTE, after_ns)
 
     def looked(self) -> None:
-        """It is looked at now: there is no timer any more."""
         self._timer_ns = 0
 
 
 def size_of(request: Request) -> int:
-    """Bytes that a request keeps while it waits, at about."""
+    """Approximate bytes that a request keeps while it waits."""
     size = REQUEST_BYTES + len(request.key) + len(request.value) + len(request.expected)
     return size + sum(map(len, request.items))

@@ -1,7 +1,7 @@
-"""Which requests must not be taken now, and why?
+"""Requests that must be rejected now, and the reason.
 
-- routing/R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: refused before
-  it is applied anywhere. Reads and removes go on.
+- routing/R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: such requests
+  are rejected before they are applied anywhere. Reads and removes continue.
 """
 
 from __future__ import annotations
@@ -33,43 +33,39 @@ NO_MEMORY = (
 
 
 class RequestRefusals:
-    """What this member refuses, as the cluster is now."""
-
     def __init__(self, settings: Settings, rows: list[Assignment], replication: ReplicationEngine) -> None:
         self._settings = settings
         self._rows = rows
         self._replication = replication
         self.passive = False
-        """Whether the cluster is passive: then nothing may be changed."""
+        """Whether the cluster is passive: nothing may be changed."""
         self.dataless = False
-        """Whether there are lite members alone, and nobody is awaited: then nothing can be read or changed."""
+        """Whether there are only lite members and no other is expected: nothing can be read or changed."""
         self.full: dict[MemberId, str] = {}
-        """Members whose disk is full, by name: in their partitions nothing may be written to maps that they keep."""
+        """Members with a full disk, and their names: journalled maps are not written in their partitions."""
         self.short: dict[MemberId, Room] = {}
-        """Members that have not plenty of room in their memory: nothing more may be stored in what they hold."""
+        """Members that are short of memory: nothing more is stored in what they hold."""
         self._names: dict[MemberId, str] = {}
-        """The names of all members."""
         self.losses = LostPartitions(settings)
-        """Partitions that are lost."""
 
     def know(self, members: list[MemberInfo], full: set[MemberId], short: dict[MemberId, Room]) -> None:
-        """These are the members, and this is how much room they have on their disks and in their memories."""
+        """Update the members, and their room on disk and in memory."""
         self.full = {info.uuid: info.name for info in members if info.uuid in full}
         self.short = dict(short)
         self._names = {info.uuid: info.name for info in members}
 
     def follow(self, other: RequestRefusals) -> None:
-        """Know of the cluster what this one knows."""
+        """Copy the state of the cluster from another instance."""
         self.passive, self.dataless = other.passive, other.dataless
         self.full, self.short, self._names = other.full, other.short, other._names
 
     @property
     def any(self) -> bool:
-        """Whether there are requests that must be refused."""
+        """Whether any request must be rejected."""
         return self.dataless or self.passive or bool(self.full) or bool(self.short) or self.losses.any
 
     def rejection(self, request: Request) -> Outcome | None:
-        """The answer to a request that must not be taken now."""
+        """The rejection of a request that must not be taken now."""
         if self.dataless:
             return NO_DATA_MEMBER
         lost = self.losses.rejection(request)
@@ -90,8 +86,8 @@ class RequestRefusals:
         return None
 
     def _is_kept(self, request: Request) -> bool:
-        """Whether what it changes is written down: the members' files keep the maps of zones, whatever these say. What
-        ends a transaction counts as little: it makes room.
+        """Whether what it changes is written to disk; maps of zones always are. The end of a transaction does not
+        count: it makes room.
         """
         if request.op is Op.SETTLE:
             return False
@@ -99,13 +95,13 @@ class RequestRefusals:
         return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.raft_zone))
 
     def rejection_here(self, request: Request) -> Outcome | None:
-        """The same, also of a write that this member would not take as primary: it keeps too much for backups."""
+        """The same, also for a write that this member would reject as primary because of its backlog."""
         crowded = self._replication.refusing and changes(request)
         return self.rejection(request) or (CROWDED if crowded else None)
 
     def _memory_rejection(self, request: Request) -> Outcome | None:
-        """routing/R-7. What Holdfast keeps for itself may take the reserve: it is little, and clients cannot begin
-        without it. So may updates of services, for they may be what makes room.
+        """routing/R-7. Holdfast's own maps may use the reserve: they are small, and clients cannot start without them.
+        So may updates of services, which may be what makes room.
         """
         short = self.short
         if request.map.startswith(INTERNAL) or request.op is Op.CALL:
@@ -123,9 +119,8 @@ class RequestRefusals:
 
 
 def changes(request: Request) -> bool:
-    """Whether a passive cluster refuses this. What Holdfast keeps for itself may change: names of opened maps, schemas.
-
-    Without that no client could begin to read while the cluster is passive.
+    """Whether a passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise
+    no client could begin to read while the cluster is passive.
     """
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return True

@@ -1,26 +1,31 @@
-"""How does a request find the member that serves it? Here, forwarded, or after waiting for its partition.
+"""The router: a request is carried out here, forwarded, or waits until its partition is served.
 
 - routing/R-1: A request is answered exactly once.
-- routing/R-2: What was sent to a member that then left the view is sent to the next primary. If it changes something it
-  carries an id by which that one knows whether it was applied; without (`replication.unknown_writes` = "fail") it is
-  unknown.
+- routing/R-2: A request that was sent to a member that then left the view is sent to the next primary. If it changes
+  something it carries an id by which that primary knows whether it was applied; without an id
+  (`replication.unknown_writes` = "fail") its outcome is unknown.
 - routing/R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is
-  refused: not applied. What was sent, and not answered by then, is unknown.
-- routing/R-4: A request that may have been applied once already is never refused, only unknown.
-- routing/R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is
-  refused.
-- routing/R-8: Who does not take in what it was answered gets no more to read: while a member has not acknowledged
-  `limits.answer_bytes`, reads that it forwards are sent back, and it asks again.
-- routing/R-10: What a member has asked for, and what waits here when it leaves, is forgotten: it asks somebody again,
-  and what was asked first must not be done after that was answered. An id does not help: of what changed nothing none
-  is kept.
+  rejected: not applied. One that was sent and not answered by then has an unknown outcome.
+- routing/R-4: A request that may have been applied already is never rejected, only unknown.
+- routing/R-6: The requests that wait here are bounded (`limits.waiting_requests`, `limits.waiting_bytes`); more are
+  rejected.
+- routing/R-8: While a member has not acknowledged `limits.answer_bytes` of answers, reads that it forwards are sent
+  back, and it asks again.
+- routing/R-10: When a member leaves, the requests that it has forwarded and that wait here are forgotten. It sends them
+  again to another member, and the first one must not be done after that was answered. An id does not help: a request
+  that changed nothing leaves none.
 
-- routing/R-11: What has to wait for a change of its partition (a take from an empty queue) waits at its primary, among
-  what is bounded by routing/R-6. It is tried again after each change, in the order in which it came, and answered when
-  it has waited as long as it may: at most half the call timeout, for who has forwarded it waits no longer than that
-  timeout. It has changed nothing: when the partition goes to another member it goes there, too.
+- routing/R-11: A request that waits for a change of its partition (a take from an empty queue) waits at its primary,
+  within the bounds of routing/R-6. It is submitted again after each change, in the order of arrival, and answered at
+  the end of its wait: at most half the call timeout, because the member that forwarded it waits only for that timeout.
+  It has changed nothing; when the partition moves to another member, it is sent there.
 
-The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `primary_backup.primary_copy`
+Example for routing/R-2 and routing/R-4: member 3 forwards a put with id x to primary 1, which replicates it as update
+18 to backup 2 and crashes before it answers. Member 2 becomes primary, and member 3 sends the put again. Member 2 knows
+x from update 18 and answers without applying it again. If member 2 had to reject it, say because its memory is full,
+member 3 would answer "unknown": the first try may be applied.
+
+Other rules are in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `primary_backup.primary_copy`
 (primary_backup/A-1).
 """
 
@@ -50,21 +55,19 @@ from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.store.partition_copy import PartitionCopy
 
 WAIT_SHARE = 2
-"""What waits for a change may do so for this part of the call timeout."""
+"""The longest wait for a change is the call timeout divided by this."""
 HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 
 
 class Offers(Protocol):
-    """What the router asks of the table's replication."""
+    """What the router needs of the table's replication."""
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """The row that is stored here and waits to be committed, if there is one."""
+        """The assignment that is stored here and not committed yet, if there is one."""
 
 
 class Router:
-    """Requests of this member's sessions and of other members."""
-
     def __init__(
         self,
         me: MemberId,
@@ -79,8 +82,8 @@ class Router:
         waiting: Waiting | None = None,
         of_terms: bool = False,
     ) -> None:
-        """`held`: the copies on this member. `waiting`: of another router, which shares room, tickets and timer.
-        `of_terms`: whether the version of a row is a term, in which alone its owner may take a request
+        """`held`: the copies on this member. `waiting`: of another router, to share room, tickets and timer with it.
+        `of_terms`: whether the version of an assignment is a term, in which alone its owner may take a request
         (raft_partition/R-2).
         """
         self._me = me
@@ -92,7 +95,7 @@ class Router:
         self._offers = offers
         self._prefix = blake2b(me.encode(), digest_size=16).digest()
         self._requests = 0
-        """How many requests were given an id here."""
+        """How many requests have got an id here."""
         chosen = settings.replication
         self._retries = chosen.unknown_writes == "retry" and chosen.request_ids > 0
         self._of_terms = of_terms
@@ -111,17 +114,17 @@ class Router:
             waiting=self._waiting,
         )
         self._unread: set[MemberId] = set()
-        """Who has too many answers on their way (routing/R-8)."""
+        """Members with too many unacknowledged answers (routing/R-8)."""
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
-        """What waits for a change of its partition, in the order in which it came (routing/R-11)."""
+        """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
         replication.serve(self)
 
     # -- requests of sessions
 
     def execute(self, request: Request, asker: Asker) -> None:
-        """Carry out a request wherever its partition lives; who asks is answered once."""
+        """Carry out a request wherever its partition lives; the asker is answered once."""
         problem = self._too_large(request)
         if problem:
             answer(self._out, asker, Outcome(Status.TOO_LARGE, None, problem))
@@ -134,7 +137,7 @@ class Router:
         key, value, limits = request.key, request.value, self._limits
         if len(key) > limits.key_bytes:
             return f"the key has {len(key)} bytes; limits.key_bytes is {limits.key_bytes}"
-        # A step of a transaction carries many values: who runs the transaction has looked (transactions/C-6).
+        # A step of a transaction carries many values; its coordinator has checked them (transactions/C-6).
         if len(value) > limits.value_bytes and request.op not in (Op.TRANSACT, Op.SETTLE):
             return f"the value has {len(value)} bytes; limits.value_bytes is {limits.value_bytes}"
         if request.op is Op.PUT_ALL:
@@ -179,13 +182,12 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _submit(self, parked: Parked, *, late: bool = False) -> None:
-        """This member leads the partition: its protocol says what comes of the request."""
 
         def decided(outcome: Outcome | Wait) -> None:
             if isinstance(outcome, Wait):
                 self._wait_for_change(parked, outcome)
             elif outcome.status is Status.MOVED and not isinstance(parked.asker, Peer):
-                # It was not applied. Another member would ask again; a client would rest first.
+                # It was not applied. Another member would ask again at once; for a client the request waits here.
                 self._park(parked.request.partitions[0], parked)
             else:
                 self._answer(parked, outcome)
@@ -193,7 +195,7 @@ class Router:
         self._replication.submit(parked.request, decided, late=late)
 
     def _wait_for_change(self, parked: Parked, wait: Wait) -> None:
-        """routing/R-11: it is submitted again when its partition has changed, or has waited long enough."""
+        """Submit it again when its partition has changed, or at the end of its wait (routing/R-11)."""
         if not self._keep(parked):
             return
         most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
@@ -207,16 +209,14 @@ class Router:
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
     def rejection(self, request: Request) -> Outcome | None:
-        """Why a request must not be done just now."""
         return self.refusals.rejection(request)
 
     def changed(self, partition: int) -> None:
-        """The partition has changed: what waits for that is submitted again, in the order in which it came."""
+        """The partition has changed: submit waiting requests again, in the order of arrival."""
         for parked in self._delayed.pop(partition, []):
             self._dispatch(parked)
 
     def new_id(self) -> bytes:
-        """An id for a request, which nobody else gives to another one."""
         self._requests += 1
         return self._prefix + self._requests.to_bytes(8, "big")
 
@@ -226,7 +226,7 @@ class Router:
             self._waiting.look_in(RETRY_NS)
 
     def _keep(self, parked: Parked) -> bool:
-        """Count the request among those that wait, or refuse it (routing/R-6)."""
+        """Count the request among those that wait, or reject it (routing/R-6)."""
         if not parked.size:
             size = size_of(parked.request)
             if not self._waiting.enter(size):
@@ -236,13 +236,12 @@ class Router:
         return True
 
     def _count_out(self, parked: Parked) -> None:
-        """It waits no more."""
         if parked.size:
             self._waiting.leave(parked.size)
             parked.size = 0
 
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
-        """Answer who asked; what may have been applied before is not refused (routing/R-4)."""
+        """Answer the asker; a request that may have been applied is not rejected (routing/R-4)."""
         if parked.size:
             self._count_out(parked)
         assert not parked.size, "who is answered waits no more (routing/R-1)"
@@ -253,7 +252,7 @@ class Router:
     # -- requests and answers of other members
 
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
-        """Another member passes a request on to the primary, or wants this one's share of a whole."""
+        """Another member forwards a request to the primary, or wants this member's share of a gathering."""
         request = forward.request
         asker = Peer(sender, forward.ticket)
         refused = self.refusals.rejection(request)
@@ -285,12 +284,11 @@ class Router:
             )
 
     def _coming(self, partition: int) -> bool:
-        """Whether a row that makes this member the primary is stored here and waits to be committed."""
+        """Whether an assignment that makes this member primary is stored here and not committed yet."""
         stored = self._offers.stored_assignment(partition)
         return stored is not None and stored.owner == self._me
 
     def on_answer(self, sender: MemberId, message: Answer) -> None:
-        """Another member answers a request, or its share of a whole."""
         sent = self._sent.pop(message.ticket, None)
         if sent is None:
             self.gatherings.on_answer(sender, message)
@@ -301,7 +299,7 @@ class Router:
         if outcome.status is Status.MOVED and self._rows[partition].owner != asked:
             self._dispatch(parked)
         elif outcome.status in (Status.MOVED, Status.NOT_READY):
-            # To be sent again when this member learns of another owner, or after a moment.
+            # Send it again when this member learns of another owner, or after a moment.
             parked.why = outcome.detail if outcome.status is Status.NOT_READY else ""
             self._park(partition, parked)
         else:
@@ -310,7 +308,6 @@ class Router:
             self._answer(parked, outcome)
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        """Requests that came before then, and wait."""
         parked, sent, delayed = self._parked, self._sent, self._delayed
         if parked or sent or delayed:
             yield from parked_since(
@@ -319,13 +316,13 @@ class Router:
         yield from self.gatherings.open_since(before_ns)
 
     def waits(self) -> Iterator[Parked]:
-        """What waits for a change of its partition."""
+        """Requests that wait for a change of their partition."""
         for waiting in self._delayed.values():
             yield from waiting
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values()) + self.gatherings.parked,
             "requests that wait for a change": sum(len(parked) for parked in self._delayed.values()),
@@ -335,29 +332,28 @@ class Router:
 
     @property
     def tickets(self) -> int:
-        """How many requests, and shares of some, have ever been sent or done under a ticket."""
+        """How many requests and shares have ever been sent or done under a ticket."""
         return self._waiting.tickets
 
     def awaits(self, ticket: int) -> bool:
-        """Whether an answer under this ticket is for this router."""
         return ticket in self._sent or self.gatherings.awaits(ticket)
 
-    # -- occasions
+    # -- events
 
     def unread(self, member: MemberId, *, too_many: bool) -> None:
-        """Whether a member does not take in what it was answered (routing/R-8)."""
+        """A member has too many unacknowledged answers, or no longer (routing/R-8)."""
         if too_many:
             self._unread.add(member)
         else:
             self._unread.discard(member)
 
     def served(self, partition: int) -> None:
-        """This member serves the partition now, or its row changed: look again at what waits for it."""
+        """This member serves the partition now, or its assignment changed: dispatch its waiting requests."""
         for parked in [*self._parked.pop(partition, []), *self._delayed.pop(partition, [])]:
             self._dispatch(parked)
 
     def restrict(self) -> None:
-        """What must not be taken now is refused now, also what waits for its partition."""
+        """Reject waiting requests that must not be taken now."""
         for waits in (self._parked, self._delayed):
             for partition, waiting in list(waits.items()):
                 for parked in list(waiting):
@@ -369,7 +365,7 @@ class Router:
                     del waits[partition]
 
     def askers_gone(self, gone: set[MemberId]) -> None:
-        """routing/R-10. To be told before anything is served in the new view."""
+        """routing/R-10. Call it before anything is served in the new view."""
         for waits in (self._parked, self._delayed):
             for partition, waiting in list(waits.items()):
                 stay = [parked for parked in waiting if not parked.comes_from(gone)]
@@ -382,14 +378,13 @@ class Router:
                     del waits[partition]
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
-                # It was passed on for somebody who asks another one now.
+                # It was forwarded for a member that asks another one now.
                 assert sent.size, "what was sent is counted among what waits (routing/R-6)"
                 del self._sent[ticket]
                 self._count_out(sent)
         self.gatherings.askers_gone(gone)
 
     def members_gone(self, gone: set[MemberId]) -> None:
-        """routing/R-2."""
         for ticket, (owner, parked) in list(self._sent.items()):
             if owner in gone:
                 del self._sent[ticket]
@@ -402,7 +397,7 @@ class Router:
         self.gatherings.members_gone(gone)
 
     def superseded(self, partition: int) -> None:
-        """Another term has begun in the partition: raft_partition/R-2."""
+        """Another term has begun in the partition (raft_partition/R-2)."""
         assert self._of_terms, "of a row's other owners only a view says that they take nothing any more"
         for ticket, (owner, parked) in list(self._sent.items()):
             request = parked.request
@@ -416,7 +411,7 @@ class Router:
         self.gatherings.superseded(partition)
 
     def end(self, why: str) -> None:
-        """What it routes to is no more: whoever waits is told."""
+        """The routed partitions are gone: answer everything that waits."""
         waits = [*self._parked.values(), *self._delayed.values()]
         self._parked, self._delayed = {}, {}
         for parked in [each for waiting in waits for each in waiting]:
@@ -428,7 +423,7 @@ class Router:
         self.gatherings.end(why)
 
     def unanswered(self, for_ns: int) -> set[int]:
-        """Partitions of which a request was passed on for so long, and is not answered."""
+        """Partitions with a request that was forwarded `for_ns` ago or earlier and is not answered."""
         asked_by_ns = self._out.now_ns - for_ns + self._timeout_ns
         return {
             parked.request.partitions[0]
@@ -437,7 +432,7 @@ class Router:
         }
 
     def on_timer(self) -> None:
-        """Try again what could not be sent, and refuse what has waited too long."""
+        """Retry what could not be sent, and reject what has waited too long."""
         self._waiting.looked()
         now_ns = self._out.now_ns
         self._look_at_delayed(now_ns)
@@ -453,8 +448,8 @@ class Router:
             if self._replication.leads(partition) or (
                 owner is not None and owner != self._me and self._neighbours.is_member(owner)
             ):
-                # It has come back without a change of the row, has by now heard that it is the owner, or would not take
-                # anything for a moment only.
+                # Its owner has come back without a change of the assignment, or has learnt by now that it is the owner,
+                # or rejected requests only for a moment.
                 self.served(partition)
         self._give_up_sent(now_ns)
         self._parked = {partition: parked for partition, parked in self._parked.items() if parked}
@@ -464,7 +459,7 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
-        """What has waited for a change long enough is submitted for the last time."""
+        """Submit requests for the last time at the end of their wait for a change."""
         for partition, waiting in list(self._delayed.items()):
             late = [parked for parked in waiting if parked.until_ns <= now_ns]
             if late:
@@ -477,7 +472,7 @@ class Router:
             self._waiting.look_in(max(1, soonest - now_ns))
 
     def _give_up_sent(self, now_ns: int) -> None:
-        """What was sent and has waited too long for its answer (routing/R-3)."""
+        """End requests that were sent and have waited too long for an answer (routing/R-3)."""
         seconds = self._timeout_ns // SECOND
         for ticket, (owner, parked) in list(self._sent.items()):
             if parked.deadline_ns <= now_ns:

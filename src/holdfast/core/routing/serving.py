@@ -1,8 +1,8 @@
-"""On which partitions does this member take requests now, and which of them may the data lane take?
+"""The partitions on which this member takes requests, and those that the data lane may use.
 
-A partition is served from when this member has taken office until its assignment names another owner, the member is
-removed, or the handover to another primary begins. While some write must not be taken, sessions find no copy of what it
-would touch on the data lane, and take the way through the router, which refuses by name.
+A partition is served from its activation until its assignment names another owner, the member is removed, or the
+handover to another primary begins. While some writes must be rejected, sessions find no copy on the data lane and go
+through the router, which rejects them with a reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.core.routing.router import Router
 SWEEP_LIMIT = 200
 """Entries that are looked at in one turn."""
 SWEEP_ON_NS = {Swept.SOME_ENTRIES: MILLISECOND, Swept.SOME_MAPS: 25 * MILLISECOND}
-"""After how long a sweep goes on that had not come to its end: it is not to take most of the time."""
+"""Pause before an unfinished sweep continues, so that sweeping does not take most of the time."""
 MEMORY_SHORT = (
     "memory is nearly full: writes that store entries are refused until entries are removed, a member "
     "joins, or limits.memory_bytes is raised"
@@ -39,8 +39,6 @@ MEMORY_TIGHT = "memory is full: writes that store entries are refused, and no pa
 
 
 class Serving:
-    """The partitions that this member serves."""
-
     def __init__(
         self,
         me: MemberId,
@@ -68,7 +66,6 @@ class Serving:
     # -- the primary of a partition
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """A partition is another member's, stays, or is to be served here."""
         partition, old, new = notice.partition, notice.old, notice.new
         assert self._rows[partition] is new, "the table has it"
         assert old.version < new.version, "an assignment is followed by a newer one"
@@ -87,13 +84,13 @@ class Serving:
             self._become_primary(partition)
 
     def on_current(self) -> None:
-        """The newest table is here, after coming (back) into the cluster: take office where it says so."""
+        """The newest table is here after this member joined or returned: activate its primaries."""
         for partition, row in enumerate(self._rows):
             if row.owner == self._me and partition not in self._activation.active:
                 self._become_primary(partition)
 
     def on_returned(self, notice: ViewInstalled) -> None:
-        """Replicas that come as a new life may hold something else than they held: take office again."""
+        """Replicas in a new life may hold something else than before: activate again."""
         if not notice.admitted or not self._table_replication.current:
             return
         for partition, row in enumerate(self._rows):
@@ -101,11 +98,10 @@ class Serving:
                 self._become_primary(partition)
 
     def on_handover(self, notice: HandoverBegan) -> None:
-        """Writes stop before the last chunk (state_transfer/S-2)."""
         self._close(notice.partition)
 
     def serve(self, partition: int) -> None:
-        """Every replica holds what this member holds, or nothing has come of a handover."""
+        """Activation succeeded, or a handover was aborted."""
         copy = self._copies.held[partition]
         assert self._rows[partition].owner == self._me, "only the primary serves"
         assert copy.term, "whoever serves has taken office in a term"
@@ -115,7 +111,6 @@ class Serving:
         self._out.tell(ServingBegan(partition))
 
     def take(self, partition: int) -> None:
-        """This member has taken office, and serves."""
         self.serve(partition)
         self._lane.tell_taken()
 
@@ -137,17 +132,16 @@ class Serving:
         self._lane.serving[partition] = self._lane.leading[partition] = None
 
     def _stop(self, partition: int) -> None:
-        """This member is not the primary of the partition any more."""
         self._close(partition)
         self._activation.cancel(partition)
         self._lane.abandon(partition)
         assert partition not in self._activation.active, "it is in office no more"
         assert not self._lane.unfinished(partition), "what was unfinished is unknown, and nobody waits for it"
 
-    # -- what must not be taken now
+    # -- restrictions
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """What the cluster allows is said in the view; who is removed keeps its copies, and serves none of them."""
+        """The view has the cluster's state. A removed member keeps its copies and serves none of them."""
         view, refusals = notice.new, self._router.refusals
         refusals.passive = view is not None and not view.state.writes
         members = view.members if view is not None and not view.missing else []
@@ -160,7 +154,7 @@ class Serving:
                 copy.term = 0
 
     def on_beat(self) -> None:
-        """Somebody has said how much room it has."""
+        """A member may have reported another room."""
         intents, refusals = self._membership.intents, self._router.refusals
         if refusals.full.keys() != intents.full:
             self.restrict()
@@ -168,7 +162,6 @@ class Serving:
             self._out.tell(MemoryRoomChanged())
 
     def on_memory_room(self, room: Room) -> None:
-        """There is more or less room in this member's memory."""
         before = self._membership.intents.short.get(self._me, Room.PLENTY)
         if room is before:
             return
@@ -183,12 +176,11 @@ class Serving:
         self._out.tell(MemoryRoomChanged())
 
     def on_backlog(self) -> None:
-        """Too much is kept for backups, or no longer."""
         self._show()
         self._out.effects.append(BackpressureChanged())
 
     def restrict(self) -> None:
-        """Look again at what must not be taken: it is refused by name."""
+        """Check again what must be rejected, also among waiting requests."""
         intents, refusals = self._membership.intents, self._router.refusals
         refusals.know(self._membership.members(), intents.full, intents.short)
         if refusals.any:
@@ -200,7 +192,9 @@ class Serving:
             self._lane.serving[partition] = None if self._hides(partition) else copy
 
     def _hides(self, partition: int) -> bool:
-        """Whether sessions may not write to it through the data lane, because some writes must not be taken now."""
+        """Whether sessions must not write to the partition through the data lane, because some writes are
+        rejected now.
+        """
         refusals = self._router.refusals
         if refusals.passive or self._lane.backlog.refusing:
             return True
@@ -208,11 +202,11 @@ class Serving:
             return False
         return any(one in refusals.full or one in refusals.short for one in self._rows[partition].replicas)
 
-    # -- from time to time
+    # -- periodic work
 
     def sweep(self) -> None:
-        """Remove what is over; also where memory is short, for there it is waited for. When many entries end at the
-        same time it goes on a little later, so that nobody waits for all of them.
+        """Remove expired entries, also where memory is short, because that makes room. When many entries expire at the
+        same time the sweep continues a little later, so that requests do not wait for all of them.
         """
         refusals = self._router.refusals
         held_up = refusals.passive or refusals.full or self._lane.backlog.refusing

@@ -1,6 +1,6 @@
-"""Requests that wait in a router, for people to look at: only those that have waited for long, and not all of them.
+"""Requests that have waited for long in a router, for people to look at; not all of them.
 
-What waits because it was asked to (a take from an empty queue) is not slow.
+A request that waits because it was asked to (a take from an empty queue) is not slow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.core.model.operations import Request
 from holdfast.core.routing.pending import Parked
 
 LOOKED_AT = 300
-"""Of each kind: whoever looks has little time."""
+"""Requests of each kind that are looked at, to limit the time that this takes."""
 NO_PRIMARY = "a primary of the partition: it moves, or its members have gone"
 LOCK = "the lock of an entry that a transaction has"
 ANSWER = "the answer of another member"
@@ -27,8 +27,8 @@ def parked_since(
     sent: Iterable[tuple[MemberId, Parked]],
     delayed: Iterable[list[Parked]],
 ) -> Iterator[OpenOperation]:
-    """Those that came before then. `timeout_ns`: between the coming of a request and its deadline. `parked` and
-    `delayed`: by partition, oldest first; `sent`: those that other members were asked, oldest first.
+    """Requests that came before `before_ns`. `timeout_ns`: time between arrival and deadline. `parked` and `delayed`:
+    by partition, oldest first; `sent`: forwarded requests, oldest first.
     """
 
     def told(one: Parked, waits_for: str, members: tuple[MemberId, ...] = ()) -> OpenOperation | None:

@@ -1,9 +1,9 @@
-"""The transactions that were begun on this member (I3; 004 "Update counter flow").
+"""The coordinator of the transactions that were begun on this member (I3; 004 "Update counter flow").
 
 `running_transactions` keeps them, `transaction_operations` reads, locks and writes for them, `two_phase_commit` ends
 them.
 
-- transactions/C-5: It is rolled back when its time is over, unless it has begun to be prepared.
+- transactions/C-5: A transaction is rolled back at its timeout, unless its prepare has begun.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 
 class Coordinator:
-    """The transactions of this member."""
-
     def __init__(
         self,
         me: MemberId,
@@ -52,14 +50,12 @@ class Coordinator:
         self.operations = TransactionOperations(settings, out, steps, mapping, self.running, self.commits)
 
     def begin(self, order: BeginTransaction, reply: Reply) -> None:
-        """Begin one; answered by its id."""
         if why := self.running.full_reason:
             reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
             return
         reply(TransactionAnswer(TransactionFate.DONE, self.running.begin(order).id))
 
     def store_together(self, order: StoreTogether, reply: Reply) -> None:
-        """Begin one that stores these entries, and commit it."""
         if not self.operations.takes_part(order.map):
             reply(TransactionAnswer(TransactionFate.NOT_DONE, why=NOT_TRANSACTIONAL.format(order.map)))
             return
@@ -83,7 +79,7 @@ class Coordinator:
         self.commits.commit(transaction.id, reply)
 
     def on_timer(self) -> None:
-        """End those whose time is over, and ask again for what is not known."""
+        """Roll back transactions at their timeout, and retry what is unknown."""
         now_ns = self._out.now_ns
         self.operations.map_again()
         for transaction in list(self.running.by_id.values()):
@@ -98,7 +94,7 @@ class Coordinator:
             self._steps.wake(TICK_NS)
 
     def removed(self) -> None:
-        """This member is in no cluster any more: the others end what it has begun."""
+        """This member is in no cluster any more: other members end its transactions."""
         why = "the member that ran it was removed from its cluster"
         for transaction in list(self.running.by_id.values()):
             fate = (

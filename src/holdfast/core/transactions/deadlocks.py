@@ -1,11 +1,16 @@
-"""Do transactions wait for each other in a circle?
+"""Deadlock detection: the master looks for circles of transactions that wait for each other's locks.
 
-Each member tells the master which transactions have waited for a lock at its partitions for a while, and for whom. The
-master puts that together. A wait ends only when its holder does, so a circle that it finds does not open by itself.
-What it hears may be older than what is, though, and then the wrong one may have to give way: it is rolled back, which
-is always allowed.
+Each member reports to the master the transactions that have waited for a lock in its partitions for
+`transactions.deadlock_after_ms`, and the holders of these locks. The master joins the reports. A wait ends only when
+its holder ends, so a circle does not open by itself. A report may be out of date, and then a transaction may be rolled
+back without need; that is always allowed.
 
-- transactions/D-1: Of each circle the transaction gives way that was begun last, by its number: the others go on.
+Example: A holds the lock of x on member 1 and waits for y on member 2; B holds y and waits for x. Neither member sees
+a circle: member 1 reports B -> A, member 2 reports A -> B. The master joins them to A -> B -> A, and asks the
+coordinator of the younger of the two to roll it back. The other one gets its lock.
+
+- transactions/D-1: Of each circle the transaction that was begun last, by its number, is rolled back; the others
+  continue.
 """
 
 from __future__ import annotations
@@ -24,13 +29,11 @@ from holdfast.core.routing.router import Router
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 STALE_NS = 5000 * MILLISECOND
-"""A report counts for so long."""
+"""How long a report counts."""
 VICTIM = "a deadlock: {} transactions wait for each other, and this one gives way; try it again"
 
 
 class Deadlocks:
-    """What this member knows of who waits for whom."""
-
     def __init__(
         self,
         me: MemberId,
@@ -49,10 +52,10 @@ class Deadlocks:
         self._reported = False
         """Whether the last report to the master had any waits."""
         self._known: dict[MemberId, tuple[int, list[tuple[TransactionId, MemberId, TransactionId]]]] = {}
-        """As master: what each member has reported, and when; the newest report is the last one."""
+        """On the master: the last report of each member, and its time; in the order of the reports."""
 
     def waits(self) -> list[LockWait]:
-        """Which transactions wait for which, in the partitions of this member."""
+        """The waits for locks in the partitions of this member."""
         now_ns = self._out.now_ns
         found = []
         for parked in self._router.waits():
@@ -65,7 +68,7 @@ class Deadlocks:
         return found
 
     def look(self) -> None:
-        """Report to the master who waits."""
+        """Report long waits to the master."""
         late = [wait for wait in self.waits() if wait.since_ms >= self._after_ms]
         waits = [(wait.waiter, wait.owner, wait.holder) for wait in late]
         master = self._standing.master
@@ -78,7 +81,7 @@ class Deadlocks:
                 self._out.send(master, message)
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
-        """As master: these, and no others, wait at the partitions of this member."""
+        """On the master: all long waits in the partitions of a member."""
         self._known.pop(sender, None)
         if message.waits:
             self._known[sender] = self._out.now_ns, message.waits
@@ -92,8 +95,8 @@ class Deadlocks:
             for member, known in self._known.items()
             if known[0] >= oldest_ns and self._standing.is_member(member)
         }
-        # A transaction waits for one lock at a time. If two members report waits of the same one, the report that
-        # came first is out of date: the later one replaces it.
+        # A transaction waits for one lock at a time. If two members report waits of the same one, the earlier report is
+        # out of date, and the later one replaces it.
         holders: dict[TransactionId, TransactionId] = {}
         owners: dict[TransactionId, MemberId] = {}
         for _, waits in self._known.values():
@@ -108,22 +111,21 @@ class Deadlocks:
                 self._out.send(owners[victim], message)
 
     def on_found(self, sender: MemberId, message: DeadlockFound) -> None:
-        """A transaction of this member is to give way."""
         why = VICTIM.format(1 + len(message.others))
         self._commits.roll_back(message.transaction, why, None)
 
 
 def _number(transaction: TransactionId) -> tuple[bytes, bytes]:
-    """The one with the highest number was begun last, among those of one member."""
+    """Highest for the transaction that was begun last, among those of one member."""
     return transaction[8:], transaction
 
 
 def circles(holders: Mapping[TransactionId, TransactionId]) -> list[list[TransactionId]]:
-    """All circles of transactions that wait for each other. `holders`: which transaction each one waits for.
+    """All circles of transactions that wait for each other. `holders`: waiter -> holder.
 
     Each transaction waits for at most one other. So a walk from holder to holder ends at one that waits for none, or
-    comes to a circle and stays there: with a -> b -> c -> b it is [b, c], and a is outside. No two circles share a
-    transaction, and walks that meet end in the same place.
+    enters a circle: in a -> b -> c -> b the circle is [b, c], and a is outside. Two circles share no transaction, and
+    walks that meet end in the same place.
     """
     found: list[list[TransactionId]] = []
     visited: set[TransactionId] = set()

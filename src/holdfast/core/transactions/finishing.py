@@ -1,13 +1,19 @@
-"""How does a transaction end that has begun to be prepared? The same way everywhere, whoever sees to it.
+"""The end of a transaction whose prepare has begun; the same for its coordinator and for recovery.
 
 It commits if any branch has committed or all are prepared, and is rolled back otherwise (notes on recovery; 004 "Crash
-recovery"). Both its coordinator and, when that has gone, the primaries of its branches go by that; since a branch that
-was asked for and is not prepared never will be (operations/T-3), they all come to the same.
+recovery"). The coordinator uses this rule, and, after it has gone, the primaries of the branches. A branch that was
+asked and is not prepared never will be (operations/T-3), so all of them find the same outcome.
 
-- transactions/F-1: Nobody rolls back what is prepared, unless some branch certainly is not.
-- transactions/F-2: A branch is told the outcome again and again until it has answered.
+- transactions/F-1: A prepared branch is rolled back only if some branch is certainly not prepared.
+- transactions/F-2: The outcome is sent to a branch again and again until it has answered.
 - transactions/F-3: Branches forget the outcome when all have it. If a step may still be on its way (a prepare without
-  an answer) they keep it for a while longer, so that what comes late is refused.
+  an answer), they keep it for a while longer, so that the late step is rejected.
+
+Example: a transaction writes in partitions 1 and 2. Partition 1 is prepared; the prepare of partition 2 has no answer,
+and the coordinator crashes. The primary of partition 1 finds a prepared branch without a coordinator and asks both
+branches. Partition 2 is not prepared: it stores ROLLED_BACK, then answers. So the transaction is rolled back, and if
+the old prepare arrives at partition 2 later, it finds ROLLED_BACK and is rejected. Had partition 2 been prepared, the
+answer would have been commit, whoever asks.
 """
 
 from __future__ import annotations
@@ -31,14 +37,12 @@ from holdfast.core.model.transactions import (
 from holdfast.core.transactions.steps import Steps, result_of
 
 AGAIN_NS = 100 * MILLISECOND
-"""What could not be asked is asked again after so long."""
+"""Interval of retries."""
 FORGET_NS = 50 * MILLISECOND
-"""What is to be forgotten is gathered for so long."""
+"""How long outcomes to be forgotten are collected."""
 
 
 class Ending(Enum):
-    """How far somebody is who ends a transaction."""
-
     ASKING = "asking"
     COMMITTING = "committing"
     ROLLING_BACK = "rolling back"
@@ -46,25 +50,23 @@ class Ending(Enum):
 
 @dataclass(slots=True)
 class Finish:
-    """One transaction that is being ended."""
-
     transaction: TransactionId
     owner: MemberId
     participants: list[int]
-    """Where it is, or should be, prepared."""
+    """Partitions in which it is, or should be, prepared."""
     ending: Ending
     left: set[int]
     """Partitions that have not answered; those that are being asked are among them."""
     fenced: frozenset[int] = frozenset()
-    """Where a step may still be on its way."""
+    """Partitions to which a step may still be on its way."""
     asked: dict[int, int] = field(default_factory=dict)
-    """What is under way: ticket -> partition."""
+    """Open steps: ticket -> partition."""
     begun: bool = False
-    """Whether any branch has been asked or told."""
+    """Whether any step was sent."""
 
 
 class FinishHearer(Protocol):
-    """Who wants to know how transactions have ended."""
+    """Is notified of the end of transactions."""
 
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
         """Every branch has the outcome."""
@@ -74,7 +76,7 @@ class Finishing:
     """The transactions that this member ends: its own, and those of members that have gone."""
 
     def __init__(self, out: Outbox, steps: Steps, keep_ns: int) -> None:
-        """`keep_ns`: for how long a step may be on its way whose outcome is not known."""
+        """`keep_ns`: how long a step with an unknown outcome may be on its way."""
         self._out = out
         self._steps = steps
         self._keep_ns = keep_ns
@@ -82,12 +84,11 @@ class Finishing:
         self._running: dict[TransactionId, Finish] = {}
         self._of_ticket: dict[int, Finish] = {}
         self._holds: dict[bytes, int] = {}
-        """Who wants that nothing goes on to commit, and until when."""
+        """Holds on commits, and until when they last."""
         self._remembered: dict[TransactionId, tuple[int, list[int]]] = {}
-        """Outcomes that branches keep until they are told to forget them: from when on, and where."""
+        """Outcomes that branches keep until they are told to forget them: from when on, and in which partitions."""
 
     def runs(self, transaction: TransactionId) -> bool:
-        """Whether it is being ended here."""
         return transaction in self._running
 
     def keeps(self, transaction: TransactionId) -> bool:
@@ -96,16 +97,15 @@ class Finishing:
 
     @property
     def running(self) -> int:
-        """How many are being ended here."""
         return len(self._running)
 
     @property
     def remembered(self) -> int:
-        """Outcomes that branches keep until they are told to forget them."""
+        """Outcomes that branches still keep."""
         return len(self._remembered)
 
     def ask(self, transaction: TransactionId, owner: MemberId, participants: list[int]) -> None:
-        """Nobody here knows the outcome: the branches do."""
+        """The outcome is unknown here: ask the branches."""
         self._begin(
             Finish(
                 transaction,
@@ -128,7 +128,9 @@ class Finishing:
     def roll_back(
         self, transaction: TransactionId, owner: MemberId, partitions: list[int], fenced: frozenset[int]
     ) -> None:
-        """Some branch is certainly not prepared (transactions/F-1). `fenced`: where a step may be on its way."""
+        """Some branch is certainly not prepared (transactions/F-1). `fenced`: partitions to which a step may be on its
+        way.
+        """
         self._begin(
             Finish(transaction, owner, partitions, Ending.ROLLING_BACK, set(partitions), fenced=fenced)
         )
@@ -139,7 +141,7 @@ class Finishing:
         self._go_on(finish)
 
     def _go_on(self, finish: Finish) -> None:
-        """Ask every branch that has not answered, and is not being asked."""
+        """Send the step to every branch that has not answered and has no open step."""
         if self._holds and not finish.begun and finish.ending is not Ending.ROLLING_BACK:
             self._steps.wake(AGAIN_NS)
             return
@@ -161,12 +163,11 @@ class Finishing:
         )
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
-        """A branch has answered, or could not be asked."""
         finish = self._of_ticket.pop(ticket)
         partition = finish.asked.pop(ticket)
         result = result_of(outcome)
         if result is None:
-            # Nobody knows, or nobody was asked: once more (transactions/F-2).
+            # The outcome is unknown, or the step was not taken: retry (transactions/F-2).
             self._steps.wake(AGAIN_NS)
             return
         if finish.ending is Ending.ASKING:
@@ -186,7 +187,6 @@ class Finishing:
             self._over(finish)
 
     def _answered(self, finish: Finish, partition: int, fate: StepFate) -> None:
-        """A branch says how it stands."""
         finish.left.discard(partition)
         if fate is StepFate.PREPARED:
             if finish.left:
@@ -195,7 +195,7 @@ class Finishing:
         else:
             committed = fate is StepFate.COMMITTED
             finish.ending = Ending.COMMITTING if committed else Ending.ROLLING_BACK
-        # Whoever is still being asked is told instead: its answer to the question does not matter any more.
+        # The outcome is known: send it also to branches that are still being asked.
         for ticket in finish.asked:
             self._steps.drop(ticket)
             del self._of_ticket[ticket]
@@ -217,12 +217,12 @@ class Finishing:
     # -- cuts that show each transaction whole
 
     def hold(self, name: bytes, for_ns: int) -> None:
-        """Begin to commit none for so long at most."""
+        """Begin no commit for at most `for_ns`."""
         self._holds[name] = self._out.now_ns + for_ns
         self._steps.wake(for_ns)
 
     def resume(self, name: bytes) -> bool:
-        """They may go on; answers whether none has, since `hold`."""
+        """End a hold; returns whether it was still in force."""
         self._end_holds()
         held = self._holds.pop(name, None) is not None
         for finish in list(self._running.values()):
@@ -235,15 +235,14 @@ class Finishing:
 
     @property
     def quiet(self) -> bool:
-        """Whether none is being committed, or may come to be."""
+        """Whether no transaction is being committed, or may turn out to be."""
         return not any(
             finish.begun and finish.ending is not Ending.ROLLING_BACK for finish in self._running.values()
         )
 
-    # -- from time to time
+    # -- periodic work
 
     def on_timer(self) -> None:
-        """Ask again, and let be forgotten what nobody will ask about."""
         self._end_holds()
         for finish in list(self._running.values()):
             self._go_on(finish)
@@ -264,7 +263,7 @@ class Finishing:
             self._steps.send(ForgetBranches(transactions), partition, _Unheard())
 
     def forget_all(self) -> None:
-        """This member is in no cluster any more: others see to what it has begun."""
+        """This member is in no cluster any more: other members end its transactions."""
         for ticket in self._of_ticket:
             self._steps.drop(ticket)
         self._of_ticket.clear()
@@ -273,7 +272,6 @@ class Finishing:
 
 
 class _Unheard:
-    """Whoever has forgotten, or has not: the outcome stays there a little longer, until a sweep finds it."""
+    """Ignores answers: an outcome that was not forgotten stays a little longer, until a sweep finds it."""
 
-    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
-        """It does not matter."""
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None: ...

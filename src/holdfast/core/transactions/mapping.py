@@ -1,8 +1,8 @@
-"""By which topology do transactions find their partitions? (I1)
+"""The topology by which transactions find their partitions (I1).
 
-- transactions/P-1: What was mapped on an old topology, in which the partition had another primary, is sent back as long
-  as the transaction holds no lock, and is mapped anew. One that holds locks is never sent back: it goes on, with
-  its locks, wherever its partitions are now.
+- transactions/P-1: A step that was mapped on an old topology, in which the partition had another primary, is sent back
+  and mapped again, as long as the transaction holds no lock. A transaction with locks is never sent back: it continues
+  wherever its partitions are now.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from holdfast.core.model.topology import MappedOn, TopologyVersion
 
 
 class Mapping:
-    """The topology as this member knows it."""
-
     def __init__(self, standing: MembershipStatus, table: Table) -> None:
         self._standing = standing
         self._table = table
 
     @property
     def version(self) -> TopologyVersion:
-        """The present one."""
         view = self._standing.view
         return TopologyVersion(view.number if view is not None else 0, self._table.version)
 
     def of(self, partition: int, *, holds: bool) -> MappedOn:
-        """What a step for this partition rests on."""
+        """The topology that a step for this partition carries."""
         return MappedOn(self.version, self._table.rows[partition].version, holds)
 
     def knows(self, partition: int, row: int) -> bool:
-        """Whether the row of the partition is this one here, or a newer one."""
+        """Whether this member has this version of the partition's assignment, or a newer one."""
         return self._table.rows[partition].version >= row

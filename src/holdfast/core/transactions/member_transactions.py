@@ -1,4 +1,4 @@
-"""The transactions of a member: those that it runs, those that it recovers, and how all these hear of each other."""
+"""The transactions of a member: coordination, recovery and deadlock detection as one machine."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ from holdfast.core.transactions.orphans import LOOK_NS, Orphans
 from holdfast.core.transactions.steps import Steps
 
 LOOK_AGAIN_NS = 10 * MILLISECOND
-"""Partitions that begin to be served together are looked at together, many transactions one part after the other."""
+"""Pause between looks at partitions that became served here, so that many are looked at together."""
 KEPT_TIMES = 2
-"""A step whose outcome nobody knows may be on its way for so many call timeouts."""
+"""How long a step with an unknown outcome may be on its way, in call timeouts."""
 
 
 class MemberTransactions:
-    """All of it, as one machine of the member."""
-
     def __init__(
         self,
         me: MemberId,
@@ -54,7 +52,7 @@ class MemberTransactions:
         table: Table,
     ) -> None:
         self.on = settings.transactional
-        """Whether there is any map that takes part."""
+        """Whether any map takes part in transactions."""
         self._standing = standing
         self.steps = Steps(out, router)
         keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
@@ -65,14 +63,14 @@ class MemberTransactions:
         self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator.commits)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
-        """Who waits until none is being committed, and until when."""
+        """Callers that wait until no commit is in progress, and until when."""
         self._looked_ns = 0
         self._leading = leading
         self._looks_soon = False
-        """Whether partitions have come here in which transactions keep something, or there is more to do."""
+        """Whether transactions have something in partitions that have come here, or recovery has more to do."""
 
     def take(self, order: TransactionOrder, reply: Reply) -> None:
-        """What a session or an operator wants; answered by a `TransactionAnswer`, once."""
+        """Carry out an order of a session or an operator; `reply` is called once."""
         if not self._standing.admitted and not isinstance(order, ListTransactions):
             why = "this member is in no cluster"
             reply(TransactionAnswer(TransactionFate.NOT_ACTIVE, why=why))
@@ -113,7 +111,7 @@ class MemberTransactions:
         self._holding.append((self._out.now_ns + for_ns, reply))
 
     def _look_at_holds(self) -> None:
-        """Answer those who hold commits up, when the commits that had begun are done."""
+        """Answer callers of holds when the commits that had begun are done."""
         now_ns, waiting = self._out.now_ns, self._holding
         self._holding = []
         for until_ns, reply in waiting:
@@ -129,20 +127,18 @@ class MemberTransactions:
         view = self._standing.view
         return [view.number if view is not None else 0, len(self._standing.members())]
 
-    # -- occasions
+    # -- events
 
     def hear(self) -> None:
-        """At the end of a step: what partitions have answered in it, and whether commits are at rest."""
+        """End of a step: handle the answers of partitions, and check the holds on commits."""
         self.steps.hear()
         if self._holding:
             self._look_at_holds()
 
     def rest(self) -> None:
-        """At the very end of a step."""
         self.steps.rest()
 
     def on_timer(self) -> None:
-        """Whatever is due."""
         self.steps.woken()
         self.steps.hear()
         self.coordinator.on_timer()
@@ -152,7 +148,7 @@ class MemberTransactions:
             self._look_at_orphans()
 
     def sweep(self) -> None:
-        """From time to time: whose locks are here, and who waits?"""
+        """Periodic check for locks without a coordinator, and for deadlocks."""
         if not self.on:
             return
         self.deadlocks.look()
@@ -161,7 +157,7 @@ class MemberTransactions:
             self._look_at_orphans()
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Members have gone: what they had begun is ended by those who hold it."""
+        """Members have gone: the primaries of their branches end their transactions."""
         if not notice.admitted:
             self.coordinator.removed()
             self.finishing.forget_all()
@@ -174,32 +170,28 @@ class MemberTransactions:
             self.steps.wake(LOOK_AGAIN_NS)
 
     def on_served(self, partition: int) -> None:
-        """This member has become primary, perhaps in the place of one that ran transactions, too."""
+        """This member has become primary, perhaps in the place of a coordinator."""
         copy = self._leading[partition]
         if copy is not None and TRANSACTIONS_MAP in copy.maps:
             self._looks_soon = True
             self.steps.wake(LOOK_AGAIN_NS)
 
     def on_owners_asked(self, sender: MemberId, message: OwnersAsked) -> None:
-        """Another member keeps something of transactions of this one."""
         self.orphans.on_asked(sender, message)
 
     def on_owners_gone(self, sender: MemberId, message: OwnersGone) -> None:
-        """The owner of transactions says that it does not run them."""
         self.orphans.on_gone(sender, message)
         self._look_at_orphans()
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
-        """A member says who waits there: this one is the master."""
         self.deadlocks.on_awaited(sender, message)
 
     def on_deadlock(self, sender: MemberId, message: DeadlockFound) -> None:
-        """The master has found a circle."""
         self.deadlocks.on_found(sender, message)
 
     @property
     def figures(self) -> dict[str, int]:
-        """How many run here, for how long the oldest one has, and how many keep something here whose owner has gone."""
+        """Numbers for the status: transactions here, age of the oldest, transactions without a coordinator."""
         return {
             "running": self.coordinator.running.count,
             "oldest_ms": self.coordinator.running.oldest_ms,
@@ -208,7 +200,7 @@ class MemberTransactions:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {
             "transactions": self.coordinator.running.count,
             "transactions that are being ended": self.finishing.running,

@@ -1,11 +1,10 @@
-"""What becomes of locks and branches whose owner has gone? (I3; 004 "Crash recovery")
+"""Orphans: locks and branches whose coordinator has gone (I3; 004 "Crash recovery").
 
-Each primary looks at what transactions keep in its partitions. Whoever began them may have left the cluster, or have
-been removed from it and come back without them. Then the branches decide (`finishing`), and locks without a branch are
-released. A primary whose member has come back from its files, with the locks of members that are no more, does the
-same.
+Each primary looks at what transactions keep in its partitions. A coordinator may have left the cluster, or have been
+removed and have come back without its transactions. Then the branches decide (`finishing`), and locks without a branch
+are released. The same happens on a primary that came back from its files with locks of members that are gone.
 
-- transactions/R-1: Whether a transaction is run is a question for its owner alone, as long as that is a member.
+- transactions/R-1: Only the coordinator can say whether a transaction is running, as long as it is a member.
 """
 
 from __future__ import annotations
@@ -24,15 +23,13 @@ from holdfast.core.transactions.running_transactions import RunningTransactions
 
 LOOK_NS = 1000 * MILLISECOND
 ASK_NS = 3000 * MILLISECOND
-"""A transaction that is seen for so long is asked about."""
+"""Age from which a transaction's coordinator is asked about it."""
 ASKED_MAX = 10_000
 BEGUN_MOST = 32
-"""Transactions that one look begins to end."""
+"""Transactions that one look begins to end, so that requests in between do not wait for long."""
 
 
 class SeenTransaction:
-    """A transaction that keeps something in partitions that are served here."""
-
     __slots__ = ("branch", "holds", "owner", "partitions", "since_ns")
 
     def __init__(self, owner: MemberId, since_ns: int) -> None:
@@ -40,15 +37,11 @@ class SeenTransaction:
         self.since_ns = since_ns
         self.branch: TransactionBranch | None = None
         self.holds = False
-        """Whether it keeps others from an entry. A branch that is decided does not: it stays for a while to answer
-        those that ask how it ended.
-        """
+        """Whether it blocks an entry. A decided branch does not: it stays for a while to answer other branches."""
         self.partitions: set[int] = set()
 
 
 class Orphans:
-    """The transactions that this member sees to because nobody else does."""
-
     def __init__(
         self,
         me: MemberId,
@@ -67,16 +60,16 @@ class Orphans:
         self._finishing = finishing
         self._seen: dict[TransactionId, SeenTransaction] = {}
         self._gone: set[TransactionId] = set()
-        """Of which their owner has said that it does not run them."""
+        """Transactions of which the coordinator has reported that it does not run them."""
 
     @property
     def count(self) -> int:
-        """How many transactions keep something here whose owner has gone."""
+        """Transactions that block entries here and have no coordinator."""
         return sum(seen.holds and not self._standing.is_member(seen.owner) for seen in self._seen.values())
 
     def look(self) -> bool:
-        """From time to time, and when members have gone: what is there, and whose is it? Whether there is more to
-        do: of many that a member has left so many are begun with that requests in between do not wait for long.
+        """Find transactions in partitions served here and end those without a coordinator. Called periodically and when
+        members have gone. Returns whether there is more to do.
         """
         seen = self._look_at_partitions()
         self._seen = seen
@@ -129,7 +122,7 @@ class Orphans:
         branch = seen.branch
         nobody: frozenset[int] = frozenset()
         if branch is None:
-            # It never began to be prepared here, and who asks about it will be told so.
+            # It was never prepared here; another branch that asks gets that answer.
             self._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), nobody)
         elif branch.state is BranchState.PREPARED:
             self._finishing.ask(transaction, seen.owner, branch.participants)
@@ -138,14 +131,14 @@ class Orphans:
             everywhere = sorted({*branch.participants, *seen.partitions})
             self._finishing.commit(transaction, seen.owner, everywhere, doubted)
         else:
-            # Who is prepared elsewhere asks. Here it is forgotten when nothing can be on its way any more.
+            # A branch prepared elsewhere will ask. Forget it here when no step can be on its way any more.
             here = sorted(seen.partitions)
             self._finishing.roll_back(transaction, seen.owner, here, frozenset(here))
 
-    # -- what owners say
+    # -- answers of coordinators
 
     def on_asked(self, sender: MemberId, message: OwnersAsked) -> None:
-        """Another member keeps something of transactions that were begun here."""
+        """Another member keeps something of transactions of this one."""
         gone = [
             one
             for one in message.transactions
@@ -155,7 +148,7 @@ class Orphans:
             self._out.send(sender, OwnersGone(gone))
 
     def on_gone(self, sender: MemberId, message: OwnersGone) -> None:
-        """Their owner does not run these (transactions/R-1)."""
+        """Their coordinator does not run these (transactions/R-1)."""
         for transaction in message.transactions:
             seen = self._seen.get(transaction)
             if seen is not None and seen.owner == sender:

@@ -1,4 +1,4 @@
-"""What does a transaction see of what it has not committed yet? Pure."""
+"""The view of a transaction of its own uncommitted writes. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, 
 def change_in(
     request: Request, present: bytes | None, lifetimes: tuple[int, int]
 ) -> tuple[Value, TransactionalWrite | None]:
-    """What an operation answers in a transaction that sees `present`, and what it makes of the entry; None: nothing.
-    `lifetimes`: time to live and maximum idle time in ms of what is stored.
+    """The answer of an operation in a transaction that sees `present`, and its write to the entry (None: none).
+    `lifetimes`: time to live and maximum idle time in ms of stored values.
     """
     op = request.op
     if op is Op.GET:
@@ -54,15 +54,15 @@ def _store(
 
 
 KEYED = _STORING | {Op.GET, Op.CONTAINS_KEY, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.REMOVE_IF_SAME}
-"""What can be done to an entry in a transaction."""
+"""Operations on an entry in a transaction."""
 
 
 WHOLE_IN = frozenset({Op.SIZE, Op.IS_EMPTY, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES})
-"""What can be asked of a whole map in a transaction."""
+"""Operations on a whole map in a transaction."""
 
 
 def whole_in(request: Request, found: Value, writes: Iterable[TransactionalWrite]) -> Value:
-    """What an operation on a whole map answers. `found`: the keys that are there, or keys and values in turns."""
+    """The answer of an operation on a whole map. `found`: the stored keys, or keys and values in turn."""
     parts = cast("list[bytes]", found or [])
     pairs = request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE)
     entries = dict(zip(parts[::2], parts[1::2], strict=True)) if pairs else dict.fromkeys(parts, b"")

@@ -1,7 +1,7 @@
-"""The transactions that were begun on this member and are not over, and why others were rolled back.
+"""The transactions that were begun on this member and have not ended, and why others were rolled back.
 
-- transactions/C-6: What transactions keep here is bounded: their number, what one keeps (`limits.frame_bytes`, for each
-  partition is sent its share in one message), and what all do together (`limits.waiting_bytes`).
+- transactions/C-6: Transactions are bounded: by number, in the bytes of one (`limits.frame_bytes`, because its share of
+  a partition is one message), and in the bytes of all (`limits.waiting_bytes`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ from holdfast.core.transactions.transaction import Transaction, TransactionPhase
 
 TICK_NS = 250 * MILLISECOND
 ENDED_MAX = 10_000
-"""Of so many transactions that have ended it is known why."""
+"""Ended transactions whose reason for rolling back is remembered."""
 SHOWN_KEYS = 10
 RUNNING_MAX = 50_000
 """Transactions of one member (transactions/C-6)."""
 ENTRY_BYTES = 500
-"""What an entry takes besides its key and its values, at about."""
+"""Approximate size of an entry besides its key and its values."""
 LABEL_MAX = 200
 """Characters."""
 
 
 class RunningTransactions:
-    """The transactions of this member, by id and by the tickets of their steps."""
-
     def __init__(self, me: MemberId, settings: Settings, out: Outbox, steps: Steps) -> None:
         self.me = me
         self._settings = settings
@@ -46,35 +44,32 @@ class RunningTransactions:
         self._begun = 0
         self.by_id: dict[TransactionId, Transaction] = {}
         self.of_ticket: dict[int, Transaction] = {}
-        """By the tickets of the steps whose answers they wait for."""
+        """By the tickets of their open steps."""
         self._ended: dict[TransactionId, str] = {}
         self.size = 0
-        """Bytes that all transactions keep."""
+        """Bytes of all transactions."""
         self.size_most = settings.limits.bounded(settings.limits.waiting_bytes)
 
     @property
     def full_reason(self) -> str:
-        """Why no other one may begin; empty when one may."""
+        """Why no other may begin; empty: one may."""
         full = len(self.by_id) >= RUNNING_MAX
         return f"{RUNNING_MAX} transactions run on this member already" if full else ""
 
     def runs(self, transaction: TransactionId) -> bool:
-        """Whether it was begun here and is not over."""
         return transaction in self.by_id
 
     @property
     def count(self) -> int:
-        """How many are not over."""
         return len(self.by_id)
 
     @property
     def oldest_ms(self) -> int:
-        """The age of the oldest of them; 0 when there is none."""
+        """Age of the oldest; 0 without one."""
         first = next(iter(self.by_id.values()), None)
         return (self._out.now_ns - first.began_ns) // MILLISECOND if first is not None else 0
 
     def told(self) -> list[RunningTransaction]:
-        """All of them, the oldest first."""
         now_ns = self._out.now_ns
         return [
             RunningTransaction(
@@ -94,7 +89,6 @@ class RunningTransactions:
         ]
 
     def begin(self, order: BeginTransaction) -> Transaction:
-        """Begin one."""
         self._begun += 1
         transaction = self._prefix + self._begun.to_bytes(8, "big")
         chosen = self._settings.transactions
@@ -112,7 +106,7 @@ class RunningTransactions:
         return begun
 
     def active(self, wanted: TransactionId, reply: Reply) -> Transaction | None:
-        """The one with this id; None, and `reply` is called, when nothing more can be done in it."""
+        """The transaction with this id. If it is not active, calls `reply` and returns None."""
         transaction = self.by_id.get(wanted)
         if transaction is not None and transaction.phase is TransactionPhase.ACTIVE:
             return transaction
@@ -128,18 +122,16 @@ class RunningTransactions:
         return None
 
     def is_crowded(self, order: StoreTogether) -> bool:
-        """Whether there would be room for it at another time (transactions/C-6)."""
+        """Whether there is no room for it at present (transactions/C-6)."""
         size = ENTRY_BYTES * len(order.keys) + sum(map(len, (*order.keys, *order.values)))
         return len(self.by_id) >= RUNNING_MAX or (bool(self.size) and self.size + size > self.size_most)
 
     def grow(self, transaction: Transaction, by: int) -> None:
-        """It keeps so many bytes more."""
         transaction.size += by
         self.size += by
         assert self.size >= 0, "no more is given back than was kept"
 
     def end(self, transaction: Transaction) -> None:
-        """It is over."""
         del self.by_id[transaction.id]
         self.grow(transaction, -transaction.size)
         if transaction.why:
@@ -148,5 +140,5 @@ class RunningTransactions:
                 del self._ended[next(iter(self._ended))]
 
     def ended_reason(self, transaction: TransactionId) -> str | None:
-        """Why it was rolled back; None: it was not, or that is not known any more."""
+        """Why it was rolled back; None: it was not, or the reason is forgotten."""
         return self._ended.get(transaction)

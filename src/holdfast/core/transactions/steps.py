@@ -1,4 +1,4 @@
-"""How the steps of transactions reach their partitions, and their answers come back: as requests like any other."""
+"""Steps of transactions: sent to their partitions as requests, and their answers."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ from holdfast.core.routing.router import Router
 
 SOON_NS = 1
 REMAP_NS = 5 * MILLISECOND
-"""A newer topology is awaited for so long before it is looked at again."""
+"""Pause before a newer topology is looked for."""
 
 
 class StepHearer(Protocol):
-    """Who has given a step, or asked for entries."""
+    """Gets the outcome of a step or request."""
 
-    def on_outcome(self, ticket: int, outcome: Outcome) -> None:
-        """This has come of it."""
+    def on_outcome(self, ticket: int, outcome: Outcome) -> None: ...
 
 
 class Steps:
-    """What this member's transactions have asked of partitions, anywhere.
+    """Open steps and requests of this member's transactions.
 
-    Answers come in the middle of other machines' work. They are kept until that is done (`hear`): so whoever hears one
-    may ask the next.
+    Answers come in the middle of other machines' work. They are kept until `hear`, so that a hearer may send its next
+    step.
     """
 
     def __init__(self, out: Outbox, router: Router) -> None:
@@ -51,7 +50,7 @@ class Steps:
         self._due_ns = 0
 
     def ask(self, request: Request, hearer: StepHearer) -> int:
-        """Have a request carried out; answers its ticket."""
+        """Execute a request; returns its ticket."""
         self._tickets += 1
         ticket = self._tickets
         self._hearers[ticket] = hearer
@@ -61,25 +60,23 @@ class Steps:
     def send(
         self, step: TransactionStep, partition: int, hearer: StepHearer, *, request_id: bytes = b""
     ) -> int:
-        """Have a step done in this partition; answers its ticket."""
+        """Send a step to this partition; returns its ticket."""
         op = Op.TRANSACT if begins(step) else Op.SETTLE
         request = Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
         return self.ask(request, hearer)
 
     def rejection(self, request: Request) -> Outcome | None:
-        """Why this must not be done now outside of a transaction, and so not in one."""
+        """The rejection of a request outside of a transaction, which holds inside, too."""
         return self._router.refusals.rejection(request)
 
     def drop(self, ticket: int) -> None:
-        """Nobody wants to hear what comes of it."""
+        """Ignore the outcome of this ticket."""
         self._hearers.pop(ticket, None)
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
-        """The router says what has come of it."""
         self._heard.append((ticket, outcome))
 
     def hear(self) -> None:
-        """Tell those who have asked."""
         while self._heard:
             ticket, outcome = self._heard.popleft()
             hearer = self._hearers.pop(ticket, None)
@@ -87,29 +84,27 @@ class Steps:
                 hearer.on_outcome(ticket, outcome)
 
     def rest(self) -> None:
-        """At the end of a step: what has come too late for it is told in the next one."""
+        """End of a step: outcomes that came after `hear` are handed over in the next one."""
         if self._heard:
             self.wake(SOON_NS)
 
     def wake(self, after_ns: int) -> None:
-        """Transactions are to be looked at after this time at the latest."""
+        """Look at transactions after this time at the latest."""
         due_ns = self._out.now_ns + after_ns
         if not self._due_ns or due_ns < self._due_ns:
             self._due_ns = due_ns
             self._out.timer(TimerName.TRANSACTIONS, after_ns)
 
     def woken(self) -> None:
-        """They are looked at now: there is no timer any more."""
         self._due_ns = 0
 
     @property
     def waiting(self) -> int:
-        """How many are not answered."""
         return len(self._hearers)
 
 
 def result_of(outcome: Outcome) -> StepResult | None:
-    """What a partition has answered to a step; None: it was not asked, or nobody knows what came of it."""
+    """The result of a step; None: it was not taken, or its outcome is unknown."""
     if outcome.status is not Status.OK:
         return None
     if not isinstance(outcome.value, bytes):

@@ -1,7 +1,7 @@
 """Operations of a transaction before it ends: reads, locks and writes, one after the other (I3).
 
 - transactions/C-1: A pessimistic transaction locks an entry before it changes it, and reads it under the lock.
-- transactions/C-2: An optimistic one locks nothing. What it has read must be the same when it is prepared.
+- transactions/C-2: An optimistic transaction locks nothing. What it has read must be unchanged when it is prepared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ NOT_TRANSACTIONAL = (
 
 
 class TransactionOperations:
-    """Operations of the transactions of this member."""
-
     def __init__(
         self,
         settings: Settings,
@@ -47,11 +45,11 @@ class TransactionOperations:
         self._running = running
         self._commits = commits
         self._unmapped: dict[TransactionId, tuple[int, int]] = {}
-        """Those that wait for a newer row of a partition before they ask for their first lock again."""
+        """Transactions that wait for a newer assignment of a partition before they request their first lock again."""
         self._partitions = list(range(settings.partitions.count))
 
     def operate(self, order: OperateIn, reply: Reply) -> None:
-        """Do something in a transaction; what comes meanwhile waits for its turn."""
+        """Carry out an operation in a transaction; operations that come in between are queued."""
         transaction = self._running.active(order.transaction, reply)
         if transaction is None:
             return
@@ -62,7 +60,7 @@ class TransactionOperations:
         self._operate(transaction)
 
     def _operate(self, transaction: Transaction) -> None:
-        """Answer it, or find out first what the entry is."""
+        """Answer the operation in progress, or ask a partition first."""
         order = transaction.operation
         assert order is not None, "there is something to do"
         request = order.request
@@ -78,11 +76,10 @@ class TransactionOperations:
             self._keyed(transaction, order)
 
     def takes_part(self, name: str) -> bool:
-        """Whether transactions may touch this map."""
         return not name.startswith(INTERNAL) and self._settings.map(name).takes_part
 
     def request_problem(self, request: Request) -> str:
-        """Why no transaction can do this; empty when one can."""
+        """Why no transaction can do this; empty: one can."""
         limits = self._settings.limits
         if request.op not in KEYED and request.op not in WHOLE_IN:
             return f"{request.op.name} is not done in a transaction"
@@ -97,7 +94,7 @@ class TransactionOperations:
         return f"{refused.status.name}: {refused.detail}" if refused is not None else ""
 
     def size_problem(self, transaction: Transaction, request: Request) -> str:
-        """Why it would keep too much then (transactions/C-6); empty: it would not."""
+        """Why the transaction would be too large (transactions/C-6); empty: it would not."""
         size = ENTRY_BYTES + len(request.key) + len(request.value)
         limits = self._settings.limits
         if len(transaction.entries) >= KEYS_MAX:
@@ -113,7 +110,7 @@ class TransactionOperations:
         self._reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
 
     def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
-        """The operation is over; the next may begin."""
+        """Answer the operation in progress, and begin the next."""
         reply, transaction.reply, transaction.operation = transaction.reply, None, None
         assert reply is not None, "somebody has asked"
         reply(answer)
@@ -161,7 +158,7 @@ class TransactionOperations:
         self._reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
 
     def lifetimes(self, request: Request) -> tuple[int, int]:
-        """Time to live and maximum idle time of what it stores, in ms."""
+        """Time to live and maximum idle time of what the request stores, in ms."""
         chosen = self._settings.map(request.map)
         ttl_ms = chosen.ttl_ms if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
         idle_ms = chosen.max_idle_ms if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
@@ -191,7 +188,6 @@ class TransactionOperations:
         self._running.of_ticket[ticket] = transaction
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
-        """Something has come of an operation."""
         transaction = self._running.of_ticket.pop(ticket)
         assert ticket == transaction.ticket, "one operation at a time"
         self._heard(transaction, outcome)
@@ -224,7 +220,7 @@ class TransactionOperations:
             self._carry_out(transaction, entry)
             return
         if result is not None and result.fate is StepFate.REMAP:
-            # It holds nothing there. The operation begins anew when this member knows who leads the partition.
+            # It holds nothing there. The operation starts again when this member knows the partition's new primary.
             transaction.locking = -1
             self._unmapped[transaction.id] = partition, result.row
             self._steps.wake(REMAP_NS)
@@ -240,7 +236,7 @@ class TransactionOperations:
         self._commits.give_up(transaction, why)
 
     def map_again(self) -> None:
-        """Operations that were sent back start again when this member knows of the change."""
+        """Start operations that were sent back again, if this member knows the newer assignment by now."""
         for one, (partition, row) in list(self._unmapped.items()):
             transaction = self._running.by_id.get(one)
             if transaction is None or transaction.operation is None:

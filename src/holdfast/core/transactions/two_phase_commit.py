@@ -1,9 +1,16 @@
-"""How does a transaction end? Commit in one phase or two, rollback, and the answer to its caller (I3).
+"""Commit and rollback of this member's transactions: one phase or two, and the answer to the caller (I3).
 
-- transactions/C-3: It commits when all branches are prepared, and then only. A transaction in one partition alone needs
-  no second phase: its writes are one batch there.
-- transactions/C-4: Its caller hears "rolled back" only when nothing of it was done or will be, and "done" when
-  all of it is.
+- transactions/C-3: A transaction commits when all branches are prepared, and only then. With a single partition it
+  needs no second phase: its writes are one batch there.
+- transactions/C-4: The caller gets "rolled back" only if nothing of the transaction was or will be applied, and "done"
+  only if everything is.
+
+One phase can end in doubt. Example: a transaction writes in partition 1 alone. Its prepare applies the writes, releases
+the locks and leaves no branch behind. The primary crashes before it answers, so the outcome is unknown and the prepare
+is sent again, with the same request id, to the next primary. If that one remembers the id, it answers "done". If it
+does not (`replication.request_ids` is 0, or many requests have come since) it finds no locks, and cannot distinguish
+"committed, locks released" from "locks lost": the caller gets "unknown". With two partitions each branch keeps its
+state until all know the outcome, so a repeated question always has an answer.
 """
 
 from __future__ import annotations
@@ -31,12 +38,10 @@ from holdfast.core.transactions.transaction import Transaction, TransactionPhase
 
 AGAIN_NS = 50 * MILLISECOND
 WHY_MAX = 200
-"""Characters. Why one was rolled back is kept for as long as that it was (`ENDED_MAX`)."""
+"""Characters. The reason is kept as long as the fact of the rollback (`ENDED_MAX`)."""
 
 
 class TwoPhaseCommit:
-    """The end of the transactions of this member."""
-
     def __init__(
         self,
         settings: Settings,
@@ -58,7 +63,7 @@ class TwoPhaseCommit:
     # -- rollback
 
     def roll_back(self, wanted: TransactionId, why: str, reply: Reply | None) -> None:
-        """Nothing of it is to be done. One that is being prepared is not stopped any more (transactions/C-5)."""
+        """Roll back a transaction; once its prepare has begun this is not possible any more (transactions/C-5)."""
         transaction = self._running.by_id.get(wanted)
         if transaction is None or transaction.phase is not TransactionPhase.ACTIVE:
             if reply is not None:
@@ -81,7 +86,7 @@ class TwoPhaseCommit:
         return TransactionAnswer(TransactionFate.NOT_DONE, why=f"it is {transaction.phase.value}")
 
     def give_up(self, transaction: Transaction, why: str) -> None:
-        """Roll it back, and answer its waiting callers."""
+        """Roll back, and answer its waiting callers."""
         transaction.phase, transaction.why = TransactionPhase.ROLLING_BACK, why
         for reply in [transaction.reply, *(reply for _, reply in transaction.queue)]:
             if reply is not None:
@@ -93,7 +98,7 @@ class TwoPhaseCommit:
         self._release(transaction)
 
     def _release(self, transaction: Transaction) -> None:
-        """Every branch lets go of what the transaction holds there."""
+        """Have every branch release what the transaction holds there."""
         for ticket in transaction.steps:
             self._steps.drop(ticket)
             del self._running.of_ticket[ticket]
@@ -107,7 +112,7 @@ class TwoPhaseCommit:
     # -- commit
 
     def commit(self, wanted: TransactionId, reply: Reply) -> None:
-        """Do all of it: prepare every branch (transactions/C-3)."""
+        """Prepare every branch, then commit (transactions/C-3)."""
         transaction = self._running.active(wanted, reply)
         if transaction is None:
             return
@@ -137,7 +142,6 @@ class TwoPhaseCommit:
     def _branches(
         self, transaction: Transaction
     ) -> dict[int, tuple[list[TransactionalWrite], list[ValueSeen]]]:
-        """What is to be written in each partition, and must be found there."""
         branches: dict[int, tuple[list[TransactionalWrite], list[ValueSeen]]] = {}
         for (name, key), entry in transaction.entries.items():
             if entry.write is None and not entry.known:
@@ -161,12 +165,10 @@ class TwoPhaseCommit:
             self._running.of_ticket[ticket] = transaction
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
-        """Something has come of a prepare."""
         transaction = self._running.of_ticket.pop(ticket)
         self._prepared(transaction, transaction.steps.pop(ticket), outcome)
 
     def _prepared(self, transaction: Transaction, partition: int, outcome: Outcome) -> None:
-        """A branch is prepared, or is not."""
         result = result_of(outcome)
         if transaction.phase is TransactionPhase.ROLLING_BACK:
             if result is None:
@@ -179,18 +181,19 @@ class TwoPhaseCommit:
             transaction.doubted.add(partition)
             self._steps.wake(AGAIN_NS)
         elif result is not None and result.fate is StepFate.REMAP:
-            # Nobody waits for it there, so it is not hurried: `_late` asks again, of whoever leads the partition then.
+            # No request waits for it there, so there is no hurry: `_late` prepares again with the partition's primary
+            # of then.
             mapped = transaction.map_by(self._mapping, partition)
             transaction.prepares[partition] = structs.replace(transaction.prepares[partition], mapped=mapped)
             self._steps.wake(REMAP_NS)
         elif _is_prepared(result):
             transaction.holds = True
-            # What was in doubt is not any more, but an earlier try may still be on its way.
+            # It is prepared, but an earlier try may still be on its way: the partition stays in `doubted`.
             del transaction.prepares[partition]
             if not transaction.prepares:
                 self._all_prepared(transaction)
         elif self._alone(transaction) and partition in transaction.doubted:
-            # An earlier try may have done all of it, and nothing there remembers.
+            # An earlier try may have applied everything, and the partition does not remember it.
             self._doubtful(transaction, "nobody can say whether it was committed")
         else:
             transaction.why = _rollback_reason(result, outcome)
@@ -211,17 +214,17 @@ class TwoPhaseCommit:
         transaction.phase = TransactionPhase.ROLLING_BACK
         self._answer(transaction, TransactionFate.ROLLED_BACK, transaction.why)
         if not transaction.steps:
-            # Else the other branches have not answered: when they have, none can be prepared later.
+            # Otherwise other prepares are open: release when all have answered, so that none can succeed later.
             self._release(transaction)
 
     def _doubtful(self, transaction: Transaction, why: str) -> None:
-        """Nobody here can say whether it was done: its caller hears that, and what it holds is released."""
+        """The outcome is unknown: tell the caller, and release what the transaction holds."""
         self._answer(transaction, TransactionFate.UNKNOWN, why)
         transaction.phase = TransactionPhase.ROLLING_BACK
         self._release(transaction)
 
     def _done(self, transaction: Transaction) -> None:
-        """All that it writes is there. Where it holds locks alone they are released."""
+        """All writes are applied. Release locks in partitions without writes."""
         self._answer(transaction, TransactionFate.DONE)
         transaction.phase = TransactionPhase.COMMITTING
         locked = transaction.partitions.difference(transaction.participants)
@@ -233,7 +236,7 @@ class TwoPhaseCommit:
         reply(TransactionAnswer(fate, why=why))
 
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
-        """Every branch of one has its outcome."""
+        """Every branch of a transaction has its outcome."""
         running = self._running.by_id.get(transaction)
         if running is None:
             return
@@ -242,10 +245,10 @@ class TwoPhaseCommit:
             self._answer(running, TransactionFate.DONE)
         self._running.end(running)
 
-    # -- from time to time
+    # -- periodic work
 
     def look_again(self, transaction: Transaction, now_ns: int) -> None:
-        """Answer what has waited for too long, and ask again for what is not known."""
+        """Answer what has waited for too long, and retry what is unknown."""
         if transaction.phase is TransactionPhase.PREPARING:
             self._late(transaction, now_ns)
         elif transaction.steps and transaction.answer_by_ns <= now_ns:
@@ -267,7 +270,7 @@ class TwoPhaseCommit:
                 transaction, "nobody can say whether it was committed: its partition did not answer"
             )
         else:
-            # Some branch has not said whether it is prepared: the branches decide (transactions/F-1).
+            # It is unknown whether some branch is prepared: the branches decide (transactions/F-1).
             for ticket in transaction.steps:
                 self._steps.drop(ticket)
                 del self._running.of_ticket[ticket]
@@ -277,7 +280,6 @@ class TwoPhaseCommit:
 
 
 def _is_prepared(result: StepResult | None) -> bool:
-    """Whether a partition says that its branch is prepared."""
     return result is not None and result.fate is StepFate.DONE
 
 
