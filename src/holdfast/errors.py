@@ -1,22 +1,22 @@
-"""What can go wrong, as one tree.
+"""The tree of errors.
 
     HoldfastError
     ├── ConfigError              a setting is wrong; nothing was started
-    │   └── NotInstalled         a package is needed that is not there; the message says which extra brings it
+    │   └── NotInstalled         a package is missing; the message says which extra brings it
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
     │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoMemory, NoDataMember,
     │   │       PartitionLost, Unsupported
     │   ├── Unknown              it may or may not have been applied
-    │   └── Standing             an order that was taken, and is not carried out yet
-    ├── CutLost                  what was to be read at a cut is kept by nobody any more
-    ├── ChangesGone              changes that a reader has not seen yet are forgotten by everybody
+    │   └── Standing             an order was accepted and is not carried out yet
+    ├── CutLost                  no member keeps the cut any more
+    ├── ChangesGone              no member keeps the changes that a reader has not seen yet
     ├── ProtocolError            bytes from a peer or client that break the protocol
-    ├── JournalBroken            the disk failed, or its files cannot be believed; the member stops
+    ├── JournalBroken            the disk failed, or its files are not credible; the member stops
     └── InvariantBroken          a bug in Holdfast; the member stops
-        └── CounterBroken        numbers of updates that cannot be
+        └── CounterBroken        impossible update numbers
 
-The three answers of a request (done, refused, unknown) are never mixed up: rule 11 of the design.
+The three answers of a request (done, rejected, unknown) are never mixed up: rule 11 of the design.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 
 class HoldfastError(Exception):
-    """The root of every error that Holdfast raises on purpose."""
+    """The root of all errors that Holdfast raises on purpose."""
 
 
 class ConfigError(HoldfastError):
@@ -33,16 +33,15 @@ class ConfigError(HoldfastError):
 
 
 class NotInstalled(ConfigError, ImportError):
-    """A package is needed that is not there. The message says what for, and which extra brings it."""
+    """A package is missing. The message says what needs it, and which extra brings it."""
 
     @classmethod
     def of(cls, what: str, package: str, extra: str) -> NotInstalled:
-        """`what`: a sentence without its end, that says what the package is needed for."""
+        """`what`: what the package is needed for, as a sentence without its end."""
         return cls(f"{what}, and {package} is not installed: pip install '.[{extra}]' in the source folder")
 
 
-class RequestError(HoldfastError):
-    """One request failed."""
+class RequestError(HoldfastError): ...
 
 
 class Refused(RequestError):
@@ -50,7 +49,7 @@ class Refused(RequestError):
 
 
 class Moved(Refused):
-    """The partition lives elsewhere or is on its way; ask again with the newest partition table."""
+    """The partition is on another member or moving; ask again with the newest partition table."""
 
 
 class NotReady(Refused):
@@ -78,7 +77,7 @@ class NoRoom(Refused):
 
 
 class NoDataMember(Refused):
-    """The cluster has lite members alone: nobody can hold an entry, until a data member joins."""
+    """The cluster has only lite members, so no member can hold an entry until a data member joins."""
 
 
 class NoMemory(Refused):
@@ -89,7 +88,7 @@ class NoMemory(Refused):
 
 class PartitionLost(Refused):
     """Partitions of the map are lost, and `maps.*.loss_policy` does not ignore that. The message names them. It lasts
-    until the operator lets them be used again (`holdfast cluster reset-lost`).
+    until the operator releases them (`holdfast cluster reset-lost`).
     """
 
 
@@ -98,7 +97,7 @@ class Unsupported(Refused):
 
 
 class RolledBack(Refused):
-    """A transaction was rolled back: nothing of it was done. It may be tried again."""
+    """A transaction was rolled back: nothing of it was applied. It may be tried again."""
 
 
 class Unknown(RequestError):
@@ -106,18 +105,18 @@ class Unknown(RequestError):
 
 
 class Standing(RequestError):
-    """An order of the operator was taken and stands: it is not carried out yet, and will be when that is possible."""
+    """An order was accepted and is not carried out yet; it will be as soon as possible."""
 
 
 class CutLost(HoldfastError):
-    """Nobody keeps the cut any more: its lease has ended, or all who kept it are gone. Take a new one."""
+    """No member keeps the cut any more: its lease has ended, or all its holders are gone. Take a new one."""
 
 
 class ChangesGone(HoldfastError):
-    """Changes of a map that a reader has not seen yet cannot be told by anybody any more: its history is gone."""
+    """Changes of a map that a reader has not seen yet are gone: no member keeps them any more."""
 
     def __init__(self, map_name: str, partition: int, after: int, upto: int, why: str) -> None:
-        """The updates after `after` up to `upto` of this map in this partition cannot be told; `why`, in words."""
+        """The updates after `after` up to `upto` of this map in this partition are gone; `why`, in words."""
         super().__init__(
             f"map {map_name!r}, partition {partition}: the changes after update {after} up to update {upto} are gone: "
             f"{why}"
@@ -129,37 +128,37 @@ class ChangesGone(HoldfastError):
         self.why = why
 
     def __reduce__(self) -> tuple[type[HoldfastError], tuple[str, int, int, int, str]]:
-        """So that it can travel from one process to another."""
+        """Support pickling: the error travels between processes."""
         return ChangesGone, (self.map_name, self.partition, self.after, self.upto, self.why)
 
 
 class ProtocolError(HoldfastError):
-    """Bytes that break the protocol. The connection they came from is closed, and nothing else."""
+    """Bytes that break the protocol. Only the connection they came from is closed."""
 
 
 class UnknownMessage(ProtocolError):
-    """A message of a kind that this Holdfast does not know: it is from a newer one, or none."""
+    """A message of an unknown kind, perhaps of a newer Holdfast."""
 
 
 class InvariantBroken(HoldfastError):
-    """A promise of the code to itself is broken: a bug in Holdfast. The member stops rather than guess."""
+    """An invariant of the code is broken: a bug in Holdfast. The member stops rather than guess."""
 
 
 class CounterBroken(InvariantBroken):
-    """An update counter was told what cannot be: a range that is known in part, or more gaps than there may be."""
+    """Impossible input to an update counter: a range of which only a part is applied, or too many gaps."""
 
 
 class JournalBroken(HoldfastError):
-    """The journal cannot be written (a failed write or fsync), or its files cannot be believed. The member stops."""
+    """The journal cannot be written (a failed write or fsync), or its files are not credible. The member stops."""
 
 
 class NewerFiles(JournalBroken):
-    """Files are sound, but of a format or a feature level that this Holdfast does not know. Nothing was changed."""
+    """Sound files of a format or a feature level that this Holdfast does not know. Nothing was changed."""
 
 
 def raise_worst(told: Sequence[object]) -> None:
-    """Of a change that was several requests, with what came of each: raises Refused if none was done, Unknown if some
-    may have been and others were not.
+    """For a change that was several requests, with their results: raise Refused if none was applied, Unknown if some
+    may have been applied and others were not.
     """
     failed = [result for result in told if isinstance(result, BaseException)]
     if not failed:

@@ -1,6 +1,6 @@
-"""One member: routes each event to the machine that owns it, and composes the machines.
+"""One member: it composes the machines, and routes each event to the machine that owns it.
 
-The machines know each other only through what this module hands them. Reading order: `machine`,
+The machines know each other only through what this module gives them. Reading order: `machine`,
 `membership.membership`, `partition_table.table_replication`, `migration.migration_master`, `state_transfer.source`,
 `state_transfer.destination`, `primary_backup.lane`, `primary_backup.local_replicas`,
 `primary_backup.primary_activation`, `routing.router`.
@@ -94,7 +94,7 @@ SWEEP_NS = 500 * MILLISECOND
 
 
 class Member:
-    """A whole member, pure. Give it events, carry out its effects."""
+    """A whole member, pure: it takes events and returns effects."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class Member:
         recovered: Recovered | None = None,
         ways: Ways = PLAIN,
     ) -> None:
-        """`settings` are those `with_services` makes of the services; `recovered` is what was found in its files;
-        `ways`: what may be compiled.
+        """`settings`: as `with_services` makes them of the services. `recovered`: what was found in its files. `ways`:
+        plain or compiled parts.
         """
         self.me = identity.info.uuid
         self.settings = settings
@@ -249,7 +249,7 @@ class Member:
             agreed=self.agreed,
             transactions=self.transactions,
         )
-        """What all this is now, for those who only look."""
+        """A read-only view of all this."""
 
     # -- the contract
 
@@ -262,7 +262,7 @@ class Member:
         return self._end_of_step(event)
 
     def on_notice(self, notice: n.Notice) -> None:
-        """Hand what one machine tells to those whom it concerns, at once and in the order of the table."""
+        """Hand a machine's notice to its receivers, at once and in the order of the table."""
         audience = NOTICES.get(type(notice))
         assert audience is not None, f"{type(notice).__name__} is no notice of a member"
         for hear in audience:
@@ -271,28 +271,25 @@ class Member:
     # -- events, by kind
 
     def on_start(self) -> None:
-        """The member comes to life: it looks for the cluster."""
         self.agreed.on_start()
         self.membership.start()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
         self.repair.start()
 
     def on_clock(self, epoch_ms: int) -> None:
-        """What the wall clock showed when time began."""
+        """Set the wall clock's time at the member's time 0."""
         self.out.epoch_ms = epoch_ms
 
     def on_silent(self, member: MemberId) -> None:
-        """Nobody listens where a member was."""
+        """The address of a member refuses connections."""
         self.membership.detector.silent(member)
         self.membership.consider()
 
     def on_loss_accepted(self) -> None:
-        """Who makes the table is told."""
         if self.membership.view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
 
     def on_lost_reset(self, event: LostReset) -> None:
-        """Who makes the table is told."""
         view = self.membership.view
         if view is not None and self.membership.master is not None:
             self.out.send(
@@ -300,16 +297,14 @@ class Member:
             )
 
     def on_durable(self, event: Durable) -> None:
-        """The journal has got on."""
         self.log.on_durable(event.number)
         self.membership.durable(event.reached)
 
     def on_history(self, event: HistoryRead) -> None:
-        """The journal was read: for a replica, or for a change stream."""
+        """The journal was read, for a replica or for a change stream."""
         (self.source if event.ticket > 0 else self.changes).on_history(event)
 
     def on_request(self, event: ClientRequest) -> None:
-        """A session of this member wants something done."""
         if self.membership.has_left:
             self.out.complete(event.token, HAS_LEFT)
         elif self.agreed.zones.holds(event.request):
@@ -318,50 +313,41 @@ class Member:
             self.router.execute(event.request, event.token)
 
     def on_zone_batches(self, event: ZoneBatches) -> None:
-        """Sessions of this member want something of the maps of zones."""
         for token, batch in event.batches:
             self.agreed.zones.take(token, batch)
 
     def on_forward(self, sender: MemberId, message: m.Forward) -> None:
-        """Another member passes a request on."""
         zones = self.agreed.zones
         (zones if zones.holds(message.request) else self.router).on_forward(sender, message)
 
     def on_answer(self, sender: MemberId, message: m.Answer) -> None:
-        """Another member answers a request that was passed on."""
         if not self.agreed.zones.on_answer(sender, message):
             self.router.on_answer(sender, message)
 
     def on_route(self) -> None:
-        """What waits for somebody who takes it is looked at again."""
         self.router.on_timer()
         self.agreed.zones.on_timer()
 
     def on_gather(self) -> None:
-        """The next slices of operations on whole partitions."""
         self.router.gatherings.take_turns()
         self.agreed.zones.take_turns()
 
     def on_unread(self, event: AnswersUnread) -> None:
-        """A member does not take in what it is answered, or does again."""
         self.router.unread(event.member, too_many=event.too_many)
         self.agreed.zones.unread(event.member, too_many=event.too_many)
 
     def on_checkpoint_wanted(self, event: CheckpointWanted) -> None:
-        """The journal has grown: of partitions, and of groups."""
         self.destination.write_out(tuple(each for each in event.partitions if each < GROUPS_FROM))
         for number in event.partitions:
             if number >= GROUPS_FROM:
                 self.agreed.groups.journal.write_out(number)
 
     def on_cut(self, event: CutRequested) -> None:
-        """A client wants a cut."""
         reply = Reply(self.out, event.token)
         cuts = self.copies.cuts
         cuts.take(event.cut, event.maps, event.partitions, event.lease_ms, reply, passive=event.passive)
 
     def on_unsubscribe(self, event: SubscriptionEnded) -> None:
-        """A listener or collector has gone."""
         self.listeners.remove(event.token)
         self.collectors.remove(event.token)
 
@@ -389,16 +375,16 @@ class Member:
     # -- messages and timers
 
     def on_received(self, sender: MemberId, message: m.Message) -> None:
-        """Give a message that came over a link to the machine that it is for."""
+        """Hand a message of a link to the machine that it is for."""
         handle = MESSAGES.get(type(message))
         if handle is None:
-            # Discovery travels without a link; over one it is a peer's mistake, and has no effect.
+            # Discovery messages travel without a link; over a link they are a peer's mistake and have no effect.
             self._out_of_place(message)
         else:
             handle(self, sender, message)
 
     def on_datagram(self, address: Address, message: m.Message) -> None:
-        """Give a message that came without a link to the machine that it is for."""
+        """Hand a datagram to the machine that it is for."""
         handle = DATAGRAMS.get(type(message))
         if handle is None:
             self._out_of_place(message)
@@ -409,19 +395,16 @@ class Member:
         self.out.note("unexpected message", level="warning", message=type(message).__name__)
 
     def on_replicated(self, sender: MemberId, message: m.Replicated) -> None:
-        """A backup has acknowledged, and said what of a cut it does not keep."""
         if message.unkept:
             self.copies.cuts.not_kept(sender, message.unkept)
         self.lane.on_replicated(sender, message)
 
     def on_timer(self, name: TimerName) -> None:
-        """Give what is due to the machine that it is for."""
         handle = TIMERS.get(name)
         assert handle is not None, f"{name} is no timer of a member"
         handle(self)
 
     def on_sweep(self) -> None:
-        """Remove what is over."""
         self.serving.sweep()
         self.copies.sweep()
         self.changes.sweep()
@@ -433,39 +416,38 @@ class Member:
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
 
     def note_changed(self) -> None:
-        """Members or assignments are others than before: told at the end of the step."""
+        """Members or assignments have changed; reported at the end of the step."""
         self._changed = True
         self.picture.look_again()
 
-    # -- what machines ask of those above them: see `MembershipDelegate` and `TableDelegate`
+    # -- delegates of machines: `MembershipDelegate` and `TableDelegate`
 
     def may_part(self, member: MemberId) -> bool:
-        """As master: whether this member may leave."""
+        """On the master: whether this member may leave."""
         may_part = self.migrations.may_part(member) and self.agreed.may_part(member)
         return may_part and self.last_holder.has_waited()
 
     def may_demote(self, member: MemberId) -> bool:
-        """As master: whether this member may become a lite one."""
+        """On the master: whether this member may become a lite one."""
         return self.migrations.may_demote(member)
 
     def unsafe_reason(self) -> str:
-        """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
+        """Why a crash could cost something now; empty if it could not, as far as this member knows."""
         return self.picture.unsafe_reason()
 
     def rounds(self) -> tuple[int, int]:
-        """The last round of the table that is applied here, and up to which one all have."""
+        """The last round of the table that is applied here, and the last that all members have applied."""
         return self.table_replication.rounds()
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest row of each assigned partition."""
+        """The newest assignment of each assigned partition."""
         return self.table_replication.known()
 
     def is_assigned(self) -> bool:
-        """Whether the partitions have owners."""
         return self.table.assigned
 
     def waits_for_copies(self) -> bool:
-        """As master: whether partitions wait for members that hold them."""
+        """On the master: whether partitions wait for members that hold them."""
         return bool(self.migrations.lost)
 
     def active_migrations(self) -> list[tuple[migration.Migration, int]]:
@@ -533,14 +515,14 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Accepted: lambda member, sender, message: member.membership.agreement.on_accepted(sender, message),
     m.Declined: lambda member, sender, message: member.membership.agreement.on_declined(sender, message),
 }
-"""What comes over a link: whose it is."""
+"""Messages over a link, and their receivers."""
 DATAGRAMS: dict[type[m.Message], Callable[[Member, Address, Any], object]] = {
     m.Heartbeat: lambda member, address, message: member.membership.on_heartbeat(address, message),
     m.JoinRequest: lambda member, address, message: member.membership.on_join_request(address, message),
     m.JoinAnswer: lambda member, address, message: member.membership.on_join_answer(address, message),
     m.ViewDecided: lambda member, _, message: member.membership.on_view(message),
 }
-"""What comes without one."""
+"""Datagrams."""
 TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.JOIN: lambda member: member.membership.on_timer(TimerName.JOIN),
     TimerName.HEARTBEAT: lambda member: member.membership.on_timer(TimerName.HEARTBEAT),
@@ -569,7 +551,6 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.SWEEP: lambda member: member.on_sweep(),
     TimerName.EXPIRY: lambda member: member.serving.sweep(),
 }
-"""What is due."""
 EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     Received: lambda member, event: member.on_received(event.sender, event.message),
     Heard: lambda member, event: member.on_datagram(event.address, event.message),
@@ -630,7 +611,6 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     ),
     LevelOrdered: lambda member, event: member.membership.order_level(event.level),
 }
-"""What happens to a member: whose it is."""
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),
@@ -714,4 +694,4 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     ),
     n.GroupsWritten: (lambda member, it: member.agreed.groups.journal.on_written(it),),
 }
-"""What one machine tells the others: whom it concerns, in which order."""
+"""Receivers of each notice, in order."""

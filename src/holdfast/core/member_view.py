@@ -105,7 +105,6 @@ class MemberView:
 
     @property
     def now_ns(self) -> int:
-        """The member's time of its last step."""
         return self._out.now_ns
 
     # -- the member in its cluster
@@ -127,17 +126,14 @@ class MemberView:
 
     @property
     def admitted(self) -> bool:
-        """Whether it is in a view."""
         return self._membership.admitted
 
     @property
     def has_left(self) -> bool:
-        """Whether it has left for good."""
         return self._membership.has_left
 
     @property
     def leaving(self) -> bool:
-        """Whether it wants to leave."""
         return self._membership.leaving
 
     @property
@@ -152,12 +148,10 @@ class MemberView:
 
     @property
     def intent(self) -> Intent:
-        """What it wants to become."""
         return self._membership.intents.mine
 
     @property
     def view(self) -> View | None:
-        """The view that is installed here."""
         return self._membership.view
 
     @property
@@ -174,29 +168,23 @@ class MemberView:
 
     @property
     def proposing(self) -> bool:
-        """Whether it is proposing a next view."""
         return self._membership.agreement.proposing
 
     @property
     def master(self) -> MemberId | None:
-        """The oldest member of the view."""
         return self._membership.master
 
     @property
     def is_master(self) -> bool:
-        """Whether that is this one."""
         return self._membership.is_master
 
     def members(self) -> Sequence[MemberInfo]:
-        """The members of the view, oldest first."""
         return tuple(self._membership.members())
 
     def data_members(self) -> Sequence[MemberInfo]:
-        """Those that hold data."""
         return tuple(self._membership.data_members())
 
     def is_member(self, member: MemberId | None) -> bool:
-        """Whether it is in the view."""
         return self._membership.member(member) is not None
 
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
@@ -255,7 +243,6 @@ class MemberView:
 
     @property
     def ending(self) -> bool:
-        """Whether the cluster is being shut down."""
         return self._membership.ending
 
     @property
@@ -276,7 +263,6 @@ class MemberView:
         return tuple(self._table.rows)
 
     def assignment(self, partition: int) -> Assignment:
-        """That of one partition."""
         return self._table.rows[partition]
 
     def stored_assignment(self, partition: int) -> Assignment | None:
@@ -295,7 +281,6 @@ class MemberView:
 
     @property
     def assigned(self) -> bool:
-        """Whether partitions have been assigned at all."""
         return self._table.assigned
 
     @property
@@ -382,12 +367,10 @@ class MemberView:
         return tuple(self._source.active())
 
     def unfinished(self, partition: int) -> bool:
-        """Whether some write of the partition waits for a backup."""
         return self._lane.unfinished(partition)
 
     @property
     def batches_waiting(self) -> int:
-        """Batches that wait for backups."""
         return self._lane.waiting
 
     @property

@@ -1,4 +1,4 @@
-"""Every message between members: the vocabulary. Each is a number and its fields on the wire; nothing executable."""
+"""Every message between members. On the wire each is a number and its fields; nothing is executable."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInf
 from holdfast.core.raft.raft_messages import RaftMessage
 
 Ballot = tuple[int, str]
-"""Round and proposer; greater ones win."""
+"""Round and proposer; compared as a pair, greater wins."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A stranger (or a member that was removed though alive) asks to be admitted."""
+    """A process, or a member that was removed although alive, asks for admission."""
 
     info: MemberInfo
     cluster: str
     shared: dict[str, str]
     """The settings that all members must share."""
     cluster_id: str = ""
-    """The cluster it belonged to before, if it still holds data of it."""
+    """The cluster to which it belonged before, if it still holds data of it."""
     stores: dict[str, FilesSeen] = {}
-    """What its own files know of those of all members of that cluster."""
+    """What its own files say about the files of all members of that cluster."""
     baseline: Baseline | None = None
-    """Who owned data in that cluster, and the history of that."""
+    """The baseline of that cluster, with its history."""
     level: int = LOWEST
-    """The feature level that was in force there, as far as it knows."""
+    """The feature level in force there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """`idle`: this process is in no cluster either. Else the reason for which the caller is refused."""
+    """`idle`: the sender is in no cluster either. Otherwise `refusal` is the reason for the rejection."""
 
     uuid: MemberId
     idle: bool
@@ -46,17 +46,17 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     host: str = ""
     port: int = 0
     ending: bool = False
-    """The cluster is being shut down: who belonged to it may end."""
+    """The cluster is being shut down: its former members may end."""
     cluster_id: str = ""
     """If idle: the cluster whose data it has found in its files."""
     asker: MemberId = MemberId("")
-    """Whom this answers: another process may have its address by now."""
+    """The receiver; another process may have its address by now."""
     evicted: bool = False
-    """The operator has evicted the caller: it ends, for no member admits it again."""
+    """The operator has evicted the receiver: it ends, because no member admits it again."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """I am alive, in this view; whom I suspect; what I want to become; whether I have agreed to a next view."""
+    """Sign of life, with the sender's view, suspects, intent, and whether it has accepted a next view (`sealed`)."""
 
     uuid: MemberId
     life: int
@@ -64,28 +64,25 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     suspects: list[MemberId] = []
     wish: Intent = Intent.NONE
     wish_number: int = 0
-    """Which of the sender's wishes this is: heartbeats may arrive out of order."""
+    """Number of the intent, because heartbeats may arrive out of order."""
     sealed: bool = False
     safe: bool = False
     """Whether the sender sees nothing that a crash could cost."""
     applied: int = 0
     """The last round of this view that the sender has applied."""
     known: int = 0
-    """Of the master: every member has applied the rounds up to this one."""
+    """From the master: the last round that every member has applied."""
     full: bool = False
-    """Whether the sender's disk is full: writes that it would have to keep are refused."""
+    """Whether the sender's disk is full: writes that it would have to keep are rejected."""
     reached: int = 0
-    """Up to which block the sender's journal is durable."""
+    """The last durable block of the sender's journal."""
     room: Room = Room.PLENTY
-    """How much room the sender has left in its memory."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """This view is agreed."""
-
     view: View
     rows: list[tuple[int, Assignment]] = []
-    """The newest rows of those who agreed to the view."""
+    """The newest assignments of the members that agreed to the view."""
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -96,7 +93,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """I accept nothing below `ballot`; what I have accepted so far."""
+    """The sender accepts nothing below `ballot`; with what it has accepted so far."""
 
     view: int
     ballot: Ballot
@@ -113,7 +110,9 @@ class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """I have accepted it, and store no further table of the old view; these are the newest rows I know."""
+    """The sender has accepted the view and stores no more tables of the old one; with the newest
+    assignments it knows.
+    """
 
     view: int
     ballot: Ballot
@@ -121,7 +120,7 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """I have promised a higher ballot, or do not suspect the members that should propose before you."""
+    """The sender has promised a higher ballot, or does not suspect the members that should propose first."""
 
     view: int
     ballot: Ballot
@@ -129,14 +128,14 @@ class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """The master asks to store these rows; rounds up to `committed` may be applied."""
+    """The master asks to store these assignments; rounds up to `committed` may be applied."""
 
     view: int
     round: int
     committed: int
     rows: list[tuple[int, Assignment]]
     news: list[News] = []
-    """What has happened with these rows; told when they are applied."""
+    """Published when the assignments are applied."""
 
 
 class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -147,33 +146,33 @@ class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Rounds up to this one are the table now."""
+    """Rounds up to this one are committed."""
 
     view: int
     round: int
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """A new master asks for the newest rows that you know."""
+    """A new master asks for the newest known assignments."""
 
     view: int
 
 
 class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """The newest row known for each partition, and the migrations in which the sender is the primary."""
+    """The newest assignment known for each partition, and the migrations in which the sender is the primary."""
 
     view: int
     rows: list[tuple[int, Assignment]]
     active: list[tuple[Migration, int]]
-    """Migration and the version of the row that it starts from."""
+    """Migration, and the version of the assignment that it starts from."""
     news: list[News] = []
-    """News that the sender has told, and somebody may not have heard yet."""
+    """News that the sender has published and another member may lack."""
     offered: list[News] = []
     """News of rounds that it has not applied."""
 
 
 class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """The master's table after this round has this stamp."""
+    """The stamp of the master's table after this round."""
 
     view: int
     round: int
@@ -181,7 +180,7 @@ class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
 
 class TableDiffers(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Mine has another stamp after that round: send me the whole table."""
+    """The sender's table has another stamp after that round: it needs the whole table."""
 
     view: int
     round: int
@@ -189,7 +188,7 @@ class TableDiffers(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """To the master: the operator wants the cluster in this state, or to end."""
+    """To the master: the operator wants this cluster state, or the end of the cluster."""
 
     view: int
     state: ClusterState
@@ -197,13 +196,13 @@ class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """To the master: the operator wants just these members to own data, if nothing has changed since."""
+    """To the master: the operator wants just these members to own data, if nothing has changed since `after`."""
 
     view: int
     after: str
-    """The end of the history that was seen; empty: there was no baseline."""
+    """The end of the history that the operator has seen; empty: there was no baseline."""
     members: list[str]
-    """By consistent id."""
+    """Consistent ids."""
     adjust_ms: int
 
 
@@ -222,53 +221,53 @@ class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, 
 
 
 class EvictMembers(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """To all: the operator evicts these members. A member that hears nothing of them suspects them at once."""
+    """To all: the operator evicts these members. A receiver that hears nothing of them suspects them at once."""
 
     view: int
     members: list[MemberId]
 
 
 class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A copy that a member has of a partition that no row gives to it (any more)."""
+    """A copy of a partition on a member that no assignment names (any more)."""
 
     partition: int
     epoch: int
     counters: list[tuple[str, int, int]]
-    """Map, low watermark, and its term."""
+    """Map, low watermark and its term."""
     whole: bool
-    """Whether it is proven that nothing is missing of what the member once held."""
+    """Whether it provably lacks nothing that the member once held."""
 
 
 class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """To a new master: what this member has kept, and knows, of the time before it came (back)."""
+    """To a new master: what this member has kept and knows from before it joined or returned."""
 
     view: int
     seen: View | None
-    """The last view that it was in before."""
+    """The last view that it was in."""
     stores: dict[MemberId, str]
-    """Which files the members of its views had."""
+    """Files of the members of its views."""
     rows: list[tuple[int, Assignment]]
-    """The rows that it had applied."""
+    """The assignments that it had applied."""
     kept: list[RetainedCopy]
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """To the master: the operator does not want to wait for members, or parts of files, that are missing."""
+    """To the master: the operator accepts the loss of what missing members or files hold."""
 
     view: int
 
 
 class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
-    """To the master: the operator lets these maps use what there is of these partitions, which are lost."""
+    """To the master: the operator lets these maps use what is left of these lost partitions."""
 
     view: int
     partitions: list[int]
     maps: list[str]
-    """By the names under which they are configured."""
+    """Their names in the configuration."""
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Master to primary: bring the destination to hold what the new row wants it to hold."""
+    """Master to primary: bring the destination up to what the new assignment wants it to hold."""
 
     view: int
     migration: Migration
@@ -276,7 +275,7 @@ class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class MigrationReady(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Primary to master: the destination holds everything, and (if the primary changes) writes stand still."""
+    """Primary to master: the destination holds everything; if the primary changes, writes have stopped."""
 
     view: int
     partition: int
@@ -293,31 +292,31 @@ class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Records of one partition at one version, all made by the primary of one term."""
+    """Records of one partition at one version, all of the primary of one term."""
 
     partition: int
     version: int
     records: list[Record]
     term: int = 0
     puts: list[Puts] = []
-    """What is said of maps to which only ordinary entries were added: of these maps `records` says nothing."""
+    """Maps to which only plain entries were added; `records` has nothing of these maps."""
 
     def told(self) -> list[Record]:
-        """All that it says, one by one."""
+        """All its updates as single records."""
         return [*self.records, *(record for puts in self.puts for record in puts.records())]
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A client that wants to be told by the backup itself when it holds the records of these partitions."""
+    """A client that the backup itself notifies when it holds the records of these partitions."""
 
     client: bytes
     correlations: list[int]
-    """The ids by which the client knows its requests."""
+    """The client's ids of its requests."""
     partitions: list[int]
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
-    """The records of a batch; or, sent again, those of several batches that are not finished yet."""
+    """The records of a batch; or, sent again, those of several open batches."""
 
     batches: list[int]
     sections: list[Section]
@@ -325,50 +324,48 @@ class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
 
 
 class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
-    """The records of these partitions of the batches are held. What is not named was not accepted (yet)."""
+    """The sender holds the records of these partitions in these batches. Others were not accepted (yet)."""
 
     batches: list[int]
     partitions: list[int]
     unkept: list[tuple[int, str, bytes, int]] = []
     """Cuts among these records that this member could not keep, because its copy was filled past them: partition, map,
-    id of the cut, update counter."""
+    id of the cut, update counter.
+    """
 
 
 class Enlist(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """A primary that wants to serve: partition, version, and of each map the low watermark and its term."""
+    """A new primary asks for confirmation: partition, version, and for each map the low watermark and its term."""
 
     partitions: list[tuple[int, int, list[tuple[str, int, int]]]]
 
 
 class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
-    """I know you as primary at this version; whether my counters equal yours."""
+    """The sender knows the receiver as primary at this version; and whether its counters are equal."""
 
     partitions: list[tuple[int, int, bool]]
 
 
 class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Entries of one map in a chunk: packed, or as columns of one length, of which the three of numbers are empty when
-    they hold only zeros.
-    """
+    """Entries of one map in a chunk: packed, or as columns of one length. A column of numbers is empty if all are 0."""
 
     map: str
     counter: int
-    """The update counter at which the entries were as they are here."""
+    """The update counter of the map when the entries were read."""
     keys: list[bytes] = []
     values: list[bytes] = []
     ttls_ms: list[int] = []
-    """What is left of their times to live."""
+    """Rest of their times to live."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
     lineage: list[tuple[int, int]] = []
     """In the last chunk: the terms of the map's updates."""
     sizes: bytes = b""
-    """Of entries that are packed, and neither end nor carry a hash: as in `Puts`,"""
+    """Packed entries, without expiry and hash words, as in `Puts`."""
     data: bytes = b""
-    """and so is this."""
 
     def packed(self) -> Puts:
-        """Those that are packed. They are no updates, so they have no numbers."""
+        """The packed entries; they are not updates and have no numbers."""
         return Puts(self.map, 0, self.sizes, self.data)
 
 
@@ -377,7 +374,7 @@ class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     service: str
     counter: int
-    """The update counter at which the share was as the pieces of all chunks together say."""
+    """The update counter of the share when its pieces, in all chunks, were read."""
     pieces: list[bytes]
     whole: bool
     """Whether these are the last pieces of the share."""
@@ -391,10 +388,11 @@ class FillPlan(msgspec.Struct, frozen=True, array_like=True):
     map: str
     how: How
     counter: int
-    """The update counter at which the content begins: what was recorded up to it is in the content, or over. Without
-    content: the updates up to it are sent, or in the base."""
+    """The update counter at which the content begins: earlier updates are in the content, or obsolete. Without content:
+    updates up to it are sent, or are in the base.
+    """
     ranges: list[int] = []
-    """Key ranges that are sent whole, when not all are."""
+    """Key ranges that are sent in full, when not all are."""
 
 
 class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -402,12 +400,12 @@ class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     map: str
     runs: list[tuple[int, int]]
-    """Their terms, each with the number of records that are of it."""
+    """Term and number of records, in order."""
     records: list[Record]
 
 
 class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
-    """A chunk of a partition's content, supplied to a replica that is being filled."""
+    """A chunk of a partition's content, for a replica that is being filled."""
 
     partition: int
     version: int
@@ -416,20 +414,20 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     last: bool
     epoch: int
     joining: bool
-    """True for the destination of a migration, False for a replica of the row that is brought up to date."""
+    """True for the destination of a migration, False for a replica of the assignment that is brought up to date."""
     index: int
     """The replica index that the receiver will have, or has."""
     maps: list[FillEntries]
     shares: list[FillShare] = []
     plans: list[FillPlan] = []
-    """In the first chunk after the empty one: what is sent of each map. Of a map that is not named: everything."""
+    """In the first chunk after the empty one: what is sent of each map; of maps that are not named, everything."""
     records: list[FillRecords] = []
     compare: bool = False
-    """In the empty chunk: whether the receiver is to tell the digests of what it has."""
+    """In the empty chunk: whether the receiver is to report the digests of what it holds."""
     requests: bytes = b""
-    """In the last chunk: the requests that were applied not long ago (`Remembered.encode`)."""
+    """In the last chunk: recently applied requests (`Remembered.encode`)."""
     earlier: list[FillRecords] = []
-    """Of maps with change streams: updates that the content, or what the receiver has of it, tells the outcome of."""
+    """For maps with change streams: updates whose effect is in the content, or in the receiver's base."""
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
@@ -444,7 +442,7 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
 
 class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """The supply `ticket` is not taken, and why; nothing more of it is to come."""
+    """The supply `ticket` is rejected; no more chunks are wanted."""
 
     partition: int
     version: int
@@ -453,7 +451,7 @@ class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
 
 
 class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
-    """The primary gives the supply `ticket` up, and why; nothing more of it is to come, and no row need change."""
+    """The primary aborts the supply `ticket`; no more chunks come, and no assignment has to change."""
 
     partition: int
     version: int
@@ -462,7 +460,7 @@ class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
 
 
 class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a primary holds of one map or service, in short."""
+    """Counter, term and digest of one map or service of a primary."""
 
     name: str
     counter: int
@@ -471,23 +469,23 @@ class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag=37):
-    """A primary tells a backup what this should hold, when it has taken every record that was sent before."""
+    """What a backup should hold after it has applied every record that was sent before."""
 
     partition: int
     version: int
     maps: list[Summed]
-    """Every map that this backup is to hold; what is not named is not there any more."""
+    """Every map that this backup should hold; others are gone."""
     services: list[Summed] = []
 
 
 class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
-    """My copy of this partition is not what it should be, and why."""
+    """The sender's copy of this partition is not what it should be."""
 
     partition: int
     version: int
     why: str
     content: bool = True
-    """Whether its content may be wrong, and not only updates missing."""
+    """Whether its content may be wrong, rather than only updates missing."""
 
 
 class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -501,7 +499,7 @@ class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ForgetMaps(msgspec.Struct, frozen=True, array_like=True, tag=45):
-    """The sender has forgotten these maps, and the receiver need not keep what it has of them."""
+    """The sender has forgotten these maps; the receiver need not keep them."""
 
     maps: list[ForgottenMap]
 
@@ -514,7 +512,7 @@ class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """The outcome, and the partitions that the sender did not serve (ask again for these)."""
+    """The outcome, and the partitions that the sender did not serve: ask again for these."""
 
     ticket: int
     outcome: Outcome
@@ -522,48 +520,49 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag=42):
-    """Send me (or send me no longer) the entry events of this map."""
+    """Begin, or stop, sending the entry events of this map to the sender."""
 
     map: str
     wanted: bool
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
-    """Entry events for a subscriber, in the order in which they happened."""
+    """Entry events for a subscriber, in order."""
 
     events: list[EntryEvent]
 
 
 class Collecting(msgspec.Struct, frozen=True, array_like=True, tag=44):
-    """These clients can be told by the sender that it holds their writes, and those not any more."""
+    """Clients that have registered with the sender, or left, and that it can notify as a backup."""
 
     added: list[bytes]
     removed: list[bytes]
 
 
 class GroupMessages(msgspec.Struct, frozen=True, array_like=True, tag=50):
-    """What replicas of Raft groups of one member say to those of another, in one step."""
+    """Raft messages from replicas of one member to those of another, in one step."""
 
     groups: list[tuple[GroupNumber, list[RaftMessage]]]
     asleep: list[tuple[GroupNumber, int, int]] = []
-    """Groups that the sender leads and that have nothing to do, with the term and the last index: who has all of it
-    need not wait for a heartbeat."""
+    """Idle groups that the sender leads, with term and last index: a replica with the whole log need not wait for
+    heartbeats.
+    """
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True, tag=51):
-    """A part of the state of a group, as of a snapshot, for a replica whose log ends before the leader's begins."""
+    """Part of the state of a group, for a replica whose log ends before the leader's begins."""
 
     group: GroupNumber
     snapshot: RaftMessage
-    """It is given to the replica when all parts are there."""
+    """Given to the replica when all parts have arrived."""
     first: int
-    """The place of the first of these pieces."""
+    """Number of the first of these pieces."""
     pieces: list[bytes]
     last: bool
 
 
 class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
-    """So many pieces of the state as of the index have come: the next may."""
+    """So many pieces of the state at this index have arrived: send the next."""
 
     group: GroupNumber
     index: int
@@ -571,13 +570,13 @@ class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
 
 
 class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
-    """The sender leads these groups, each since this term: requests on their partitions may come to it."""
+    """The sender leads these groups since these terms: requests on their partitions may be sent to it."""
 
     groups: list[tuple[GroupNumber, int]]
 
 
 class ZoneForward(msgspec.Struct, frozen=True, array_like=True, tag=58):
-    """A request for one partition of a zone, whose group the receiver should lead in this term, and in no other."""
+    """A request for one partition of a zone; the receiver may take it only as leader of this term."""
 
     ticket: int
     request: Request
@@ -585,57 +584,57 @@ class ZoneForward(msgspec.Struct, frozen=True, array_like=True, tag=58):
 
 
 class LeadAsked(msgspec.Struct, frozen=True, array_like=True, tag=56):
-    """The sender leads groups that it reads, and wants to be sure that it still does."""
+    """The sender reads from groups that it leads, and asks whether it still leads them."""
 
     round: int
     groups: list[tuple[GroupNumber, int]]
-    """Those, with the leader's term, of which the receiver has not said so at its present standing."""
+    """These groups, with the leader's term, are not confirmed yet by the receiver in its present `standing`."""
 
 
 class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
-    """The answer: of these groups the sender knows no higher term."""
+    """The answer: the sender knows no higher term of these groups."""
 
     round: int
     standing: int
-    """Grows whenever anything changes in whom the sender's replicas follow."""
+    """Grows whenever one of the sender's replicas follows another leader."""
     groups: list[GroupNumber]
 
 
 class ZoneStatesAsked(msgspec.Struct, frozen=True, array_like=True, tag=54):
-    """How are your replicas of this zone?"""
+    """Asks for the states of the receiver's replicas of this zone."""
 
     zone: int
 
 
 class ZoneStates(msgspec.Struct, frozen=True, array_like=True, tag=55):
-    """How the sender's replicas of a zone are: partition, state, last index of the log, whether it is a learner."""
+    """The sender's replicas of a zone: partition, state, last index of the log, whether it is a learner."""
 
     zone: int
     replicas: list[tuple[int, str, int, bool]]
 
 
 class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):
-    """Which transactions wait for which at the sender, now: for the master, who looks for deadlocks."""
+    """All present lock waits at the sender, for the master, which looks for deadlocks."""
 
     waits: list[tuple[bytes, MemberId, bytes]]
-    """Who waits, the owner of that one, and who holds the lock."""
+    """Waiting transaction, its coordinator, and the holder of the lock."""
 
 
 class DeadlockFound(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """This transaction of the receiver is in a circle of transactions that wait for each other, and is to give way."""
+    """A deadlock was found: this transaction of the receiver is to be rolled back."""
 
     transaction: bytes
     others: list[bytes]
 
 
 class OwnersAsked(msgspec.Struct, frozen=True, array_like=True, tag=61):
-    """The sender keeps locks or branches of these transactions, which the receiver began: does it still run them?"""
+    """The sender keeps locks or branches of these transactions: does the receiver still coordinate them?"""
 
     transactions: list[bytes]
 
 
 class OwnersGone(msgspec.Struct, frozen=True, array_like=True, tag=62):
-    """The answer: these it does not run."""
+    """The answer: the sender does not coordinate these."""
 
     transactions: list[bytes]
 

@@ -1,4 +1,4 @@
-"""What listeners hear: a change of an entry, with key and values as the program wrote them."""
+"""Events of entries for listeners, with keys and values as program objects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 
 class ChangeKind(IntEnum):
-    """What happened, with the numbers of the protocol."""
+    """Kind of an event, with the numbers of the protocol."""
 
     MISSED = 0
-    """Of `holdfast.aio` alone. A connection broke, or another member came: what has changed meanwhile may not have been
-    told."""
+    """Only in `holdfast.aio`. A connection broke, or another member took over: changes in between may be missing."""
     ADDED = 1
     REMOVED = 2
     UPDATED = 4
@@ -29,10 +28,10 @@ class EntryChange:
     kind: ChangeKind
     key: Any = None
     value: Any = None
-    """What the entry is now; None when it is gone, or values were not asked for. `Serialized` if it cannot be read."""
+    """The new value; None if it is gone, or values were not requested. `Serialized` if its type is unknown."""
     old: Any = None
-    """What it was before."""
+    """The former value."""
     count: int = 1
-    """Of how many entries it tells."""
+    """Number of changed entries."""
     member: str = ""
-    """UUID of the member on which it happened; empty if none is named."""
+    """UUID of the member on which it happened; empty: unknown."""

@@ -1,8 +1,8 @@
-"""Which bytes stand for which values: those for which Hazelcast has a type are written as such, so that other clients
-read them, and come back as what they were. Pickles are neither written nor read.
+"""Serializers: values as bytes and back. A value for which Hazelcast has a type is written in that type, so that other
+clients can read it, and comes back as it was. Pickles are neither written nor read.
 
-Plain values are those of `holdfast.wire.values`. Beside these: dates, times, UUIDs, decimals, tuples, sets, lists and
-dictionaries of any values, what other clients write of this kind, and what the user has registered.
+Plain values are those of `holdfast.wire.values`. Others are dates, times, UUIDs, decimals, tuples, sets, lists and
+dictionaries of any values, the equivalents of other clients, and classes that the user has registered.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from holdfast.wire.values import BIG_INTEGER, STRING, Serialized, from_stored, t
 UUID_TYPE, DECIMAL, ARRAY, ARRAY_LIST, LINKED_LIST = -21, -27, -28, -29, -30
 HASH_MAP, LINKED_HASH_MAP, HASH_SET, LINKED_HASH_SET = -32, -35, -37, -39
 CONTAINERS = frozenset({ARRAY, ARRAY_LIST, LINKED_LIST, HASH_MAP, LINKED_HASH_MAP, HASH_SET, LINKED_HASH_SET})
-"""What has values of any types in it."""
+"""Types that contain values of any types."""
 DATE, TIME, DATETIME, OFFSET_DATETIME = -51, -52, -53, -54
 BYTE, CHAR, SHORT, FLOAT = -3, -5, -6, -9
 BOOLEANS, CHARS, SHORTS, INTEGERS, LONGS, FLOATS, DOUBLES, STRINGS = -13, -14, -15, -16, -17, -18, -19, -20
 NESTED_MAX = 64
 """Lists in lists beyond this depth are neither written nor read."""
 Integers = Literal["fitting", "byte", "short", "int", "long", "big_int", "var"]
-"""How wide integers are written. `fitting`: with 32, 64 or more bits, as they need. The others are what the official
-Python client calls `default_int_type`: of one width, or (`var`) with 8 bits or more, as they need."""
+"""Width of written integers. `fitting`: 32, 64 or more bits, as needed. The others are `default_int_type` of the
+official Python client: one width, or (`var`) 8 bits or more, as needed.
+"""
 
 IDENTIFIED = -2
 _TYPE = struct.Struct(">i")
@@ -69,7 +70,7 @@ _WIDTHS = {
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How values of one class are written: a serializer of one's own, which other clients know by its number."""
+    """A custom serializer for one class; other clients know it by its type id."""
 
     kind: type
     """Objects of exactly this class are written with it."""
@@ -81,8 +82,8 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The same for a class that other clients know as `IdentifiedDataSerializable`, by two numbers. What is encoded is
-    what these write in `write_data`.
+    """The same for a class that other clients know as `IdentifiedDataSerializable`, by two numbers. `encode` writes
+    what their `write_data` writes.
     """
 
     kind: type
@@ -93,12 +94,10 @@ class Identified:
 
 
 class _Opaque(Exception):
-    """Something in a list has no end that is known: only its writer can read it."""
+    """Part of a list has no known end: only its writer can read it."""
 
 
 class Serializers:
-    """Values to bytes and back."""
-
     def __init__(
         self,
         codecs: Iterable[Codec | Identified] = (),
@@ -106,10 +105,10 @@ class Serializers:
         lists: Literal["json", "objects"] = "json",
         integers: Integers = "fitting",
     ) -> None:
-        """`lists`: whether lists of what JSON knows are written as `json`, which members can look into, or, like the
-        official Python client's, as `objects`. Both are read; other lists are written as objects in any case.
-        `integers`: see `Integers`; two keys are equal if their bytes are, so whoever shares a map has to write one
-        width. Raises ConfigError.
+        """`lists`: lists of JSON values are written as `json`, which members can look into, or as `objects`, like the
+        official Python client does. Both are read; other lists are always written as objects. `integers`: see
+        `Integers`; two keys are equal if their bytes are, so all programs that share a map must write the same width.
+        Raises ConfigError.
         """
         if lists not in ("json", "objects"):
             raise ConfigError(f"lists: json or objects, not {lists!r}")
@@ -118,9 +117,9 @@ class Serializers:
         self._lists = lists == "objects"
         self._integers = integers
         self._int32 = integers in ("fitting", "int")
-        """Whether an integer that has room in 32 bits is written with so many."""
+        """Whether an integer that fits into 32 bits is written with 32 bits."""
         self._writers: dict[type, tuple[bytes, Callable[[Any], bytes]]] = {}
-        """By class: what comes before the payload, and what makes that."""
+        """By class: bytes before the payload, and the encoder of the payload."""
         self._by_id: dict[int, Codec] = {}
         self._identified: dict[tuple[int, int], Identified] = {}
         for codec in codecs:
@@ -163,7 +162,9 @@ class Serializers:
             ) from None
 
     def _dump(self, value: object, depth: int) -> bytes:
-        """The same of what is in so many lists. What is registered is written in lists only where others read these."""
+        """The stored form at a depth of nested lists. Registered classes are written in lists only if `lists` is
+        `objects`.
+        """
         if isinstance(value, int) and not isinstance(value, bool):
             return self._integer(value)
         if isinstance(value, list | tuple | set | frozenset | dict):
@@ -187,7 +188,7 @@ class Serializers:
             inside = list(value)
         written = [self._dump(one, depth + 1) for one in inside]
         if kind == HASH_SET:
-            written.sort()  # Equal sets are the same bytes.
+            written.sort()  # Equal sets have equal bytes.
         return b"".join((_INT.pack(kind, len(value)), *written))
 
     def _integer(self, value: int) -> bytes:
@@ -210,7 +211,7 @@ class Serializers:
             ) from None
 
     def dump_value(self, value: object) -> bytes:
-        """The same for the value of a key, which is never None."""
+        """The same for the value of an entry, which is never None."""
         if value is None:
             raise TypeError("None cannot be a value: to store no value, remove the key")
         return self.dump(value)
@@ -227,7 +228,7 @@ class Serializers:
     # -- reading
 
     def load(self, stored: bytes | None) -> Any:
-        """The value; `Serialized` when only its writer knows what it is. Raises ProtocolError."""
+        """The value; `Serialized` if only its writer knows its type. Raises ProtocolError."""
         if stored is None:
             return None
         if stored[:4] == b"\xff\xff\xff\xf5":
@@ -263,7 +264,7 @@ class Serializers:
         return found if end == len(stored) else Serialized(stored)
 
     def _contained(self, stored: bytes, at: int, depth: int) -> tuple[Any, int]:
-        """The list, tuple, set or dictionary that begins there, and where it ends. Raises _Opaque."""
+        """The list, tuple, set or dictionary at this place, and its end. Raises _Opaque."""
         kind, count = _INT.unpack_from(stored, at)
         at += _INT.size
         pairs = kind in (HASH_MAP, LINKED_HASH_MAP)
@@ -278,7 +279,7 @@ class Serializers:
                 return dict(zip(found[::2], found[1::2], strict=True)), at
             if kind in (HASH_SET, LINKED_HASH_SET):
                 return set(found), at
-        except TypeError:  # What Python cannot look up: a list as a key.
+        except TypeError:  # Python cannot hash it: a list as a key.
             raise _Opaque from None
         return tuple(found) if kind == ARRAY else found, at
 
@@ -299,7 +300,7 @@ def _int_at(stored: bytes, at: int) -> int:
 
 
 def _size_at(stored: bytes, at: int, kind: int) -> int:
-    """Bytes of a value with its type id; -1 for types that do not say."""
+    """Size of a value with its type id; -1 for types without a known size."""
     fixed = _OF_FIXED_SIZE.get(kind)
     if fixed is not None:
         return 4 + fixed
@@ -312,11 +313,11 @@ def _size_at(stored: bytes, at: int, kind: int) -> int:
     return -1
 
 
-# -- what is written
+# -- writing
 
 
 def _is_json(value: object) -> bool:
-    """Whether JSON gives back what it is."""
+    """Whether JSON preserves the value."""
     if value is None or isinstance(value, str | int):
         return True
     if isinstance(value, float):
@@ -364,12 +365,12 @@ def _stored_decimal(value: Decimal) -> bytes:
             f"{value} cannot be stored: a decimal has to be a number, with an exponent of 32 bits"
         )
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-    # Like the official client, which takes as few bytes as it can.
+    # As few bytes as possible, like the official client.
     payload = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
     return _INT.pack(DECIMAL, len(payload)) + payload + _TYPE.pack(-exponent)
 
 
-# -- what is read
+# -- reading
 
 
 def _datetime(stored: bytes) -> dt.datetime:

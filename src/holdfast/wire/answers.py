@@ -1,4 +1,4 @@
-"""What members answer to clients of Holdfast's own protocol (`wire.own`)."""
+"""Responses of members to clients of Holdfast's own protocol (`wire.own`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.wire.columns import ColumnBatch
 
 @unique
 class FaultKind(IntEnum):
-    """Why a question was not answered. All but `UNKNOWN`: certainly nothing was done."""
+    """Why a request was not answered. With every kind but `UNKNOWN`, certainly nothing was done."""
 
     DENIED = 1
     MOVED = 2
@@ -33,7 +33,7 @@ class FaultKind(IntEnum):
     NO_ROOM = 10
     """A disk that would have to keep the write is full."""
     FAILED = 12
-    """An error inside the member, which has changed nothing and goes on; its log says more."""
+    """An error inside the member, which has changed nothing and continues; its log says more."""
     NO_MEMORY = 11
     """The memory of a member that would have to keep the write is nearly full."""
     LOST = 13
@@ -41,7 +41,7 @@ class FaultKind(IntEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """The question was not answered. `id` 0: the connection is at fault, and ends."""
+    """The request failed. `id` 0: the connection is at fault, and ends."""
 
     id: int
     kind: FaultKind
@@ -49,35 +49,33 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
 
 
 class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
-    """Come in."""
+    """The client is admitted."""
 
     id: int
     version: int
     member: str
-    """UUID of the member that answers."""
+    """UUID of the responding member."""
     cluster_id: str
     cluster_name: str
     partition_count: int
     frame_bytes_max: int
     """The largest frame that this member takes."""
     request_ids: int = 0
-    """How many requests with an id each partition remembers: so long one may be sent again, and is applied once."""
+    """How many requests with an id each partition remembers: while it does, a repeated request is applied once."""
     release: str = ""
     """The member's version of Holdfast."""
     key_bytes_max: int = 0
-    """The largest key and the largest value that this member takes, in their stored form; 0: it does not say."""
+    """The largest key and the largest value that this member takes, in their stored form; 0: not reported."""
     value_bytes_max: int = 0
 
 
 class StatusIs(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """The member's status, as plain data."""
-
     id: int
     status: dict[str, object]
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True):
-    """A member, and where its client door is."""
+    """A member, with its address for clients."""
 
     uuid: str
     host: str
@@ -86,16 +84,16 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def address(self) -> str:
-        """`host:port` of the door for clients."""
+        """`host:port` for clients."""
         return format_address(self.host, self.client_port)
 
 
 NOBODY = -1
-"""In `TableIs.replicas`: this replica is held by no member."""
+"""In `TableIs.replicas`: no member holds this replica."""
 
 
 class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """The members, oldest first, and for each partition the holders of its replicas, the owner first."""
+    """The members, oldest first, and for each partition the holders of its replicas, the primary first."""
 
     id: int
     version: int
@@ -103,14 +101,12 @@ class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
     replicas: list[list[int]]
     """Positions in `members`, or `NOBODY`."""
     versions: list[int] = []
-    """Of each row."""
+    """By partition."""
     stamp: int = 0
-    """64 bits over all rows: members whose tables are equal have the same."""
+    """64 bits over all assignments: members with equal tables have the same."""
 
 
 class Executed(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """What became of the operation."""
-
     id: int
     outcome: Outcome
 
@@ -124,33 +120,32 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=69):
     """The update counter of the map in this partition at the moment of the scan."""
     columns: ColumnBatch
     ttls_ms: list[int] = []
-    """Of a scan with `any_copy`: what is left of each entry's time to live, 0 for ever. Empty when no entry has any."""
+    """With `any_copy`: the rest of each entry's time to live, 0 for ever. Empty if no entry has any."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
     """The same for the partition-hash words of keys."""
     term: int = 0
-    """Of a scan at a cut: the term of its update. With the counter it says which history this is of."""
+    """In a scan at a cut: the term of its update. With the counter it identifies the history."""
 
 
 class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
-    """What became of a `PutColumns`: each group was stored, or its partition is in `moved`.
+    """Result of a `PutColumns`: each group was stored, or its partition is in `moved`.
 
-    With `known` false, the groups that are not in `moved` may or may not be stored, or may get lost.
+    If `known` is False, the groups that are not in `moved` may or may not be stored, or may get lost.
     """
 
     id: int
     stored: int
-    """Rows."""
     moved: list[int]
     known: bool
     why: str = ""
-    """Why it is not known."""
+    """Why `known` is False."""
     kept: int = 0
-    """Rows of kind `ADD` that were not stored because their key was there, with another value than theirs."""
+    """Rows of kind `ADD` that were not stored because their key was present with another value."""
 
 
 class MapDigest(msgspec.Struct, frozen=True, array_like=True):
-    """What a copy holds of one map. Copies with equal counters have equal entries and equal digests."""
+    """One map in a copy. Copies with equal counters have equal entries and equal digests."""
 
     map: str
     counter: int
@@ -160,34 +155,34 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
     targets: list[str]
     """On the partition's primary: UUIDs of the members that must hold the same."""
     lineage: list[tuple[int, int]] = []
-    """Of which terms the updates are: from the counter start + 1 on, of this term; ascending."""
+    """Terms of the updates: from the counter start + 1 on, of this term; ascending."""
 
     @property
     def term(self) -> int:
-        """Of the last update; 0 when there was none."""
+        """Of the last update; 0 without updates."""
         return self.lineage[-1][0] if self.lineage else 0
 
 
 class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
-    """What this member holds of one partition."""
+    """This member's copy of one partition."""
 
     partition: int
     epoch: int
     replica: int
     """This member's replica index by its table, -1 if the table does not name it."""
     serving: bool
-    """It is the primary, and serves."""
+    """Whether it is the serving primary."""
     maps: list[MapDigest]
     version: int = 0
-    """Of the row, as this member knows it."""
+    """Of the assignment that this member knows."""
     behind: list[str] = []
-    """UUIDs of backups that the row names, and that need not hold everything yet."""
+    """UUIDs of backups in the assignment that need not hold everything yet."""
     unfinished: bool = False
-    """On the primary: some write waits for a backup, sync or async."""
+    """On the primary: whether some write waits for a backup, sync or async."""
 
 
 class Digests(msgspec.Struct, frozen=True, array_like=True, tag=71):
-    """The copies that this member holds of the first `answered` partitions that were asked for."""
+    """This member's copies of the first `answered` partitions of the request."""
 
     id: int
     table_version: int
@@ -197,7 +192,7 @@ class Digests(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 @unique
 class Fate(IntEnum):
-    """What has become of an order."""
+    """Result of an order."""
 
     DONE = 1
     REJECTED = 2
@@ -207,12 +202,12 @@ class Fate(IntEnum):
 
 
 class Ordered(msgspec.Struct, frozen=True, array_like=True, tag=72):
-    """The answer to an `Order`."""
+    """The response to an `Order`."""
 
     id: int
     fate: Fate
     why: str
-    """Why it is not so, and what helps; or how the member has ended."""
+    """Why it is not done, and what to do; or how the member has ended."""
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):
@@ -221,17 +216,17 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):
     id: int
     news: list[News]
     last: Number
-    """What to say as `after` in the next question."""
+    """Send it as `after` in the next request."""
     complete: bool
-    """Whether nothing was left out between `after` and these news; this member may not have been there."""
+    """Whether no news between `after` and these are missing; this member may have been absent."""
 
 
 class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
-    """The copy of a map in one partition, range of keys by range."""
+    """The copy of a map in one partition, by key ranges."""
 
     id: int
     version: int
-    """Of the partition's row, as this member knows it."""
+    """Of the partition's assignment that this member knows."""
     counter: int
     lineage: list[tuple[int, int]]
     digests: list[int]
@@ -239,7 +234,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """Where a cut goes through one map in one partition."""
+    """A cut of one map in one partition."""
 
     partition: int
     map: str
@@ -252,7 +247,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CutMade(msgspec.Struct, frozen=True, array_like=True, tag=75):
-    """The cut through what is served here. With `known` false it may not be kept by all sync backups: ask again."""
+    """The cut of what is served here. If `known` is False, not all sync backups may keep it: ask again."""
 
     id: int
     marks: list[Mark]
@@ -260,7 +255,7 @@ class CutMade(msgspec.Struct, frozen=True, array_like=True, tag=75):
     known: bool
     why: str = ""
     left: list[int] = []
-    """Partitions that were not gone through, because it was enough work for one question: ask for them again."""
+    """Partitions that were not reached, because the work of one request is bounded: ask again for them."""
 
 
 class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
@@ -269,35 +264,36 @@ class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
     id: int
     marks: int
     kept: list[tuple[int, str, int, int]] = []
-    """What it keeps, or has kept, in the partitions that were asked for: partition, map, counter and term of each; no
-    more than `CUT_MAPS_MAX`."""
+    """What it keeps, or has kept, in the requested partitions: partition, map, counter and term; at most
+    `CUT_MAPS_MAX`.
+    """
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """How far the changes of one map have gone in one partition."""
+    """The last safe update of one map in one partition."""
 
     partition: int
     counter: int
-    """Every update up to this one is held by all sync backups: it can not be taken back."""
+    """Every update up to this one is held by all sync backups: it cannot be undone."""
     term: int
-    """Of that update; 0 when there is none."""
+    """Of that update; 0 without updates."""
     since: int
-    """The primary can tell every change after this update from memory; its journal, or others, may go back further."""
+    """The primary has every later change in memory; its journal, or other members, may go back further."""
     lineage: list[tuple[int, int]] = []
-    """Of which terms the updates up to it are: from the counter start + 1 on, of this term; ascending."""
+    """Terms of the updates: from the counter start + 1 on, of this term; ascending."""
 
     def term_at(self, counter: int) -> int:
-        """The term of an update up to this head; 0 when there is none of this number."""
+        """The term of an update up to this head; 0 if there is none of this number."""
         if not 0 < counter <= self.counter:
             return 0
         return next((term for term, start in reversed(self.lineage) if start < counter), 0)
 
     def follows(self, counter: int, term: int) -> bool:
-        """Whether an update that was read before is of the history that led here. If not, that update is gone."""
+        """Whether an update that was read before belongs to the history of this head. If not, that update is gone."""
         if not counter:
             return True
         if self.term == term and counter > self.counter:
-            # Told before the primary began to wait for one more backup.
+            # It was reported before the primary began to wait for one more backup.
             return True
         return self.term_at(counter) == term
 
@@ -312,7 +308,7 @@ class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
 
 @unique
 class ChangeKind(IntEnum):
-    """What a change was. What changes no entry (a new time to live, a mark of a cut) is not told."""
+    """Kind of a change. Updates that change no entry (a new time to live, a cut) are not sent."""
 
     INSERT = 1
     UPDATE = 2
@@ -320,13 +316,14 @@ class ChangeKind(IntEnum):
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
-    """Changes in the order of their counters. The values of removes, and the old values of inserts, are empty."""
+    """Changes in the order of their counters. Values of removes, and old values of inserts, are empty."""
 
     id: int
     upto: int
-    """Every change after `AskChanges.after` up to this update is here; `after` itself: this member can tell nothing
-    of them, `why` says why. Without a reason it may tell them later: they are not safe yet, or there is too much to
-    do."""
+    """Every change after `AskChanges.after` up to this update is included. If it is `after` itself, this member has
+    none of them, and `why` says why; without a reason it may have them later: they are not safe yet, or it has too much
+    to do.
+    """
     counters: list[int]
     terms: list[int]
     kinds: bytes
@@ -339,12 +336,12 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     """Old values, laid out as in `ColumnBatch`."""
     why: str = ""
     term: int = 0
-    """Of the update `upto`: from where to go on."""
+    """Of the update `upto`, from which to continue."""
     transactions: list[tuple[int, int, bytes]] = []
-    """Which of these changes transactions have made: from which place on, how many, and the transaction's id."""
+    """Changes by transactions: first position, number of changes, and the transaction's id."""
 
     def transaction_ids(self) -> list[bytes | None]:
-        """Of each change, the transaction that has made it; None: it was made outside of any."""
+        """For each change the transaction that made it, or None."""
         found: list[bytes | None] = [None] * len(self.counters)
         for first, count, transaction in self.transactions:
             for place in range(max(0, first), min(first + count, len(found))):
@@ -353,21 +350,17 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
 
 
 class MetastoreSays(msgspec.Struct, frozen=True, array_like=True, tag=79):
-    """What the metastore answers."""
-
     id: int
     answer: MetastoreAnswer
 
 
 class ZoneSays(msgspec.Struct, frozen=True, array_like=True, tag=80):
-    """What became of an order about zones, or what was asked of them."""
-
     id: int
     answer: ZoneAnswer
 
 
 class TransactionSays(msgspec.Struct, frozen=True, array_like=True, tag=82):
-    """What became of an order about transactions."""
+    """A map in a partition of a zone, at a mark."""
 
     id: int
     answer: TransactionAnswer
@@ -381,7 +374,7 @@ class ZoneMapDigest(msgspec.Struct, frozen=True, array_like=True):
     """Updates that it has had."""
     entries: int
     digest: int
-    """64 bits over all entries, with the ends of those that end."""
+    """64 bits over all entries, with their expiries."""
 
 
 class ZoneCopyDigest(msgspec.Struct, frozen=True, array_like=True):
@@ -391,19 +384,19 @@ class ZoneCopyDigest(msgspec.Struct, frozen=True, array_like=True):
     applied: int
     """Index of the last entry of its log that is applied."""
     last: int
-    """Of the last one in its log."""
+    """Of the last entry in its log."""
     term: int = 0
-    """Of the mark; 0: it is not there yet, or not kept here any more, and nothing more is told."""
+    """Of the mark; 0: it is not there yet, or not kept any more, and nothing more is reported."""
     beside: int = 0
-    """64 bits over what is there beside entries."""
+    """64 bits over the state besides entries."""
     maps: list[ZoneMapDigest] = []
 
 
 class ZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=81):
-    """The replicas that this member runs of the first `answered` partitions that were asked for."""
+    """This member's replicas of the first `answered` partitions of the request."""
 
     id: int
     node: str
-    """What the member is called in assignments."""
+    """The member's name in assignments."""
     answered: int
     held: list[ZoneCopyDigest]

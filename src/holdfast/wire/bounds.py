@@ -1,11 +1,11 @@
-"""What a message of another member must satisfy beyond the types of its fields.
+"""Checks of messages from other members that go beyond the types of their fields.
 
-A field of the right type can still name a partition that does not exist, a member that nobody can be, or columns of
-different lengths. The protocols rely on none of these, so such a message is refused where it is read: it changes
-nothing, and its connection ends. What a member may *want* is another question: its peers are believed.
+A field of the right type can still name a partition that does not exist, an impossible member, or columns of different
+lengths. The protocols do not check for these, so such a message is rejected where it is read: it changes nothing, and
+its connection ends. Whether a member may *want* what it asks for is not checked: peers are trusted.
 
-Nothing that a member of any release can mean may be refused here, for it would be sent again and again. What newer
-releases have added behind the fields that this one knows is not looked at, and means nothing here (wire/C-1).
+Nothing that a member of any release can send may be rejected here, because it would be sent again and again. Fields
+that newer releases have added at the end are ignored (wire/C-1).
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ NUMBER_MAX = 2**63 - 1
 VIEW_MAX = 2**31 - 1
 """Of views and lives: clients count them in 32 bits."""
 GROUP_MAX = 10**10 - 1
-"""Digits of the name of a checkpoint."""
+"""Limited by the digits in the name of a checkpoint."""
 PORT_MAX = 65_535
 HOST_MAX = 253
 LEVEL_MAX = 2**31 - 1
 NAME_MAX = 1024
-"""Characters of whatever else a member calls itself."""
+"""Characters of any other name or text of a member."""
 _UUID = re.compile(r"[0-9a-f][0-9a-f-]{0,35}")
 _HEX_DIGITS_MAX = 32
 _REPLICA_STATES = frozenset(LocalState)
 
 
 def uuid_problem(uuid: str) -> str:
-    """Why this is not who a member can be; empty when it is."""
+    """Why this is not a member's UUID; empty if it is."""
     if _UUID.fullmatch(uuid) and len(uuid.replace("-", "")) <= _HEX_DIGITS_MAX:
         return ""
     return f"{uuid[:40]!a} is no UUID"
 
 
 def address_problem(host: str, port: int) -> str:
-    """Why no member can listen there; empty when one can."""
+    """Why no member can listen there; empty if one can."""
     if not 0 <= port <= PORT_MAX:
         return f"port {port} is not in 0 to {PORT_MAX}"
     if not 1 <= len(host) <= HOST_MAX or not host.isprintable() or " " in host:
@@ -65,8 +65,7 @@ def address_problem(host: str, port: int) -> str:
     return ""
 
 
-class _Wrong(Exception):
-    """Says what is wrong."""
+class _Wrong(Exception): ...
 
 
 def _require(holds: object, what: str) -> None:
@@ -91,7 +90,7 @@ def _partitions(partitions: Iterable[int], count: int) -> None:
             raise _Wrong(f"there is no partition {partition}: there are {count}")
 
 
-# -- what messages are made of
+# -- parts of messages
 
 
 def _row(row: Assignment) -> None:
@@ -188,7 +187,7 @@ def _lineage(lineage: Iterable[tuple[int, int]]) -> None:
 
 
 def _records(records: Iterable[Record]) -> None:
-    """Hash words are not looked at: what was stored when nobody looked at them must go on to travel."""
+    """Hash words are not checked: entries that were stored when no release checked them must still travel."""
     for record in records:
         if record.counter < 1 or record.ttl_ms < 0 or record.max_idle_ms < 0:
             raise _Wrong("a record with a number below what it can be")
@@ -258,7 +257,7 @@ def _fill(fill: m.Fill, count: int) -> None:
 def _replicate(message: m.Replicate, count: int) -> None:
     for section in message.sections:
         partition = section.partition
-        # Of each message there are hundreds of these, so nothing is called for what is right.
+        # A message has hundreds of sections, so correct ones are checked without a call.
         if not (
             0 <= partition < count and 0 <= section.version <= NUMBER_MAX and 0 <= section.term <= NUMBER_MAX
         ):
@@ -308,7 +307,6 @@ def _demanded(message: m.Filled, count: int) -> None:
 
 
 def _one(message: Any, count: int) -> None:
-    """About one partition at one version."""
     _partitions([message.partition], count)
     _numbers(message.version)
 
@@ -489,7 +487,7 @@ def _group(number: int) -> None:
 
 
 def _raft(message: RaftMessage) -> None:
-    """A message of a replica; what it wants may be refused by who gets it, but it must be one."""
+    """A Raft message must be well-formed; the receiving replica may still reject it."""
     _numbers(message.generation, message.term, message.log_term, message.index, message.commit, message.hint)
     if message.kind is RaftKind.SNAPSHOT or message.snapshot is not None:
         _require(message.kind is RaftKind.SNAPSHOT and message.snapshot is not None, "half of a snapshot")
@@ -567,11 +565,11 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.OwnersAsked: lambda message, count: _transactions(message.transactions),
     m.OwnersGone: lambda message, count: _transactions(message.transactions),
 }
-"""What is not named here holds numbers that are only compared, and names that are only looked up."""
+"""Messages that are not listed have only numbers that are compared, and names that are looked up."""
 
 
 def message_problem(message: m.Message, partition_count: int) -> str:
-    """Why no member of a cluster with so many partitions can mean this; empty when one can."""
+    """Why no member of a cluster with so many partitions can have sent this; empty if one can."""
     check = _CHECKS.get(type(message))
     if check is None:
         return ""

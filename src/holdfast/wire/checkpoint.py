@@ -1,13 +1,12 @@
-"""A checkpoint: one partition's journalled maps at one moment, as a Parquet file that anything can read.
+"""Checkpoints: one partition's journalled maps at one moment, as a Parquet file.
 
-A row is an entry: its map, key and value in stored form (type id and payload), what was left of its time to live, its
-maximum idle time (0: none) and the hash word of its key. Keys and values are uncompressed and plain: reading them is
-copying them, and a file is as large as what it holds. What only Holdfast needs is JSON in the metadata of the file,
-under `holdfast`.
+A row is an entry: its map, key and value in stored form (type id and payload), the rest of its time to live, its
+maximum idle time (0: none) and the hash word of its key. Keys and values are plain and uncompressed, so reading them is
+copying them. What only Holdfast needs is JSON in the metadata of the file, under `holdfast`.
 
-The name ends in a digest of all bytes of the file: it is read only when it is what was written, to the last bit.
-pyarrow is imported on first use, because a member without a journal does not need it, and may not have it: then
-whatever writes or reads a checkpoint raises NotInstalled, and a member with files is not started (`need_arrow`).
+The name ends in a digest of all bytes of the file, which is verified before the file is read. pyarrow is imported on
+first use, because a member without a journal does not need it: without pyarrow, writing or reading a checkpoint raises
+NotInstalled, and a member with files does not start (`need_arrow`).
 """
 
 from __future__ import annotations
@@ -28,18 +27,19 @@ if TYPE_CHECKING:
 
 VERSION = 1
 WITH_SERVICES = 2
-"""The version of a checkpoint that holds a service, too. Its rows are the pieces of its share: the key is the place of
-a piece, 8 bytes, and the value the piece. A Holdfast that knows version 1 alone would take it for a map."""
+"""Version of a checkpoint with services. The rows of a service are the pieces of its share: key is the piece's number,
+8 bytes, value the piece. A Holdfast that knows only version 1 would take them for a map.
+"""
 METADATA = b"holdfast"
 _PAGE_BYTES = 64 << 20
-"""A page of a column has less than 2 GiB, whatever the size of the values: it holds at least one."""
+"""A page of a column must have less than 2 GiB, whatever the size of the values; it holds at least one."""
 _BATCH_ROWS = 1024
 _NAME = re.compile(r"p([0-9]{5,10})-([0-9]{12,20})-([0-9a-f]{32})\.parquet", re.ASCII)
 _EXTRAS = ("ttl_ms", "max_idle_ms", "key_hash")
 
 
 class MapHeader(msgspec.Struct, frozen=True):
-    """What the metadata say of one map. Its rows follow those of the map before."""
+    """Metadata of one map. Its rows follow those of the map before."""
 
     name: str
     entries: int
@@ -52,36 +52,34 @@ class MapHeader(msgspec.Struct, frozen=True):
 
 
 class CheckpointHeader(msgspec.Struct, frozen=True):
-    """What the metadata say of a checkpoint."""
+    """Metadata of a checkpoint."""
 
     version: int
     store: str
     partition: int
     epoch: int
     lsn: int
-    """Every record of the blocks up to this one is in the content."""
+    """The content has every record of the blocks up to this one."""
     maps: list[MapHeader]
     requests: bytes = b""
     wall_ms: int = 0
-    """When the content was so, in milliseconds since 1970 by the member's clock: `ttl_ms` is what was left then. 0: not
-    known, as in older files."""
+    """When the content was taken, in milliseconds since 1970 by the member's clock: `ttl_ms` counts from then. 0:
+    unknown, in older files.
+    """
 
     @property
     def entries(self) -> int:
-        """Of all maps."""
         return sum(each.entries for each in self.maps)
 
 
 class CheckpointName(msgspec.Struct, frozen=True):
-    """What the name of a checkpoint says."""
-
     partition: int
     lsn: int
     digest: str
 
 
 def need_arrow() -> None:
-    """Load what checkpoints are written and read with. Raises NotInstalled."""
+    """Import pyarrow. Raises NotInstalled."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as absent:
@@ -92,12 +90,11 @@ def need_arrow() -> None:
 
 
 def checkpoint_name(partition: int, lsn: int, data: bytes) -> str:
-    """The name of a checkpoint with these bytes."""
     return f"p{partition:05}-{lsn:012}-{mmh3.mmh3_x64_128_digest(data).hex()}.parquet"
 
 
 def parse_name(name: str) -> CheckpointName | None:
-    """What the name says; None when it is not that of a checkpoint."""
+    """The parts of a checkpoint's name; None if it is not one."""
     found = _NAME.fullmatch(name)
     return CheckpointName(int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -106,9 +103,9 @@ def parse_name(name: str) -> CheckpointName | None:
 
 
 def encode_checkpoint(snapshot: Snapshot, lsn: int, store: str) -> tuple[str, bytes]:
-    """The name and the bytes of a checkpoint. Every record of the blocks up to `lsn` must be in the content.
+    """The name and the bytes of a checkpoint. The content must have every record of the blocks up to `lsn`.
 
-    store: whose it is. Raises ValueError when the columns of a map differ in length.
+    `store`: its owner. Raises ValueError if the columns of a map differ in length.
     """
     need_arrow()
     import pyarrow as pa
@@ -176,7 +173,7 @@ def _longest(each: MapSnapshot) -> list[bytes]:
 
 
 def _column(kind: Any, pieces: list[Any]) -> Any:
-    """One column of these; more than 2 GiB of bytes come in chunks already."""
+    """Concatenate pieces; those with more than 2 GiB of bytes are chunked already."""
     import pyarrow as pa
 
     chunked = [piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece] for piece in pieces]
@@ -187,14 +184,14 @@ def _column(kind: Any, pieces: list[Any]) -> Any:
 
 
 def read_header(data: bytes) -> CheckpointHeader:
-    """What the metadata of a checkpoint say; whether the file is whole is not looked at. Raises JournalBroken."""
+    """The metadata of a checkpoint; its content is not verified. Raises JournalBroken."""
     return _open(data)[1]
 
 
 def read_checkpoint(name: str, data: bytes, store: str | None = None) -> tuple[CheckpointHeader, Snapshot]:
-    """The content of a checkpoint. store: whose it must be, if that is known.
+    """The content of a checkpoint. `store`: its expected owner, if known.
 
-    Raises JournalBroken when the bytes are not those that were written under this name.
+    Raises JournalBroken if the bytes are not those that were written under this name.
     """
     need_arrow()
     import pyarrow as pa

@@ -1,11 +1,11 @@
-"""Messages between members as bytes: MessagePack arrays, each message with its number. Decoding checks every type, and
-every number that names something (`wire.bounds`).
+"""Messages between members as bytes: MessagePack arrays that begin with the number of the message. Decoding checks all
+types, and all numbers that name something (`wire.bounds`).
 
-- wire/C-1: A message of a newer member is read as far as this one knows it: fields are only ever added at the end, with
-  a default that means what a member that does not know them means. What is behind the last known one is left out.
-- wire/C-2: A message, or a value of an enumeration, that is new is only sent at the feature level that it came with, or
-  a later one; so nobody who does not know it is in the cluster. If it comes all the same, a message that may be lost is
-  left out, and told as unknown; in a link, where each message counts, it ends the connection.
+- wire/C-1: An older member reads the fields that it knows of a newer member's message. New fields are only added at the
+  end, with a default that means what a member without them means; unknown fields at the end are ignored.
+- wire/C-2: A new message, or a new value of an enumeration, is only sent at its feature level or above, so every member
+  of the cluster knows it. If an unknown one arrives anyway, a datagram is ignored and reported as unknown; in a link,
+  where each message counts, it ends the connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(Message))
 
 
 def _unknown_kind(data: bytes | memoryview) -> int | None:
-    """The number of the message, if these bytes begin as one does, and it is not known. No more is looked at."""
+    """The number of a message that begins with these bytes, if it is an unknown kind; nothing more is checked."""
     first = bytes(data[:6])
     if not first:
         return None
@@ -45,13 +45,12 @@ def _unknown_kind(data: bytes | memoryview) -> int | None:
 
 
 def encode(message: Message) -> bytes:
-    """The message as bytes."""
     return _encoder.encode(message)
 
 
 def decode(data: bytes | memoryview, partition_count: int = ANY_COUNT) -> Message:
-    """The message in these bytes. Raises ProtocolError when they are none that a member of a cluster with so many
-    partitions can have sent, whatever is wrong with them.
+    """The message in these bytes. Raises ProtocolError unless a member of a cluster with so many partitions can have
+    sent it.
     """
     try:
         message = _decoder.decode(data)
@@ -59,8 +58,7 @@ def decode(data: bytes | memoryview, partition_count: int = ANY_COUNT) -> Messag
     except Exception as error:
         if (kind := _unknown_kind(data)) is not None:
             raise UnknownMessage(f"a message of kind {kind}, which this Holdfast does not know") from error
-        # Broken UTF-8, arrays without end, numbers that contradict each other: the ways to be no message are not a
-        # list that could be complete.
+        # Broken UTF-8, arrays without end, contradicting numbers: there is no complete list of the ways to be invalid.
         raise ProtocolError(f"not a message between members: {error}") from error
     if why:
         raise ProtocolError(f"{type(message).__name__}: {why}")

@@ -1,6 +1,6 @@
 """Entries in columns: the memory layout of Arrow's variable-size binary arrays.
 
-A client may use the bytes where they lie, while a member needs nothing but `bytes.join`.
+A client may use the bytes in place, and a member needs only `bytes.join`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from holdfast.errors import ProtocolError, TooLarge
 _INT32 = "i"
 assert array(_INT32).itemsize == 4, "offsets are int32"
 _BIG_ENDIAN = array(_INT32, [1]).tobytes()[0] == 0
-"""Whether this machine is."""
 
 
 class ColumnBatch(msgspec.Struct, frozen=True, array_like=True):
     """Entries in two columns. Keys and values are in their stored form: type id and payload, no hash word.
 
-    The cell of row `r` is `column[offsets[r] : offsets[r + 1]]`; offsets are little-endian int32, one more
-    than there are rows.
+    The cell of row `r` is `column[offsets[r] : offsets[r + 1]]`; offsets are little-endian int32, one more than there
+    are rows.
     """
 
     rows: int
@@ -34,7 +33,6 @@ class ColumnBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, keys: list[bytes], values: list[bytes]) -> ColumnBatch:
-        """The columns of these entries; both lists have the same length."""
         assert len(keys) == len(values), (len(keys), len(values))
         return cls(len(keys), _offsets(keys), b"".join(keys), _offsets(values), b"".join(values))
 
@@ -52,7 +50,6 @@ class ColumnBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of keys and values."""
         return len(self.keys) + len(self.values)
 
 

@@ -1,41 +1,40 @@
-"""Who is at a door? What comes first on a connection tells who has taken one port for another."""
+"""Recognition of protocols by their first bytes, for clear errors when a client connects to the wrong port."""
 
 from __future__ import annotations
 
 MEMBER = b"HFM3"
-"""What a member says first to whoever connects to its port for members."""
+"""First bytes of a member to every connection on its port for members."""
 HAZELCAST_CLIENT = b"CP2"
 OWN_CLIENT = b"HF1"
 
 TLS = b"\x16\x03"
-"""How a connection with TLS begins."""
+"""First bytes of a TLS connection."""
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
-"""What whoever speaks no TLS is told where nothing else is spoken: a fatal alert, unexpected message."""
+"""Reply to a plaintext client on a TLS-only port: a fatal alert, unexpected message."""
 
 REFUSED_SECRET = b"\x01"
-"""What a member says to another one, before it hangs up, whose `security.member_secret` differs from its own."""
+"""Sent to another member before closing, if its `security.member_secret` differs."""
 
 REFUSED_PROTOCOL = b"\x02"
-"""What it says to one with which it has no version of the member protocol in common."""
+"""Sent to another member with which there is no common version of the member protocol."""
 
 MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
 CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
 HTTP_PORT = "the port for HTTP (http.port, 5801 by default)"
 
 OTHER_PORT = b"HFP"
-"""What whoever has taken one port for the other is told, before the number of the right one."""
+"""Reply on the wrong port, followed by the number of the right one."""
 OTHER_PORT_BYTES = len(OTHER_PORT) + 2
 OPENING_BYTES = len(MEMBER) + 28 + 36 + 32
-"""What a member says first, with what it speaks, its UUID and a nonce."""
+"""First message of a member: protocol versions, its UUID and a nonce."""
 
 
 def other_port(port: int) -> bytes:
-    """That the right port is this one."""
     return OTHER_PORT + port.to_bytes(2, "big")
 
 
 def port_of(said: bytes) -> int:
-    """The port that was told so; 0: none was."""
+    """The port in such a reply; 0: it is none."""
     told = said.startswith(OTHER_PORT) and len(said) >= OTHER_PORT_BYTES
     return int.from_bytes(said[len(OTHER_PORT) : OTHER_PORT_BYTES], "big") if told else 0
 
@@ -61,7 +60,7 @@ _KNOWN = (
 
 
 def who(first: bytes) -> str:
-    """Who begins like this, in words; empty when that is nobody who is known. `first`: three bytes or more."""
+    """The protocol that begins with these three or more bytes, in words; empty: unknown."""
     for beginning, name in _KNOWN:
         if first.startswith(beginning[: len(first)]):
             return name
@@ -69,9 +68,9 @@ def who(first: bytes) -> str:
 
 
 def wrong_port(address: str, first: bytes, tls_hint: str) -> str:
-    """The error text when what answers at this address is no client port; empty when it may be one.
+    """The error text when an address is not a client port; empty if it may be one.
 
-    first: what came first, three bytes or more. tls_hint: how this client is given TLS.
+    `first`: the first bytes received, three or more. `tls_hint`: how this client is configured for TLS.
     """
     there = who(first)
     if not there:
@@ -94,11 +93,11 @@ NOT_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is the port of a Holdfast member for its clients: it speaks no HTTP.\n"
 )
-"""The answer to whoever asks a door in HTTP."""
+"""Reply to an HTTP request on the port for clients."""
 ONLY_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is the port of a Holdfast member for HTTP. Clients use the port for clients, 5701 by default.\n"
 )
-"""The answer to a client of another protocol at the HTTP port. It begins with HTTP, from which `wrong_port` tells the
-client what it has connected to.
+"""Reply to a client of another protocol on the HTTP port. It begins with HTTP, by which `wrong_port` recognises the
+port.
 """

@@ -1,23 +1,27 @@
-"""The bytes of a journal: segments of blocks, each block one group of entries, all of them one chain.
+"""The bytes of a journal: segments of blocks. A block is one group of entries, and all blocks form one chain.
 
-A segment `j<first lsn, 12 digits>.seg` begins with a header; blocks follow without a space between them. A block is a
-head of fixed size and a MessagePack list of entries. What makes it believable:
+A segment `j<first lsn, 12 digits>.seg` begins with a header; blocks follow without gaps. A block is a head of fixed
+size and a MessagePack list of entries.
 
-- wire/B-1: Its *link* is a digest of its whole head, of its place in the file and of the segment's *seed*; the digest
-  of its entries and the link of the block before are in the head. The link is verified before the length is used, so
-  nothing follows a damaged length, and nothing is a block at a place where it was not written.
+- wire/B-1: The *link* of a block is a digest of its whole head, of its place in the file and of the segment's *seed*;
+  the head has the digest of the entries and the link of the block before. The link is verified before the length is
+  used, so a damaged length is never followed, and a block is not valid at a place where it was not written.
 - wire/B-2: The seed is made of the store, the first lsn of the segment and the link before it. So bytes of another
-  store, or of another use of the same file, are not blocks here, whatever they were there; and nobody outside can make
-  any, not even inside a value, because the links are known to nobody outside.
-- wire/B-3: `synced` says how far the journal was durable when this block was made. A block is *proved durable* when a
-  later valid block or header says so. What cannot be read is damage when it is proved durable, and else a torn tail,
-  which is cut. So a seal (an empty block) is written after the last block, to prove it.
-- wire/B-4: After damage reading goes on at the next block that is valid by itself, and the damage is reported with it.
+  store, or of an earlier use of the same file, are not valid blocks; and no outsider can make a block, not even inside
+  a value, because the links are unknown outside.
+- wire/B-3: `synced` is the last durable block when this block was made. A block is *proved durable* when a later valid
+  block or header says so. Unreadable bytes are damage if they are proved durable, and otherwise a torn tail, which is
+  cut. So a seal (an empty block) is written after the last block, to prove it.
+- wire/B-4: After damage, reading continues at the next valid block, and the damage is reported with it.
+
+Example for wire/B-3: blocks 17 and 18 are written and 17 is synced; then block 19 is written with synced = 17, and the
+power fails. If 17 is unreadable after the restart, block 19 proves that it was durable: this is damage. If 19 is
+unreadable, no later block says that it was durable: it counts as a torn tail, and is cut.
 
 The digest is MurmurHash3, 128 bits: 8 GB/s a core, twice as fast as `zlib.crc32` on large blocks and on small ones.
-Every step of it can be undone, so two texts that differ only within 16 aligned bytes never have the same digest: no
-flipped bit, and no burst that stays there, goes unseen. Any other accident has a chance of 2**-128, where CRC-32 has
-2**-32: too much for the torn blocks of many machines. It is no defence against somebody who may write to the directory.
+Every step of it can be reversed, so two texts that differ only within 16 aligned bytes never have the same digest: no
+flipped bit, and no burst within them, is missed. Any other accident has a chance of 2**-128; the 2**-32 of CRC-32 would
+be too much for the torn blocks of many machines. It is no defence against an attacker who can write to the directory.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from holdfast.errors import JournalBroken, NewerFiles
 
 MAGIC = b"HFJS"
 FORMATS = frozenset(SEGMENT_FORMATS[level] for level in range(LOWEST, HIGHEST + 1))
-"""The formats of segments that this Holdfast reads. They differ in the kinds of entries that blocks may have."""
+"""Formats of segments that this Holdfast reads. They differ in the kinds of entries in blocks."""
 ORIGIN = bytes(16)
 """The link before the first block of a store."""
 
@@ -45,11 +49,11 @@ _HEAD = struct.Struct("<4sIQQ16s16s")
 _PLACE = struct.Struct("<Q")
 _LINK_BYTES = 16
 HEADER_BYTES = _HEADER.size + _LINK_BYTES
-"""Of a segment: where its first block begins."""
+"""Offset of the first block of a segment."""
 HEAD_BYTES = _HEAD.size + _LINK_BYTES
-"""Of a block: what it costs beside its entries."""
+"""Size of a block besides its entries."""
 SEAL_BYTES = HEAD_BYTES + 1
-"""Of a block with an empty list of entries."""
+"""Size of a block with an empty list of entries."""
 BLOCK_BYTES_MAX = 0xFFFF_FFFF
 STORE_BYTES_MAX = 40
 
@@ -60,12 +64,11 @@ _decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[En
 
 
 def segment_name(first_lsn: int) -> str:
-    """The name of the segment that begins with this block."""
     return f"j{first_lsn:012}.seg"
 
 
 def segment_lsn(name: str) -> int | None:
-    """The first lsn in the name of a segment; None when it is not the name of one."""
+    """The first lsn in the name of a segment; None if it is not the name of one."""
     digits = name[1:-4]
     if not (name.startswith("j") and name.endswith(".seg") and digits.isascii() and digits.isdigit()):
         return None
@@ -74,7 +77,7 @@ def segment_lsn(name: str) -> int | None:
 
 
 def segments(names: Sequence[str]) -> list[str]:
-    """Those of these names that are segments, in the order of the journal."""
+    """The names of segments among these, in the order of the journal."""
     return sorted((name for name in names if segment_lsn(name)), key=lambda name: segment_lsn(name) or 0)
 
 
@@ -82,7 +85,7 @@ def segments(names: Sequence[str]) -> list[str]:
 
 
 def seed_of(store: str, first_lsn: int, previous: bytes) -> bytes:
-    """What the links of a segment's blocks are made with; its first four bytes begin each block."""
+    """The seed of a segment; its first four bytes begin each block."""
     seed = digest(struct.pack("<40sQ16s", store.encode(), first_lsn, previous))
     return bytes([seed[0] | 0x80]) + seed[1:]
 
@@ -92,9 +95,9 @@ def segment_header(
 ) -> bytes:
     """The first bytes of a segment.
 
-    store: up to 40 bytes of text. previous: the link of the last block before, `ORIGIN` if there is none.
-    synced: the journal is durable up to this lsn. wall_ms: milliseconds since 1970. level: the highest
-    of what is to be written into it, which decides on its format.
+    `store`: up to 40 bytes of text. `previous`: the link of the last block before, or `ORIGIN`. `synced`: the last
+    durable lsn. `wall_ms`: milliseconds since 1970. `level`: the highest feature level of the content, which decides
+    the format.
     """
     name = store.encode()
     if not 0 < len(name) <= STORE_BYTES_MAX or b"\0" in name:
@@ -108,7 +111,6 @@ def segment_header(
 
 
 def link_of(seed: bytes, offset: int, fields: bytes | memoryview) -> bytes:
-    """The link of the block that begins at this place of its segment with these fields."""
     return digest(seed + _PLACE.pack(offset) + fields)
 
 
@@ -130,8 +132,8 @@ def encode_block(
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a writer goes on: in a new segment with `Chain(store, end.lsn, end.checksum)`, always; or in the same one
-    with `Chain.resume`, when that is `resumable`.
+    """Where a writer continues: in a new segment with `Chain(store, end.lsn, end.checksum)`, or, if `resumable`, in the
+    same one with `Chain.resume`.
     """
 
     lsn: int
@@ -139,20 +141,20 @@ class End:
     checksum: bytes
     """The link of the last block."""
     segment: str = ""
-    """The one in which the last block ends, and where; "" when there is none."""
+    """The segment in which the last block ends; "" if there is none."""
     offset: int = 0
     first_lsn: int = 0
     seed: bytes = b""
-    """b"" when the last segment must not be written to any more: it was torn or damaged."""
+    """b"" if the last segment was torn or damaged and must not be written any more."""
 
     @property
     def resumable(self) -> bool:
-        """Whether the last segment ends with zeros only, so that it may be written on."""
+        """Whether only zeros follow in the last segment, so that it may be continued."""
         return bool(self.seed)
 
 
 class Place(NamedTuple):
-    """Where a writer is, all of it: what a block is made with."""
+    """The complete position of a writer."""
 
     lsn: int
     """Of the next block."""
@@ -160,17 +162,17 @@ class Place(NamedTuple):
     """The link of the last block."""
     synced: int
     first_lsn: int
-    """Of the segment that is written."""
+    """Of the present segment."""
     offset: int
-    """Where the next block is to be written in it."""
+    """Of the next block in it."""
     seed: bytes
 
 
 class Chain:
-    """A writer of a journal: makes one segment header or block after the other.
+    """Writer of a journal: makes segment headers and blocks, one after the other.
 
-    A header must be durable before the first block of its segment is written. Blocks may be written before those before
-    them are durable. Whoever goes on with a journal syncs what he has read of its last segment first.
+    A header must be durable before the first block of its segment is written. Blocks may be written before earlier
+    blocks are durable. Before a journal is continued, what was read of its last segment must be synced.
     """
 
     __slots__ = ("place", "store")
@@ -179,11 +181,11 @@ class Chain:
         """Begin with this block, in a new segment: call `begin` first. Everything before is durable, or void."""
         self.store = store
         self.place = Place(lsn, checksum, lsn - 1, lsn, 0, b"")
-        """Keep it before `begin` or `block`, and put it back, when what they made is not written after all."""
+        """Save it before `begin` or `block`, and restore it if their bytes are not written after all."""
 
     @classmethod
     def resume(cls, store: str, end: End) -> Chain:
-        """Go on in the same segment, at `end.offset`. Only when `end.resumable`: nothing but zeros may be there."""
+        """Continue in the same segment at `end.offset`. Requires `end.resumable`: only zeros are there."""
         assert end.resumable, end
         chain = cls(store)
         chain.place = Place(end.lsn, end.checksum, end.lsn - 1, end.first_lsn, end.offset, end.seed)
@@ -191,57 +193,51 @@ class Chain:
 
     @property
     def lsn(self) -> int:
-        """Of the next block."""
         return self.place.lsn
 
     @property
     def checksum(self) -> bytes:
-        """The link of the last block."""
         return self.place.checksum
 
     @property
     def synced(self) -> int:
-        """What the next block or header says of how far the journal is durable."""
+        """The last durable block, as the next block or header will state."""
         return self.place.synced
 
     @property
     def first_lsn(self) -> int:
-        """Of the segment that is written."""
         return self.place.first_lsn
 
     @property
     def offset(self) -> int:
-        """Where the next block is to be written in the segment."""
+        """Of the next block in the segment."""
         return self.place.offset
 
     @property
     def seed(self) -> bytes:
-        """Of the segment that is written."""
         return self.place.seed
 
     @property
     def segment(self) -> str:
-        """The name of the segment that is written."""
         return segment_name(self.place.first_lsn)
 
     def begin(self, wall_ms: int, level: int = LOWEST) -> bytes:
-        """Begin a new segment with the next block: its name is `segment` now. Answers its header.
-
-        level: of all that is to be written into it.
+        """Begin a new segment, named `segment`, with the next block; returns its header. `level`: the highest feature
+        level of its content.
         """
         lsn, checksum, synced = self.place[:3]
         self.place = Place(lsn, checksum, synced, lsn, HEADER_BYTES, seed_of(self.store, lsn, checksum))
         return segment_header(self.store, lsn, checksum, synced, wall_ms, level)
 
     def block(self, entries: Sequence[Entry] = ()) -> bytes:
-        """The next block, to be written at `offset` as it is before this call, and nowhere else; no entries: a seal."""
+        """The next block, to be written at the `offset` before this call and nowhere else; no entries: a seal."""
         lsn, checksum, synced, first_lsn, offset, seed = self.place
         data, link = encode_block(seed, offset, lsn, checksum, synced, entries)
         self.place = Place(lsn + 1, link, synced, first_lsn, offset + len(data), seed)
         return data
 
     def durable(self, lsn: int) -> None:
-        """Every block up to this one is durable: the next block or header says so."""
+        """Every block up to this one is durable."""
         if lsn > self.place.synced:
             self.place = self.place._replace(synced=lsn)
 
@@ -251,8 +247,6 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of a segment says."""
-
     first_lsn: int
     synced: int
     wall_ms: int
@@ -263,7 +257,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A block that is valid by itself: where it is, and what its head says."""
+    """A block whose head is valid: its place, and its fields."""
 
     offset: int
     end: int
@@ -275,20 +269,18 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One group of entries, as it was written."""
-
     lsn: int
     entries: list[Entry]
     segment: str
     offset: int
     size: int
-    """Bytes, with the head."""
+    """Bytes, including the head."""
 
 
 def read_header(data: bytes | memoryview) -> Header | None:
-    """The header of a segment; None when these bytes do not begin with one.
+    """The header of a segment; None if the bytes do not begin with a valid one.
 
-    Raises NewerFiles when it is sound, but of a format that this one does not know.
+    Raises NewerFiles if it is valid but of an unknown format.
     """
     if len(data) < HEADER_BYTES:
         return None
@@ -309,9 +301,8 @@ def read_header(data: bytes | memoryview) -> Header | None:
 
 
 def head_at(data: memoryview, offset: int, seed: bytes, before: int = 0) -> Head | None:
-    """The head that begins here, if there is one; its entries are not looked at.
-
-    before: so many bytes of the segment are before these ones.
+    """The head at this offset, if there is a valid one; the entries are not checked. `before`: bytes of the segment
+    before `data`.
     """
     start = offset + _HEAD.size
     if start + _LINK_BYTES > len(data):
@@ -327,7 +318,7 @@ def head_at(data: memoryview, offset: int, seed: bytes, before: int = 0) -> Head
 
 
 def is_sound(data: memoryview, head: Head) -> bool:
-    """Whether the entries of this block are what was written."""
+    """Whether the entries of this block are intact."""
     if head.end > len(data):
         return False
     start = head.offset + _HEAD.size
@@ -336,7 +327,7 @@ def is_sound(data: memoryview, head: Head) -> bool:
 
 
 def decode(data: memoryview, head: Head, segment: str) -> list[Entry]:
-    """The entries of a sound block. Raises JournalBroken when they are not what this Holdfast knows."""
+    """The entries of an intact block. Raises JournalBroken if this Holdfast does not know them."""
     try:
         return _decoder.decode(data[head.offset + HEAD_BYTES : head.end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -346,7 +337,7 @@ def decode(data: memoryview, head: Head, segment: str) -> list[Entry]:
 
 
 def read_block(data: bytes | memoryview, seed: bytes, segment: str, offset: int) -> Block:
-    """The one block in these bytes, which were read at this place. Raises JournalBroken when they are none."""
+    """The block in these bytes, read from this place. Raises JournalBroken if there is none."""
     view = memoryview(data)
     head = head_at(view, 0, seed, offset)
     if head is None or not is_sound(view, head):

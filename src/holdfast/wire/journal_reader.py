@@ -1,10 +1,10 @@
-"""Reads a whole journal: its blocks in order, where it ends, and what cannot be read of it (`wire.journal_blocks`).
+"""Reader of a whole journal: its blocks in order, its end, and its damage (`wire.journal_blocks`).
 
 - wire/R-1: Only blocks that continue the one before are joined to it. After damage a new run begins, and the damage is
-  told.
-- wire/R-2: A segment that begins with the link and the lsn that were reached goes on there, whatever is left in the one
-  before: that was cut once. So a writer that finds a torn tail leaves it as it is, and begins a new segment.
-- wire/R-3: Whatever the bytes are, reading ends, in a time and a memory of their size, with each of these told.
+  reported.
+- wire/R-2: A segment that begins with the link and lsn that were reached continues there, whatever is left in the
+  segment before: that was cut. So a writer that finds a torn tail leaves it, and begins a new segment.
+- wire/R-3: Reading ends for any bytes, in time and memory proportional to their size, with all damage reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.wire.journal_blocks import (
 _ZEROS = bytes(65536)
 
 Load = Callable[[str], bytes]
-"""Answers the content of a segment by its name."""
+"""Returns the content of a segment by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,11 @@ class Damage:
     lsn: int
     """The block that should be here."""
     next_lsn: int
-    """The first one that can be read after it: equal to `lsn` when no block is lost; 0 when none can be read."""
+    """The next readable block: equal to `lsn` if no block is lost; 0 if none is readable."""
     why: str
 
     @property
     def lost(self) -> bool:
-        """Whether blocks are missing."""
         return self.lsn != self.next_lsn
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """The end of the journal was not yet durable when it was interrupted; it is cut here."""
+    """The end of the journal was not durable yet when the member stopped; it is cut here."""
 
     segment: str
     offset: int
@@ -77,8 +76,6 @@ class Torn:
 
 @dataclass(slots=True)
 class SegmentRead:
-    """What was found in one segment."""
-
     name: str
     first_lsn: int
     last_lsn: int = 0
@@ -90,12 +87,10 @@ class SegmentRead:
     size: int = 0
     seed: bytes = b""
     leans: bool = False
-    """Whether its header is damaged: it can be read only because those before it can."""
+    """Whether its header is damaged, so that it is readable only together with the segments before it."""
 
 
 class _Segment:
-    """The bytes of one segment, with what its name and header say."""
-
     __slots__ = ("data", "first_lsn", "header", "name", "raw", "seed", "why")
 
     def __init__(self, name: str, raw: bytes, store: str | None) -> None:
@@ -113,12 +108,12 @@ class _Segment:
             self.why = f"this is a segment of another store, {self.header.store}"
             self.header = None
         self.seed = b""
-        """b"" when it is not known: then no block of it can be told from anything else."""
+        """b"" if unknown: then its blocks cannot be recognised."""
         if self.header is not None:
             self.seed = seed_of(self.header.store, self.first_lsn, self.header.previous)
 
     def blank_from(self, offset: int) -> bool:
-        """Whether there are only zeros from here on."""
+        """Whether only zeros follow from here on."""
         raw = self.raw
         for start in range(offset, len(raw), len(_ZEROS)):
             piece = raw[start : start + len(_ZEROS)]
@@ -127,7 +122,7 @@ class _Segment:
         return True
 
     def find(self, offset: int) -> Iterator[Head]:
-        """The valid blocks from here on, wherever they begin. The time is that of the bytes, whatever they are."""
+        """The valid blocks from here on, at any offset. Takes time proportional to the bytes."""
         if not self.seed:
             return
         raw, mark = self.raw, self.seed[:4]
@@ -138,49 +133,49 @@ class _Segment:
                 continue
             if is_sound(self.data, head):
                 yield head
-            # The length is believable even when the entries are not: what is between is their own, and no block.
+            # The length is trusted even if the entries are damaged: what is between are entries, and no block.
             offset = min(head.end, len(raw))
 
 
 class JournalReader:
-    """Reads a journal: walk through it once, for the blocks; then ask where it ends, and what was wrong.
+    """Reads a journal: iterate once for the blocks, then read `end`, `damage` and `torn`.
 
-    Damage is in `damage` before the block after it is given out. Raises JournalBroken for bytes that are sound, but
-    of another version.
+    Damage is in `damage` before the block after it is returned. Raises JournalBroken for valid bytes of another
+    version.
     """
 
     def __init__(self, names: Sequence[str], load: Load, store: str | None = None) -> None:
-        """names: of all segments, in any order; others are left out.
-        store: whose they must be; None: whoever's the first sound header names.
+        """`names`: of all segments, in any order; others are ignored. `store`: their owner; None: that of the first
+        valid header.
         """
         self.store = store
         self.damage: list[Damage] = []
         self.torn: Torn | None = None
         self.void: list[str] = []
-        """Segments without any block of this journal, to be removed before a writer goes on."""
+        """Segments without any block of this journal, to be removed before a writer continues."""
         self.segments: list[SegmentRead] = []
         self.end = End(1, ORIGIN)
-        """Where a writer goes on."""
+        """Where a writer continues."""
         self._names = segments(names)
         self._load = load
         self._ahead: tuple[int, _Segment] | None = None
-        """A segment that was looked at before its turn."""
+        """A segment that was loaded before its turn."""
         self._proof = -1
-        """What is proved durable by what comes after the first trouble; -1: nobody has looked yet."""
+        """The last block that is proved durable by what follows the first problem; -1: not determined yet."""
         self._lsn = 0
         """Of the next block; 0: any."""
         self._checksum = ORIGIN
         """The link of the last block."""
         self._gap: tuple[str, int, str] | None = None
-        """Damage whose end is not found yet: where it begins, and what it is."""
+        """Damage without a known end: where it begins, and why."""
         self._beyond = 1
-        """No block that cannot be read has this lsn or a higher one."""
+        """Unreadable blocks have lower lsns than this."""
         self._place = ("", 0)
         """The end of the last block."""
         self._half = ""
-        """The last segment that has not even a header."""
+        """The last segment without even a header."""
         self._clean: _Segment | None = None
-        """The segment that was read last, when nothing but zeros is after its last block."""
+        """The segment that was read last, if only zeros follow its last block."""
 
     def __iter__(self) -> Iterator[Block]:
         for index, name in enumerate(self._names):
@@ -233,7 +228,7 @@ class JournalReader:
         self._clean = None
         if self._lsn and not self._continues(segment):
             if header.first_lsn < self._lsn:
-                # Cut once, and not removed in time: everything in it was written anew.
+                # It was cut, and not removed in time: its blocks were written again.
                 self.void.append(segment.name)
                 return False
             if self._gap is None and not self._proved(index, segment, HEADER_BYTES):
@@ -252,7 +247,8 @@ class JournalReader:
 
     def _enter_without_header(self, segment: _Segment) -> bool:
         if segment.blank_from(HEADER_BYTES):
-            # Made in advance, and never used; or interrupted when it was to be: its first block comes after its header.
+            # Allocated and never used, or interrupted before its first use: the first block is written after the
+            # header.
             if not segment.blank_from(0):
                 self._half = segment.name
             self.void.append(segment.name)
@@ -271,7 +267,7 @@ class JournalReader:
         return False
 
     def _unreadable(self, segment: _Segment, why: str) -> None:
-        """Something is in this segment, and nobody can say what. It was durable: its header was, before its blocks."""
+        """The segment has unknown content, which was durable: its header was, before its blocks."""
         self._clean = None
         self._beyond = max(self._beyond, segment.first_lsn + len(segment.raw) // HEAD_BYTES + 1)
         if not self._lsn:
@@ -290,7 +286,7 @@ class JournalReader:
     # -- within a segment
 
     def _walk(self, index: int, segment: _Segment) -> Iterator[Head]:
-        """The blocks of this segment, as far as they can be read."""
+        """The readable blocks of this segment."""
         offset = HEADER_BYTES
         while True:
             head = head_at(segment.data, offset, segment.seed)
@@ -305,7 +301,7 @@ class JournalReader:
                 return
             after = self._after(index)
             if after is not None and self._continues(after):
-                return  # what is left here was cut once
+                return  # the rest of this segment was cut
             if not self._proved(index, segment, offset):
                 self._tear(segment.name, offset)
                 return
@@ -321,11 +317,13 @@ class JournalReader:
         return head.lsn == self._lsn and head.previous == self._checksum
 
     def _fits(self, head: Head, limit: int) -> bool:
-        """Whether reading may go on with this block after damage. limit: the first lsn of the next segment, or 0."""
+        """Whether reading may continue with this block after damage. `limit`: the first lsn of the next
+        segment, or 0.
+        """
         return self._follows(head) or (head.lsn > self._lsn and (not limit or head.lsn < limit))
 
     def _after(self, index: int) -> _Segment | None:
-        """The next segment, looked at before its turn."""
+        """The next segment, loaded before its turn."""
         if index + 1 == len(self._names):
             return None
         if self._ahead is None or self._ahead[0] != index + 1:
@@ -333,7 +331,7 @@ class JournalReader:
         return self._ahead[1]
 
     def _proved(self, index: int, segment: _Segment, offset: int) -> bool:
-        """Whether the next block was durable, as anything says that comes after this place (wire/B-3)."""
+        """Whether anything after this place proves that the next block was durable (wire/B-3)."""
         if self._proof < 0:
             self._proof = 0
             while True:

@@ -1,11 +1,9 @@
-"""Holdfast's own client protocol: what the commands of an operator, the Spark pipeline and the audits speak.
+"""Holdfast's own client protocol, used by operator commands, the Spark pipeline and audits.
 
-A client sends the three bytes `HF1` once. Then both sides send frames: a little-endian uint32 length and so
-many bytes of MessagePack, one question or answer each. A question begins with its tag and a number that the
-client chose; its answer carries the same number, and answers may come in any order. The first question is
-`Hello`; anything else before it has succeeded ends the connection.
-
-Entries travel in columns (`wire.columns`).
+A client sends the three bytes `HF1` once. Then both sides send frames: a little-endian uint32 length and so many bytes
+of MessagePack, one request or response each. A request begins with its tag and a number that the client chose; its
+response carries the same number, and responses may come in any order. The first request is `Hello`; anything else
+before its success ends the connection. Entries travel in columns (`wire.columns`).
 """
 
 from __future__ import annotations
@@ -153,28 +151,28 @@ __all__ = [
 ]
 
 PREAMBLE = b"HF1"
-"""What a client sends first, once."""
+"""First bytes of a client, sent once."""
 
 VERSION = 1
-"""Of this protocol; a member refuses a `Hello` of another one."""
+"""Of this protocol; a member rejects a `Hello` of another one."""
 
 GREETING_BYTES_MAX = 4096
-"""The largest frame of a client that has not proved who it is."""
+"""The largest frame of an unauthenticated client."""
 
 PAGE_ROWS_MAX = 65_536
 PAGE_BYTES_MAX = 4 << 20
 """A page of a scan ends with the row that reaches this size."""
 
 NEWS_MAX = 500
-"""News in one answer to a `Watch`; the next question brings the next ones."""
+"""News in one response to a `Watch`; the next request gets the next ones."""
 
 CUT_MARKS_MAX = 256
-"""Maps times partitions of one question for a cut, if it is of several partitions: some ms of work."""
+"""Maps times partitions in one request for a cut, if it has several partitions: some ms of work."""
 CUT_MAPS_MAX = 1024
-"""Maps of one cut, which are cut at the same moment in each partition."""
+"""Maps of one cut; in each partition they are cut at the same moment."""
 
 ORDER_MS_MAX = 24 * 3600 * 1000
-"""The longest that an order may be waited for."""
+"""The longest wait for an order."""
 
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES = _LENGTH.size
@@ -229,7 +227,6 @@ _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 def frame(message: Question | Answer) -> bytes:
-    """The message as bytes for the wire."""
     buffer = bytearray(LENGTH_BYTES)
     _encoder.encode_into(message, buffer, LENGTH_BYTES)
     _LENGTH.pack_into(buffer, 0, len(buffer) - LENGTH_BYTES)
@@ -245,10 +242,11 @@ def frame_length(head: bytes | bytearray, limit: int) -> int:
 
 
 PARTS_MAX = 400_000
-"""Numbers, texts, lists and so on of one question; more cannot be read in one turn of a member. The longest question is
-a `PutColumns` with `PUT_ROWS_MAX` rows, each with its own times and hash word."""
+"""Numbers, texts, lists and so on in one request; more cannot be read in one turn of a member. The longest request is a
+`PutColumns` with `PUT_ROWS_MAX` rows, each with its own times and hash word.
+"""
 PARTS_PER_SLICE = 8192
-"""Of these so many are counted in one go."""
+"""Parts that are counted in one slice."""
 _SIZES = dict(
     zip(
         (*range(0xC0, 0xC4), *range(0xCA, 0xD9)),
@@ -256,7 +254,7 @@ _SIZES = dict(
         strict=True,
     )
 )
-"""Bytes behind the one with which a part begins, for those of one size."""
+"""First byte of a part of fixed size -> bytes that follow."""
 _BLOBS = {
     0xC4: (1, 0),
     0xC5: (2, 0),
@@ -268,14 +266,14 @@ _BLOBS = {
     0xDA: (2, 0),
     0xDB: (4, 0),
 }
-"""Bytes of the length behind it, and what else comes before the content."""
+"""First byte -> bytes of the length, and further bytes before the content."""
 _LISTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
-"""Bytes of the count behind it, and parts for each that is counted."""
+"""First byte -> bytes of the count, and parts for each counted element."""
 
 
 def count_parts(body: bytes) -> Generator[None, None, None]:
-    """Look, slice by slice, that the question can be read in one turn: 16 MB may hold 16 million empty lists. Raises
-    ProtocolError when it cannot be, or has no end.
+    """Check, slice by slice, that the request can be read in one turn: 16 MB may hold 16 million empty lists. Raises
+    ProtocolError if it cannot, or has no end.
     """
     at, left, seen, size = 0, 1, 0, len(body)
     while left:
@@ -311,7 +309,7 @@ def count_parts(body: bytes) -> Generator[None, None, None]:
 
 
 def read_question(body: bytes) -> Question:
-    """The question in a frame. Raises ProtocolError, whatever is wrong with the bytes."""
+    """The request in a frame. Raises ProtocolError for any fault of the bytes."""
     try:
         return _questions.decode(body)
     except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
@@ -319,7 +317,7 @@ def read_question(body: bytes) -> Question:
 
 
 def read_answer(body: bytes | bytearray) -> Answer:
-    """The answer in a frame. Raises ProtocolError, whatever is wrong with the bytes."""
+    """The response in a frame. Raises ProtocolError for any fault of the bytes."""
     try:
         return _answers.decode(body)
     except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
@@ -327,7 +325,7 @@ def read_answer(body: bytes | bytearray) -> Answer:
 
 
 class Frames:
-    """Puts the frames of a connection together again from the pieces in which they arrive."""
+    """Joins the pieces that arrive on a connection to frames."""
 
     __slots__ = ("_held", "_need", "_skip", "limit", "refused", "skips")
 
@@ -335,13 +333,13 @@ class Frames:
         self.limit = limit
         """The largest frame, in bytes; may be raised at any time."""
         self.skips = False
-        """Whether a frame above the limit is stepped over, so that the connection can go on; may be set at any time."""
+        """Whether a frame above the limit is skipped, so that the connection can continue; may be set at any time."""
         self.refused: int | None = None
-        """After `TooLarge`: the number of the question that is stepped over; None: it cannot go on."""
+        """After `TooLarge`: the number of the request that is skipped; None: the connection cannot continue."""
         self._held = bytearray()
         self._need = LENGTH_BYTES
         self._skip = 0
-        """Bytes that are still to come of a frame that is too large."""
+        """Bytes of the skipped frame that are still to come."""
 
     @property
     def held(self) -> int:
@@ -349,11 +347,11 @@ class Frames:
         return len(self._held)
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived."""
         self._held += data
 
     def take(self) -> bytes | None:
         """The next whole frame without its length, or None until more has arrived. Raises TooLarge."""
+        """Begin to skip a frame that is too large, as soon as the request's number is known: raises TooLarge."""
         held = self._held
         if self._skip:
             gone = min(self._skip, len(held))
@@ -387,13 +385,13 @@ class Frames:
 
 
 NUMBER_BYTES_MAX = 15
-"""So far into a question at most its number ends: header of an array, tag, and an integer."""
+"""The number of a request ends within so many bytes: header of an array, tag, and an integer."""
 _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
-"""Bytes of an integer, by the byte that begins it; those above 0xCF are signed."""
+"""First byte of an integer -> its width in bytes; those above 0xCF are signed."""
 
 
 def _number_of(head: bytes) -> int | None:
-    """The number of the question that begins so; None when none begins so."""
+    """The number of the request that begins with these bytes, if it is one."""
     at = 1 if head[0] & 0xF0 == 0x90 else {0xDC: 3, 0xDD: 5}.get(head[0], 0)
     if not at or head[at] > 0x7F:
         return None

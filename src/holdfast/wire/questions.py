@@ -1,4 +1,4 @@
-"""What clients of Holdfast's own protocol ask (`wire.own`)."""
+"""Requests of clients of Holdfast's own protocol (`wire.own`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holdfast.core.model.zone_questions import ZoneOrder
 from holdfast.wire.columns import ColumnBatch
 
 PARTITIONS_MAX: Final = 65_536
-"""Partitions in a question, of which no cluster has more."""
+"""Partitions in a request; no cluster has more."""
 ROWS_MAX: Final = 65_536
-"""Rows, keys or fields in a question; who has more sends several. Longer lists are refused before they are read."""
+"""Rows, keys or fields in a request; send more in several. Longer lists are rejected before they are read."""
 
 T = TypeVar("T")
 Partitions = Annotated[list[int], Meta(max_length=PARTITIONS_MAX)]
@@ -26,7 +26,7 @@ Rows = Annotated[list[T], Meta(max_length=ROWS_MAX)]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Who I am, and which cluster I want (None: whichever this is)."""
+    """The first request: credentials, and the cluster that the client wants (None: any)."""
 
     id: int
     version: int
@@ -35,25 +35,23 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     password: str | None = None
     token: bytes | None = None
     operates: bool = False
-    """Whether I only look and give orders: for that there are places when clients have taken all others."""
+    """Whether the client only reads and gives orders: some connections are reserved for such clients."""
 
     def __repr__(self) -> str:
         return f"Hello(id={self.id}, cluster={self.cluster!r}, username={self.username!r})"
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """What does this member know of itself and the cluster?"""
+    """The status of this member and the cluster."""
 
     id: int
     counted: bool = False
-    """Whether the answer also says of each map how large it is (`counted`, as `observe.map_figures`), and which
-    migrations are under way (`running`).
+    """Whether the response also has the size of each map (`counted`, as `observe.map_figures`), and the running
+    migrations (`running`).
     """
 
 
 class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Who holds which partition?"""
-
     id: int
 
 
@@ -65,11 +63,11 @@ class Execute(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Give me all entries of a map in one partition as they are now, the first page at once.
+    """Read all entries of a map in one partition; the response is the first page.
 
-    The entries are those of one moment, however long the reading takes. A connection has one scan at a time:
-    a new one ends the one before. With `any_copy` a member answers from whatever copy it has, complete or not, with
-    what belongs to the entries, also those whose time is over: for comparing copies, not for reading data.
+    The entries are those of one moment, however long the reading takes. A connection has one scan at a time: a new one
+    ends the one before. With `any_copy` a member answers from whatever copy it has, complete or not, including expired
+    entries and their times: for comparing copies, not for reading data.
     """
 
     id: int
@@ -79,41 +77,40 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
     bytes_max: int = 1 << 20
     any_copy: bool = False
     ranges: Rows[int] = []
-    """Only keys of these ranges (`core.store.digest`); empty: of all."""
+    """Only keys of these ranges (`core.store.digest`); empty: all."""
     cut: bytes = b""
-    """Read as it was at this cut, from whatever copy has kept it: primary, backup, or one that has moved away since.
-    A member that has not kept it answers `MOVED`."""
+    """Read at this cut, from any copy that has kept it: primary, backup, or one that has moved away since. Other
+    members answer `MOVED`.
+    """
     keys: Rows[bytes] = []
-    """Only the entries of these keys; empty: of all."""
+    """Only the entries of these keys; empty: all."""
     fields: Rows[str] | None = None
-    """Only these fields of values that are JSON objects; values of other kinds come whole. Empty: no values at all."""
+    """Only these fields of values that are JSON objects; other values come whole. Empty: no values at all."""
     limit: int = 0
     """At most so many entries; 0: all."""
 
 
 class NextPage(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Go on with the scan."""
-
     id: int
     scan: int
-    """The number of the `Scan` question."""
+    """The number of the `Scan` request."""
 
 
 @unique
 class PutKind(IntEnum):
-    """What is done with a row of `PutColumns`."""
+    """What a row of `PutColumns` does."""
 
     SET = 0
     REMOVE = 1
-    """Take the entry out; the row's value is empty."""
+    """Remove the entry; the row's value is empty."""
     ADD = 2
-    """Store the entry if the key is not there."""
+    """Store the entry if the key is absent."""
 
 
 class PutColumns(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Store these entries. The rows are grouped: the first `counts[0]` belong to `partitions[0]`, and so on.
 
-    Groups whose partition is not served here are not stored, and named in the answer.
+    Groups whose partition is not served here are not stored, and named in the response.
     """
 
     id: int
@@ -123,7 +120,7 @@ class PutColumns(msgspec.Struct, frozen=True, array_like=True, tag=7):
     columns: ColumnBatch
     ttl_ms: int = DEFAULT_TTL
     kinds: Annotated[bytes, Meta(max_length=ROWS_MAX)] = b""
-    """A byte for each row, one of `PutKind`; empty: all are `SET`. Rows are taken in order."""
+    """A byte for each row, one of `PutKind`; empty: all are `SET`. Rows are applied in order."""
     ttls_ms: Rows[int] = []
     """A time to live for each row instead of `ttl_ms`; empty: none has its own."""
     max_idles_ms: Rows[int] = []
@@ -132,9 +129,9 @@ class PutColumns(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """What do you hold of these partitions, for comparing it with other copies?
+    """The digests of this member's copies of these partitions, for comparing copies.
 
-    The answer may cover fewer partitions: ask again from `Digests.answered` on.
+    The response may cover fewer partitions: ask again from `Digests.answered` on.
     """
 
     id: int
@@ -149,69 +146,71 @@ WITHOUT_MAJORITY = "without-majority"
 
 @unique
 class Want(IntEnum):
-    """What an operator may want of a member, or of the cluster through it."""
+    """An operator's desired state of a member, or of the cluster."""
 
     STATE = 1
-    """The cluster in another state."""
+    """Another state of the cluster."""
     END = 2
-    """The cluster passive, and then every member gone: answered when this one is."""
+    """The cluster passive, and then all members gone; answered when the receiving member ends."""
     LEAVE = 3
-    """This member gone, when everything it holds is safe elsewhere."""
+    """This member gone, as soon as everything it holds is safe elsewhere."""
     LITE = 4
     """This member without partitions."""
     DATA = 5
-    """This member, a lite one, with partitions."""
+    """This lite member with partitions."""
     ACCEPT_LOSS = 6
-    """The cluster without members, or parts of files, that are missing: every partition with an owner."""
+    """The cluster without what missing members or files hold: every partition has an owner."""
     REFILL = 7
-    """A backup of a partition, of which this member is the primary, with what the primary holds: filled anew."""
+    """A backup of a partition filled again from this member, its primary."""
     RESET_LOST = 8
-    """Lost partitions in use again, with what there is of them."""
+    """Lost partitions in use again, with what is left of them."""
     BASELINE = 9
-    """Just these members, or these too, or these no more, as the owners of data."""
+    """These members as the owners of data; or these added or removed."""
     LEVEL = 10
     """A higher feature level in force (`core.model.levels`)."""
     EVICT = 11
-    """The cluster without members that have ended, before they have been silent for `cluster.suspect_after_ms`."""
+    """The cluster without members that have ended, before they are silent for `cluster.suspect_after_ms`."""
     CONFIGURE = 12
     """This member with other settings, of those that can be changed while it runs."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Let this become so. Answered when it is, or when it is not so in time; other questions are answered meanwhile."""
+    """Bring about a desired state. Answered when it is reached, or at the timeout; other requests are answered
+    meanwhile.
+    """
 
     id: int
     want: Want
     timeout_ms: int
-    """How long to wait for it, at most `ORDER_MS_MAX`."""
+    """How long to wait, at most `ORDER_MS_MAX`."""
     state: str = ""
-    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it is to change
-    (`set`, `add`, `remove`, `auto`). For `EVICT`: `WITHOUT_MAJORITY`, if the rest is none.
+    """For `STATE`: the state (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it changes (`set`,
+    `add`, `remove`, `auto`). For `EVICT`: `WITHOUT_MAJORITY`, if the rest is none.
     """
     partition: int = -1
-    """For `REFILL`."""
     member: str = ""
-    """For `REFILL`: the UUID of the backup. For `EVICT`: of the member that has ended."""
+    """For `REFILL`: the UUID of the backup. For `EVICT`: of the ended member."""
     partitions: Partitions = []
     """For `RESET_LOST`; empty: all that are lost."""
     maps: Rows[str] = []
     """For `RESET_LOST`, by their configured names; empty: all that have lost some."""
     members: Rows[str] = []
-    """For `BASELINE`, by consistent id. For `EVICT`: UUIDs, if several members have ended."""
+    """For `BASELINE`: consistent ids. For `EVICT`: UUIDs, if several members have ended."""
     adjust_ms: int = -1
-    """For `BASELINE`, `auto`: so long after the last change of the members it becomes who is here; -1: never."""
+    """For `BASELINE` with `auto`: time without changes of the members after which they become the baseline;
+    -1: never.
+    """
     level: int = 0
-    """For `LEVEL`."""
     settings: dict[str, str] = {}
     """For `CONFIGURE`: dotted key, as it is sent (`config.sharing.ENCODED_NAMES`) -> value, as in the environment."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """What has happened to partitions after the news `after`? Answered as soon as there is something.
+    """The news of partitions after the news `after`, as soon as there are any.
 
-    With None the answer comes at once, without news: it says from where to go on. A connection has one watch at a
+    With None the response comes at once, without news, and says where to continue. A connection has one watch at a
     time: a new one ends the one before, which is then answered without news. Numbers are the same on all members, so a
-    client may go on at another one.
+    client may continue at another one.
     """
 
     id: int
@@ -219,7 +218,7 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class AskRanges(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """What do you hold of this map in this partition, range of keys by range (`core.store.digest`)?"""
+    """The digests of a map in this partition, by key range (`core.store.digest`)."""
 
     id: int
     partition: int
@@ -227,12 +226,12 @@ class AskRanges(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Keep these maps, in those of these partitions that are served here, as they are now: on this member and on every
+    """Keep these maps as they are now, in those of these partitions that are served here, on this member and on every
     backup, until the lease ends. Answered when all sync backups have kept them at the same update counters.
 
-    Asked again with the same id and the same maps, partitions that are in the cut already stay as they were. Maps times
-    partitions are at most `CUT_MARKS_MAX`, more partitions are more questions with the same id; and of one partition
-    there are at most `CUT_MAPS_MAX` maps.
+    In a repeated request with the same id and maps, partitions that are in the cut already stay as they were. Maps
+    times partitions are at most `CUT_MARKS_MAX`: send several requests with the same id. In one partition there are at
+    most `CUT_MAPS_MAX` maps.
     """
 
     id: int
@@ -244,17 +243,17 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class HoldCut(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Keep what this member holds of the cut for so long from now on; 0: forget it."""
+    """Keep this member's part of the cut for so long from now on; 0: end it."""
 
     id: int
     cut: bytes
     lease_ms: int
     partitions: Partitions = []
-    """Tell what is kept in these, at most `CUT_MARKS_MAX` of them."""
+    """List what is kept in these, at most `CUT_MARKS_MAX` of them."""
 
 
 class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """How far have changes of this map gone in these partitions, and from where on can they be told?"""
+    """The last safe update of this map in these partitions, and from where on changes are available."""
 
     id: int
     map: str
@@ -262,9 +261,9 @@ class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """What has changed in this map and partition after the update `after`, up to the update `upto`?
+    """The changes in this map and partition after the update `after`, up to the update `upto`.
 
-    Any member that has a copy with this history may answer; `Changes.upto` says how far the answer goes.
+    Any member that has a copy with this history may answer; `Changes.upto` says how far the response goes.
     """
 
     id: int
@@ -272,12 +271,13 @@ class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
     partition: int
     after: int
     after_term: int
-    """Of the update `after`; 0 when that is 0. A copy with another history refuses."""
+    """Of the update `after`; 0 when that is 0. A copy with another history rejects the request."""
     upto: int
     bytes_max: int = 1 << 20
     upto_term: int = 0
-    """Of the update `upto`, so that another member than the primary knows whether its copy has just this history;
-    0: the primary is asked."""
+    """Of the update `upto`, so that other members than the primary know whether their copies have just this history; 0:
+    only the primary can answer.
+    """
 
 
 class AskMetastore(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -295,8 +295,8 @@ class OrderZone(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class OrderTransaction(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """Begin, use, commit, roll back or list transactions of the member that is asked. Those that a connection has begun
-    are rolled back when it ends.
+    """Begin, use, commit, roll back or list transactions of the receiving member. Transactions of a connection are
+    rolled back when it ends.
     """
 
     id: int
@@ -304,10 +304,10 @@ class OrderTransaction(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
 
 class AskZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """What did your replicas of these partitions hold at these places of their logs, for comparing them with others?
+    """The digests of this member's replicas of these partitions at these places of their logs, for comparing replicas.
 
-    The answer may cover fewer partitions: ask again from `ZoneDigests.answered` on. With no partitions it tells which
-    node the member is.
+    The response may cover fewer partitions: ask again from `ZoneDigests.answered` on. Without partitions it only names
+    the member's node.
     """
 
     id: int

@@ -1,8 +1,7 @@
-"""Python values as the bytes that Hazelcast clients write for them, and back: what `Member.map` stores.
+"""Python values in the stored form of Hazelcast clients, and back; used by `Member.map`.
 
-Stored form: big-endian int32 type id and payload (the partition-hash word in front of it is not stored).
-Nothing executable is ever read: a value of a type this module does not know is handed out as `Serialized`,
-bytes untouched.
+Stored form: big-endian int32 type id and payload (the partition-hash word before it is not stored). Nothing executable
+is ever read: a value of an unknown type is returned as `Serialized`, bytes untouched.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NULL, BOOLEAN, INTEGER, LONG, DOUBLE, STRING, BYTES, BIG_INTEGER, JSON = (
 )
 
 Plain = None | bool | int | float | str | bytes | list["Plain"] | dict[str, "Plain"]
-"""What can be stored: JSON is used for lists and dictionaries."""
+"""What can be stored; lists and dictionaries become JSON."""
 
 _TYPE = struct.Struct(">i")
 _INT = struct.Struct(">ii")
@@ -42,7 +41,6 @@ class Serialized:
 
     @property
     def type_id(self) -> int:
-        """The serialiser's number."""
         return int(_TYPE.unpack_from(self.data)[0])
 
 
@@ -54,7 +52,7 @@ STORABLE = (
     "use bool, int, float, str, bytes, a date, time, datetime, Decimal or UUID, or a list, tuple, set or dict of these"
     "; other classes need a Codec in `Serializers`"
 )
-"""What programs may store, for error messages. The types beyond JSON are those of `serialization.serializers`."""
+"""For error messages. The types beyond JSON are those of `serialization.serializers`."""
 
 
 def to_stored(value: object) -> bytes:
@@ -86,7 +84,7 @@ def to_stored(value: object) -> bytes:
 
 
 def from_stored(data: bytes) -> object:
-    """The value in a stored form; `Serialized` when its type is not one of those that `to_stored` makes."""
+    """The value in a stored form; `Serialized` if `to_stored` does not make its type."""
     (kind,) = _TYPE.unpack_from(data)
     if kind == STRING:
         return data[8:].decode()

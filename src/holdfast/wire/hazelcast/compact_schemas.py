@@ -1,4 +1,4 @@
-"""Schemas of Compact classes: their ids, and the entries of the map `__schemas` that hold them."""
+"""Schemas of Compact classes: their ids, and their entries in the map `__schemas`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMAS_MAP = "__schemas"
 _LONG_TYPE = (-8).to_bytes(4, "big", signed=True)
 _BYTES_TYPE = (-12).to_bytes(4, "big", signed=True)
 STORED_HEADER_BYTES = 8
-"""Type id and length in front of the bytes of a stored byte array."""
+"""Type id and length before the bytes of a stored byte array."""
 
 _EMPTY_FINGERPRINT = -4513414715797952619 & 0xFFFF_FFFF_FFFF_FFFF
 
@@ -38,7 +38,7 @@ def _fingerprint_steps() -> list[int]:
 
 
 def fingerprint(content: bytes) -> int:
-    """The 64-bit Rabin fingerprint that names schemas, signed."""
+    """The 64-bit Rabin fingerprint that identifies schemas, signed."""
     steps = _fingerprint_steps()
     value = _EMPTY_FINGERPRINT
     for byte in content:
@@ -47,7 +47,7 @@ def fingerprint(content: bytes) -> int:
 
 
 def schema_id(schema: Schema) -> int:
-    """The id by which objects refer to their schema; it depends on content alone."""
+    """The id by which objects refer to their schema; it depends on the content alone."""
     parts = [_counted(schema.type_name), INT.pack(len(schema.fields))]
     for name, kind in sorted(schema.fields):
         parts += (_counted(name), INT.pack(kind))
@@ -60,7 +60,7 @@ def _counted(name: str) -> bytes:
 
 
 def _frames_of(schema: Schema) -> bytes:
-    """The schema as the protocol writes it: also how it is stored."""
+    """The schema in the form of the protocol, which is also its stored form."""
     frames = [BEGIN, text(schema.type_name), BEGIN]
     for name, kind in schema.fields:
         frames += (BEGIN, frame(INT.pack(kind)), text(name), END)
@@ -69,24 +69,24 @@ def _frames_of(schema: Schema) -> bytes:
 
 
 def schema_key(number: int) -> bytes:
-    """The key under which the schema with this id is kept in `SCHEMAS_MAP`."""
+    """The key of this schema in `SCHEMAS_MAP`."""
     return _LONG_TYPE + number.to_bytes(8, "big", signed=True)
 
 
 def schema_entry(schema: Schema) -> tuple[bytes, bytes]:
-    """Key and value of the entry in `SCHEMAS_MAP` that makes a schema known to every client."""
+    """Key and value of the entry in `SCHEMAS_MAP` that publishes a schema to every client."""
     content = _frames_of(schema)
     return schema_key(schema_id(schema)), _BYTES_TYPE + len(content).to_bytes(4, "big") + content
 
 
 def schema_of_entry(value: bytes) -> Schema:
-    """The schema in such a value. Raises ValueError when there is none: the map may hold what nobody looked at."""
+    """The schema in such a value. Raises ValueError if there is none: the map may hold unchecked values."""
     content = value[STORED_HEADER_BYTES:]
     if value[:STORED_HEADER_BYTES] != _BYTES_TYPE + len(content).to_bytes(4, "big"):
         raise ValueError("the value is no array of bytes")
     try:
         schema = read_schema(FrameReader(content, 0, len(content)))
-        # A name that is empty, or a frame that is too short, may be read all the same; what is told is what was stored.
+        # An empty name, or a short frame, may be readable too; accept only the exact stored form.
         whole = _frames_of(schema) == content
     except (CallRefused, ProtocolError, struct.error) as broken:
         raise ValueError(f"the value is no schema: {broken}") from broken
@@ -96,7 +96,7 @@ def schema_of_entry(value: bytes) -> Schema:
 
 
 def schema_entry_problem(key: bytes, value: bytes) -> str:
-    """Why this cannot be an entry of `__schemas`; empty when it can."""
+    """Why this cannot be an entry of `__schemas`; empty if it can."""
     try:
         schema = schema_of_entry(value)
     except ValueError as broken:

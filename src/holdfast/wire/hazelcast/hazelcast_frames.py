@@ -1,7 +1,7 @@
-"""The frame layer of the client protocol: where a message ends, its frames one by one, and building answers.
+"""The frame layer of the client protocol: finding the end of a message, reading its frames, building responses.
 
-A message is a row of frames up to one flagged final. A frame is an int32 length (which counts its own 6
-header bytes), a uint16 of flags and a payload. Integers of this layer are little-endian.
+A message is a sequence of frames up to one flagged final. A frame is an int32 length (which includes its own 6 header
+bytes), a uint16 of flags and a payload. Integers of this layer are little-endian.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADER_BYTES = 6
 FIRST_REQUEST_FRAME_BYTES = HEADER_BYTES + 16
 """The shortest first frame of a request: type, correlation id, partition id."""
 FIRST_FRAGMENT_FRAME_BYTES = HEADER_BYTES + 8
-"""The shortest first frame of a fragment: the number of the request that it belongs to."""
+"""The shortest first frame of a fragment: the number of its request."""
 
 FRAME = Struct("<iH")
 REQUEST = Struct("<iHiqi")
@@ -40,20 +40,19 @@ END = FRAME.pack(HEADER_BYTES, END_STRUCTURE)
 NULL = FRAME.pack(HEADER_BYTES, IS_NULL)
 NO_UUID = UUID.pack(True, 0, 0)
 NO_HASH = bytes(4)
-"""The partition-hash word that `Data` begins with, when the key has none of its own."""
+"""The partition-hash word of `Data` without one."""
 
 
 FRAMES_PER_LOOK = 8192
-"""Frames that one look steps over: some ms, where the compiled data lane is not used."""
+"""Frames that one look steps over: some ms without the compiled data lane."""
 
 
 class Scan:
-    """How far the search for the end of a message has come, so that bytes that trickle in are looked at once.
+    """Progress of the search for the end of a message, so that bytes that trickle in are looked at once.
 
-    Places are counted from where the data begins that was given first; `base` says where later pieces begin. `end` is
-    where the message ends, or -1 while that is not known. Then either at least `need` bytes must be there before
-    looking again, or there were too many frames for one look, and the rest waits (`tired`). A message of 16 MB can
-    have 2.6 million frames, and to step over them takes a second.
+    Positions count from the beginning of the first data; `base` is the beginning of later pieces. `end` is the end of
+    the message, or -1 while it is unknown. Then either `need` bytes must be there before the next look, or there were
+    too many frames for one look (`tired`): a message of 16 MB can have 2.6 million frames, which take a second.
     """
 
     __slots__ = ("_final", "at", "end", "last", "need", "start", "tired")
@@ -65,9 +64,9 @@ class Scan:
         """Look for the end of the message that begins at `start`."""
         self.start = start
         self.at = start
-        """Where the next frame begins, as far as known."""
+        """Beginning of the next frame, as far as known."""
         self.last = start
-        """Where the one before it begins."""
+        """Beginning of the frame before."""
         self._final = False
         """Whether the message ends at `at`."""
         self.end = -1
@@ -75,7 +74,7 @@ class Scan:
         self.tired = False
 
     def look(self, data: bytes | bytearray, limit: int, base: int = 0) -> int:
-        """Answers `end`, also when asked again. Raises ProtocolError for an impossible frame, TooLarge for a message
+        """Returns `end`, also when called again. Raises ProtocolError for an impossible frame, TooLarge for a message
         above `limit` bytes.
         """
         if self.end >= 0:
@@ -100,7 +99,9 @@ class Scan:
             if at + length - start > limit:
                 self.need = start + FIRST_REQUEST_FRAME_BYTES
                 if available < self.need:
-                    return -1  # Whose answer the refusal is cannot be said yet.
+                    return (
+                        -1
+                    )  # The number of the request is not known yet, so an error could not be answered.
                 raise TooLarge(f"the message is larger than the limit of {limit} bytes")
             self.last = at
             self.at = at = at + length
@@ -109,7 +110,7 @@ class Scan:
         return -1
 
     def move(self, by: int) -> None:
-        """Count places from so many bytes further on."""
+        """Shift all positions down by so many bytes."""
         self.start -= by
         self.at -= by
         self.last -= by
@@ -119,7 +120,7 @@ class Scan:
 
 
 def messages_in(data: bytes) -> Iterator[bytes]:
-    """Each of these messages, which are whole and were made here."""
+    """The messages in whole, trusted bytes."""
     start = at = 0
     while at < len(data):
         length, flags = FRAME.unpack_from(data, at)
@@ -130,23 +131,23 @@ def messages_in(data: bytes) -> Iterator[bytes]:
 
 
 class Skip:
-    """Steps over the rest of a message, frame by frame, as it arrives, and keeps nothing of it."""
+    """Skips the rest of a message, frame by frame, as it arrives."""
 
     __slots__ = ("_head", "_last", "_left", "at")
 
     def __init__(self) -> None:
         self.at = 0
-        """How far in the data it has come, when it had to stop for others (-1 was answered)."""
+        """Position in the data where it stopped to let others run (-1 was returned)."""
         self._head = b""
         """The beginning of a frame's header."""
         self._left = 0
-        """Bytes that are still to come of the present frame."""
+        """Bytes of the present frame that are still to come."""
         self._last = False
         """Whether the message ends with it."""
 
     def over(self, data: bytes, at: int) -> int:
-        """Where in the data the message ends, -1 while it goes on; then `at` is below the end of the data if there were
-        too many frames for one look. Raises ProtocolError for an impossible frame.
+        """The end of the message in the data, or -1; then `at` is below the end of the data if there were too many
+        frames for one look. Raises ProtocolError for an impossible frame.
         """
         self.at = len(data)
         for _ in range(FRAMES_PER_LOOK):
@@ -184,19 +185,19 @@ def check_first_frame(length: int, flags: int) -> None:
 
 
 UNITS_PER_SLICE = 2000
-"""What is read in one go: a frame is a unit, and so are `BYTES_PER_UNIT` of its payload. Some ms."""
+"""Units that are read in one slice: a frame is a unit, and so are `BYTES_PER_UNIT` of its payload. Some ms."""
 UNITS_MAX = 16_000
-"""And what is read at most of something that cannot be read in slices."""
+"""Limit of units for what cannot be read in slices."""
 BYTES_PER_UNIT = 4096
 MANY_BYTES = 1 << 20
-"""A list in a message from this size on may have very many elements."""
+"""A list in a message of this size or more may have very many elements."""
 
 
 class FrameReader:
     """The frames of one complete message, front to back.
 
-    It counts what it has read. A reader of lists asks `due` at each element, and lets others have their turn when it
-    is. What is read without that is bounded all the same: above `UNITS_MAX` the request is refused.
+    It counts what it has read. Readers of lists check `due` at each element, and let others run if it is True. Other
+    reads are bounded: above `UNITS_MAX` the request is rejected.
     """
 
     __slots__ = ("_at", "_data", "_end", "_units", "many")
@@ -210,7 +211,7 @@ class FrameReader:
         self._units = 0
 
     def next(self) -> tuple[int, bytes]:
-        """Flags and payload of the next frame. Raises ProtocolError when there is none, TooLarge after too many."""
+        """Flags and payload of the next frame. Raises ProtocolError after the last, TooLarge after too many."""
         if self._at >= self._end:
             raise ProtocolError("the message has fewer parameters than its type asks for")
         length, flags = FRAME.unpack_from(self._data, self._at)
@@ -222,7 +223,7 @@ class FrameReader:
         return flags, self._data[start : self._at]
 
     def due(self) -> bool:
-        """Whether others should have their turn now; then it is counted from 0 again."""
+        """Whether others should run now; resets the count."""
         if self._units < UNITS_PER_SLICE:
             return False
         self._units = 0
@@ -245,13 +246,13 @@ class FrameReader:
         return False
 
     def elements(self) -> Iterator[None]:
-        """One turn for each element of a list, which the caller reads."""
+        """Yields once for each element of a list; the caller reads it."""
         self.begin()
         while not self.at_end():
             yield
 
     def skip_to_end(self) -> None:
-        """Step over what newer clients may have added to a structure, and over its end."""
+        """Step over fields that newer clients may have added to a structure, and over its end."""
         depth = 1
         while depth:
             flags, _ = self.next()
@@ -266,28 +267,28 @@ class FrameReader:
 
 
 def response(kind: int, correlation: int, fixed: bytes = b"") -> bytes:
-    """The first frame of an answer; `fixed` are its fixed-size parameters, packed."""
+    """The first frame of a response; `fixed` are its fixed-size parameters, packed."""
     return RESPONSE.pack(RESPONSE.size + len(fixed), UNFRAGMENTED, kind, correlation, 0) + fixed
 
 
 def event(kind: int, correlation: int, fixed: bytes, partition: int = 0) -> bytes:
     """The first frame of an event; `correlation` is that of the request that registered the listener.
 
-    Java clients hand events of the same `partition` to listeners in the order in which they come, and such without one
-    (-1) in any order. So what belongs together has the same.
+    Java clients deliver events of the same `partition` to listeners in order, and events without one (-1) in any order.
+    So events that belong together have the same.
     """
     return EVENT.pack(EVENT.size + len(fixed), UNFRAGMENTED | IS_EVENT, kind, correlation, partition) + fixed
 
 
 def backup_event(kind: int, correlation: int, source: int) -> bytes:
-    """The only frame of the event by which a backup tells that it holds what the request `source` has written."""
+    """The only frame of the event by which a backup acknowledges the writes of the request `source`."""
     return EVENT.pack(
         EVENT.size + LONG.size, UNFRAGMENTED | IS_BACKUP_EVENT, kind, correlation, -1
     ) + LONG.pack(source)
 
 
 def expecting(answer: bytes, acks: int) -> bytes:
-    """The same answer to a client that has to hear of so many backups before it counts."""
+    """The same response for a client that waits for so many backups itself."""
     at = RESPONSE.size - 1
     return b"".join((answer[:at], bytes((acks,)), answer[at + 1 :]))
 
@@ -300,20 +301,18 @@ def message(frames: list[bytes]) -> bytes:
 
 
 def frame(payload: bytes) -> bytes:
-    """A frame without flags."""
     return FRAME.pack(HEADER_BYTES + len(payload), 0) + payload
 
 
 def text(value: str | None) -> bytes:
-    """A string, or null."""
     return NULL if value is None else frame(value.encode())
 
 
 def data(value: bytes | None, key_hash: int = 0) -> bytes:
-    """Stored bytes as `Data`: with the partition-hash word in front (big-endian, 0 when there is none)."""
+    """Stored bytes as `Data`: with the partition-hash word in front (big-endian, 0 if there is none)."""
     if value is None:
         return NULL
-    # Of old files a hash word may come that is none: it is told as what fits in its place.
+    # Old files may have invalid hash words: send the bits that fit.
     word = (key_hash & 0xFFFF_FFFF).to_bytes(4, "big") if key_hash else NO_HASH
     return FRAME.pack(HEADER_BYTES + 4 + len(value), 0) + word + value
 

@@ -1,9 +1,8 @@
-"""What a request carries: its parameters are declared by name, and the name says the type.
+"""Layouts of requests: parameters are declared by name, and the name determines the type.
 
-A layout lists the fixed-size parameters, a bar, and the variable-size ones, in wire order: `"thread ttl_ms |
-name key value"`. Parameters at the end of either part that nobody here needs are left out, which is also how
-fields of newer protocol versions are passed over. Every parameter lands in the attribute of `Call` of the
-same name.
+A layout lists the fixed-size parameters, a bar, and the variable-size ones, in wire order: `"thread ttl_ms | name key
+value"`. Unneeded parameters at the end of either part are left out, and so are fields of newer protocol versions. Every
+parameter is stored in the attribute of `Call` of the same name.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from holdfast.wire.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefu
 
 UUID_BYTES = UUID.size
 LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
-"""Clients say "for ever" also with huge numbers; what is longer than this (100 years) is for ever."""
+"""Clients also use huge numbers for "for ever"; anything longer than this (100 years) is for ever."""
 
 
 NAMES_MAX = 1000
-"""Maps of which one request may ask."""
+"""Maps in one request."""
 PROXIES_MAX = 50_000
 """Structures that one request may open."""
 SCHEMAS_MAX = 10_000
-"""Schemas that one request may bring."""
+"""Schemas in one request."""
 SCHEMA_MAX = 32 * 1024
-"""Characters of a schema: its id is made byte by byte."""
+"""Characters of a schema; its id is computed byte by byte."""
 FIELD_BYTES = 8
-"""What a field of a schema counts beside its name."""
+"""Size of a field of a schema besides its name."""
 NAME_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """How the fields of one compact-serialised class are laid out: its type name, field names and kinds."""
+    """Fields of one compact-serialised class: its type name, field names and kinds."""
 
     type_name: str
     fields: list[tuple[str, int]]
@@ -49,7 +48,7 @@ class Schema:
 
 @dataclass(slots=True)
 class Call:
-    """One request, decoded: the header and those parameters that its layout names."""
+    """One decoded request: the header and the parameters of its layout."""
 
     kind: int
     correlation: int
@@ -74,29 +73,30 @@ class Call:
     local_only: bool = False
     registration: bytes = b""
     client: bytes = b""
-    """The UUID by which the client names itself, as the protocol writes it."""
+    """The client's own UUID, in the form of the protocol."""
     serialization_version: int = 0
     cluster_name: str = ""
     username: str | None = None
     password: str | None = None
     credentials: bytes = b""
     transaction: bytes = b""
-    """The UUID of a transaction, as the protocol writes it."""
+    """The UUID of a transaction, in the form of the protocol."""
     timeout_ms: int = 0
     service: str = ""
     proxies: list[tuple[str, str]] = field(default_factory=list)
     """Name and service of each."""
     names: list[str] = field(default_factory=list)
     pointers: list[tuple[int, int]] = field(default_factory=list)
-    """How far a walk through a map is."""
+    """Position of a walk through a map."""
     batch: int = 0
     schema_id: int = 0
     schemas: list[Schema] = field(default_factory=list)
 
 
 Reader = Callable[[FrameReader, Call], object]
-"""Reads one parameter; a reader that has two things to say puts the second into the call itself. A reader of a list,
-which may be long, is a generator that yields after each slice of some ms."""
+"""Reads one parameter; a reader with a second result puts it into the call itself. A reader of a possibly long list is
+a generator that yields after each slice of some ms.
+"""
 Sliced = Generator[None, None, object]
 
 FIXED: dict[str, str] = {
@@ -118,9 +118,7 @@ FIXED: dict[str, str] = {
     "schema_id": "q",
     "batch": "i",
 }
-"""Fixed-size parameters: name and the code of `struct`. Those coded `x` are stepped over: nothing here needs
-them.
-"""
+"""Fixed-size parameters: name and the code of `struct`. Those coded `x` are skipped as unneeded."""
 
 
 UNNAMED = "(unnamed)"
@@ -161,9 +159,7 @@ def _bytes(frames: FrameReader, _: Call) -> bytes:
 
 
 def read_data(frames: FrameReader) -> tuple[bytes, int]:
-    """Type id and payload of a `Data`, and its partition-hash word. Raises CallRefused when it is null or cut
-    short.
-    """
+    """Type id and payload of a `Data`, and its partition-hash word. Raises CallRefused if it is null or cut short."""
     flags, payload = frames.next()
     if flags & IS_NULL or len(payload) < 8 or payload[4:8] == b"\0\0\0\0":
         raise CallRefused(BAD_ARGUMENT, "a key, value or other serialised object is null")
@@ -237,7 +233,7 @@ _PAIRS_MAX = 1000
 
 
 def _pointers(frames: FrameReader, _: Call) -> list[tuple[int, int]]:
-    """Clients hand on one pair as a rule: those that a member has given them."""
+    """Clients usually send back one pair that a member has given them."""
     _flags, payload = frames.next()
     if len(payload) % _PAIR.size or len(payload) > _PAIRS_MAX * _PAIR.size:
         raise ProtocolError("the pointers of a walk are pairs of numbers")
@@ -319,12 +315,10 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "names": ("names", _names),
     "pointers": ("pointers", _pointers),
 }
-"""Variable-size parameters: name, the attribute of `Call` it lands in, and its reader."""
+"""Variable-size parameters: name, attribute of `Call`, and reader."""
 
 
 class RequestLayout:
-    """The parameters of one kind of request."""
-
     __slots__ = ("_fixed", "_fixed_names", "_variable", "declaration")
 
     def __init__(self, declaration: str) -> None:
@@ -341,8 +335,7 @@ class RequestLayout:
     def decode(self, data: bytes, start: int, end: int) -> Call:
         """The request in `data[start:end]`, which is one complete message.
 
-        Raises ProtocolError for bytes that are no such request, CallRefused for one that must be answered
-        with an error.
+        Raises ProtocolError for invalid bytes, CallRefused for a request that must be answered with an error.
         """
         work = self.decoding(data, start, end)
         while True:

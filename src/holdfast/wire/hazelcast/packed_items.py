@@ -1,7 +1,7 @@
-"""Keys or values of one long request, packed: without an object for each.
+"""Keys or values of one long request, packed in one object.
 
-A request of 16 MB can have a million keys. In a list the cyclic collector looks at each of them, for 20 ms, again and
-again; and to free them takes as long. Here both are nothing: there is one object.
+A request of 16 MB can have a million keys. As a list, the garbage collector would look at each of them for 20 ms, again
+and again, and freeing them would take as long.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from array import array
 
 
 class PackedItems:
-    """A row of byte strings that only grows."""
+    """A list of byte strings that only grows."""
 
     __slots__ = ("_bytes", "_ends")
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._ends = array("Q", (0,))
-        """Where each item ends in these bytes, after the beginning of the first."""
+        """End of each item, after the beginning of the first."""
 
     def append(self, item: bytes) -> None:
-        """Keep a copy of this."""
         self._bytes += item
         self._ends.append(len(self._bytes))
 

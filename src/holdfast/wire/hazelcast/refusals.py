@@ -1,8 +1,8 @@
-"""The errors a client can be answered with, and which of them an outcome is.
+"""Errors for clients, and the error for each outcome.
 
-Only codes that both official clients treat alike are used. `AGAIN` is sent again by every client by itself,
-so it may only be the answer to a request that certainly was not applied. `INDETERMINATE` is sent again by none, and
-reaches the user as an error of its own: it stands for "unknown", and is never the answer to a read.
+Only codes that both official clients treat alike are used. Every client retries `AGAIN` by itself, so it may only
+answer a request that certainly was not applied. No client retries `INDETERMINATE`, which reaches the user as an error
+of its own: it means "unknown", and never answers a read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.wire.hazelcast.hazelcast_frames import BEGIN, END, INT, frame, mes
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """An error as the protocol numbers it, and the class name that clients show for it."""
+    """An error number of the protocol, and the class name that clients show for it."""
 
     number: int
     class_name: str
@@ -35,7 +35,7 @@ NO_DATA_MEMBER = ErrorCode(67, "com.hazelcast.partition.NoDataMemberInClusterExc
 INDETERMINATE = ErrorCode(80, "com.hazelcast.core.IndeterminateOperationStateException")
 
 SEE = "docs/compatibility.md lists what is"
-"""What every refusal of something that is not supported ends with."""
+"""End of every error about something unsupported."""
 UNKNOWN_OUTCOME = (
     "the outcome is unknown: the request may or may not have been applied; read before you write again"
 )
@@ -56,7 +56,7 @@ _BY_STATUS = {
 
 
 class CallRefused(Refused):
-    """A request is answered with an error; the connection goes on."""
+    """A request is answered with an error; the connection continues."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -84,6 +84,5 @@ def error(correlation: int, code: ErrorCode, reason: str) -> bytes:
 
 
 def refusal(outcome: Outcome) -> tuple[ErrorCode, str]:
-    """The error for an outcome that is not OK."""
     code, reason = _BY_STATUS[outcome.status]
     return code, f"{reason} ({outcome.detail})" if outcome.detail else reason
