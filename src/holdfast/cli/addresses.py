@@ -1,7 +1,7 @@
-"""Which members a command speaks to: the same option and variable everywhere.
+"""Address options of commands: `-a` and the variable HOLDFAST_ADDRESS, the same everywhere.
 
-`-a` may be given again, or have several addresses with commas; without it the variable HOLDFAST_ADDRESS says it. The
-addresses are tried in turn. Commands that had the address as an argument before still take it there.
+`-a` may be repeated, or have several addresses separated by commas, which are tried in turn. Commands that once
+took the address as an argument still accept it there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def address_argument(command: Command) -> Command:
 
 
 NAMED_BY_OPTION = "-"
-"""What `--live` has without an address of its own, which it may still be given."""
+"""Value of `--live` without an address of its own."""
 
 
 def live_option(meaning: str) -> Callable[[Command], Command]:

@@ -1,4 +1,4 @@
-"""`holdfast analyse`: what the files of stopped or copied members tell, worked out on Spark."""
+"""`holdfast analyse`: reports on the files of stopped or copied members, computed on Spark."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def analyse(
     from holdfast.spark.files.checkpoint_files import checkpoint_frame
     from holdfast.spark.files.journals import find, journal_frame
 
-    # What is wrong is told before Spark starts.
+    # Report mistakes before Spark starts.
     check(reports, every)
     one_cluster(find(directories))
     check_folders(to)

@@ -1,4 +1,4 @@
-"""Answers for scripts: what `--json` prints. `docs/schemas` says what is in it."""
+"""JSON output of `--json`; `docs/schemas` describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast audit`: all copies of all partitions compared, on Spark: of a running cluster, some members, or files."""
+"""`holdfast audit`: compares all copies of all partitions on Spark, of a running cluster, some members, or files."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def _copies(
     )
 
 
-# -- for people
+# -- for display
 
 
 def _print(table: Table) -> None:
-    # Piped into a file a table keeps its width, instead of being folded at 80 columns.
+    # Without a terminal a table keeps its width instead of being folded at 80 columns.
     Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast changes`: the changes of a map as they come, printed, kept as Parquet, or applied to another map."""
+"""`holdfast changes`: prints the changes of a map as they happen, keeps them as Parquet, or applies them to a map."""
 
 from __future__ import annotations
 
@@ -200,6 +200,6 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes | bytearray):
         return value.hex()
     if isinstance(value, datetime):
-        # Spark hands it out by the clock of this machine.
+        # Spark returns times in the zone of this machine.
         return value.astimezone(UTC).isoformat()
     return value.isoformat() if isinstance(value, date) else value

@@ -1,4 +1,4 @@
-"""`holdfast cluster`: its state, its end, whether it is safe, and what happens in it."""
+"""`holdfast cluster`: state, shutdown, safety and events of a cluster."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from holdfast.errors import Denied, HoldfastError
 from holdfast.wire import own
 
 ANSWER_S = 5.0
-"""How long the members may take, together, to say whether the cluster is safe."""
+"""Time limit for all members together to report whether the cluster is safe."""
 LOOK_S = 0.1
 DIGITS_MAX = 5
-"""Of the number of a partition: no cluster has more than 65,536."""
+"""Most digits of a partition number: no cluster has more than 65,536."""
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""`holdfast config`: the schema, with defaults and meanings; the check of a file; what can be changed meanwhile."""
+"""`holdfast config`: prints the schema with defaults and meanings, checks a file, and changes settings at run time."""
 
 from __future__ import annotations
 

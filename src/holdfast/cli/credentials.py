@@ -1,4 +1,4 @@
-"""Who a command is, for the client door of a member."""
+"""Options for the credentials that commands send to members."""
 
 from __future__ import annotations
 

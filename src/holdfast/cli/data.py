@@ -1,4 +1,4 @@
-"""`holdfast data`: look into maps, and change single entries."""
+"""`holdfast data`: reads maps and changes single entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.errors import Denied, NotReady
 
 ANSWER_S = 20.0
 ROWS = 20
-"""So many are shown unless more are wanted."""
+"""Default number of entries to show."""
 PAGE_ROWS = 1024
 
 key_type_option = click.option(
@@ -245,7 +245,7 @@ def _show(
     as_json: bool,
     values: bool,
 ) -> None:
-    """A line for each entry, and on standard error whether there are more."""
+    """Print a line for each entry, and on standard error whether there are more."""
     told = 0
     with _client(address, known) as client:
         for key, value in _entries(client, name, limit):
@@ -262,7 +262,7 @@ def _show(
 
 
 def _entries(client: Client, name: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
-    """All entries, or one more than `limit` of each partition."""
+    """All entries, or at most `limit` + 1 of each partition."""
     for partition in range(client.partition_count):
         pages = client.scan(name, partition, rows_max=PAGE_ROWS, limit=limit + 1 if limit else 0)
         for page in pages:

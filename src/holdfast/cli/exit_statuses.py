@@ -1,4 +1,4 @@
-"""The exit statuses of each command: one table, for `--help`, for the documentation, and for tests.
+"""Exit statuses of each command, in one table for `--help`, the documentation and tests.
 
 | status | meaning |
 |--------|---------|
@@ -172,7 +172,7 @@ ALIASES = {"export": "export run", "config": "config show"}
 
 
 def epilog(meanings: Meanings) -> str:
-    """The exit statuses of a command, in a line for its help."""
+    """The exit statuses of a command in one line, for its help."""
     return "Exit status: " + "; ".join(f"{status} {meaning}" for status, meaning in meanings.items()) + "."
 
 
@@ -183,7 +183,6 @@ def general_epilog() -> str:
 
 
 def as_table(statuses: Table) -> str:
-    """All of these as Markdown, for the documentation."""
     lines = ["| command | 0 | 1 | 2 | other |", "|---|---|---|---|---|"]
     for path, meanings in statuses.items():
         other = "; ".join(f"**{status}** {text}" for status, text in meanings.items() if status > MISUSED)
@@ -194,7 +193,6 @@ def as_table(statuses: Table) -> str:
 
 
 def all_commands(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
-    """Every command that is not a group, by its words without `holdfast`."""
     if not isinstance(command, click.Group):
         return {" ".join(path): command}
     found: dict[str, click.Command] = {}

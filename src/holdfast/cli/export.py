@@ -252,7 +252,7 @@ def restore(
 
 
 def _look(folder: Path) -> None:
-    """Say that this is no export before Spark is started."""
+    """Reject a folder without an export before Spark starts."""
     from holdfast.spark.pipeline.manifest import read_manifest
 
     read_manifest(folder)

@@ -1,4 +1,4 @@
-"""`holdfast journal`: what is in the directory of a member that does not run, and whether it can be believed."""
+"""`holdfast journal`: shows and verifies the directory of a member that is not running."""
 
 from __future__ import annotations
 
@@ -43,43 +43,39 @@ from holdfast.wire.values import BIG_INTEGER, Serialized, from_stored
 
 IDENTITY = "identity.json"
 VALUE_CHARS = 60
-"""More of a value is not shown to people."""
 INTEGER_BITS = 4096
-"""Python writes no longer integers as digits."""
+"""Python does not write longer integers as digits."""
 
 
 @dataclass(slots=True)
 class Files:
-    """The files of one member."""
-
     directory: Path
     segments: list[str]
     checkpoints: list[str]
     identity: dict[str, Any]
-    """What the member says of itself; empty if it does not."""
+    """Contents of the member's identity file; empty if there is none."""
 
     @property
     def store(self) -> str | None:
-        """Whose files they must be, if that is said."""
+        """Id of the files, if the identity file has it."""
         store = self.identity.get("store")
         return store if isinstance(store, str) else None
 
     def load(self, name: str) -> bytes:
-        """The bytes of one file."""
         try:
             return (self.directory / name).read_bytes()
         except OSError as error:
             raise JournalBroken(f"{self.directory / name} cannot be read: {error.strerror}") from error
 
     def reading(self, since: int = 0) -> JournalReader:
-        """The journal from the segment on in which this block is, if it is there."""
+        """The journal, from the segment with this block on."""
         firsts = [segment_lsn(name) or 0 for name in self.segments]
         old = max(0, sum(1 for first in firsts if first <= since) - 1)
         return JournalReader(self.segments[old:], self.load, self.store)
 
 
 def find(directory: Path) -> Files:
-    """The files in this directory. Raises ConfigError when it is not that of a member."""
+    """The files in this directory. Raises ConfigError if it is not a member's."""
     try:
         paths = sorted(directory.iterdir())
     except OSError as error:
@@ -92,7 +88,7 @@ def find(directory: Path) -> Files:
             told = json.loads((directory / IDENTITY).read_bytes())
             files.identity = told if isinstance(told, dict) else {}
         except (OSError, ValueError):
-            pass  # it is the member's own; everything else says whose it is, too
+            pass  # the identity file is damaged; other files name their owner too
     if not files.segments and not files.checkpoints and not files.identity:
         fitting = next((path for path in inner if _holds_a_journal(path)), None)
         raise ConfigError(
@@ -109,24 +105,24 @@ def _holds_a_journal(directory: Path) -> bool:
         return False
 
 
-# -- what is wrong ----------------------------------------------------------------------------------------------------
+# -- verification
+# -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was read, and what could not be."""
+    """Counts of what was read, and descriptions of damage."""
 
     blocks: int = 0
     checkpoints: int = 0
     entries: int = 0
-    """In the checkpoints."""
+    """In checkpoints."""
     damage: list[str] = field(default_factory=list)
     cut: str = ""
     """Where the journal ends in the middle of a block that was never durable."""
 
 
 def examine(files: Files) -> Findings:
-    """Read everything, to the last bit."""
     found = Findings()
     reading = files.reading()
     named: dict[int, Checkpointed] = {}
@@ -156,7 +152,7 @@ def examine(files: Files) -> Findings:
 
 
 def _follow(named: dict[int, Checkpointed], entry: Entry) -> None:
-    """Which checkpoints the journal speaks of in the end."""
+    """Track which checkpoints the journal finally refers to."""
     if isinstance(entry, Checkpointed):
         named[entry.partition] = entry
     elif isinstance(entry, Began) or (isinstance(entry, Dropped) and not entry.map):
@@ -164,13 +160,13 @@ def _follow(named: dict[int, Checkpointed], entry: Entry) -> None:
 
 
 def _missing(files: Files, named: dict[int, Checkpointed], next_lsn: int) -> Iterator[str]:
-    """Where journal and checkpoints do not fit together."""
+    """Contradictions between journal and checkpoints."""
     newest: dict[int, int] = {}
     for name in files.checkpoints:
         if said := parse_name(name):
             newest[said.partition] = max(newest.get(said.partition, -1), said.lsn)
     for partition, entry in sorted(named.items()):
-        # What the entry says of the journal may be newer than the file: nothing has changed in the partition since.
+        # The entry may name a later position than the file: the partition has not changed since.
         said = parse_name(entry.file)
         if said is not None and newest.get(partition, -1) < said.lsn:
             yield f"{entry.file}: missing; the journal says that partition {partition} is in it"
@@ -184,13 +180,11 @@ def _missing(files: Files, named: dict[int, Checkpointed], next_lsn: int) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries are shown."""
-
     partition: int | None
     map: str | None
 
     def lines(self, block: Block) -> Iterator[dict[str, Any]]:
-        """What this block says of it, as plain data; a record has a line of its own."""
+        """Selected entries of this block as plain data; a record has its own line."""
         for entry in block.entries:
             for line in _lines(entry):
                 if self.partition is not None and line.get("partition") != self.partition:
@@ -254,7 +248,7 @@ def _record(record: Record) -> dict[str, Any]:
 
 
 def plain(stored: bytes) -> Any:
-    """A stored key or value as JSON can say it: itself, or the number of its type and its bytes."""
+    """A stored key or value for JSON: a plain value itself, otherwise its type number and bytes."""
     try:
         value = from_stored(stored)
     except (ValueError, IndexError, RecursionError, struct.error, msgspec.MsgspecError):
@@ -273,7 +267,6 @@ def _base64(data: bytes) -> str:
 
 
 def as_text(line: dict[str, Any]) -> str:
-    """One line for people."""
     rest = {
         key: value
         for key, value in line.items()
@@ -333,7 +326,7 @@ def list_(directory: Path, *, as_json: bool) -> None:
         except JournalBroken as broken:
             headers[name] = str(broken)
     read = {each.name: each for each in reading.segments}
-    # After a torn end nothing is read: those segments are void.
+    # Segments after a torn end are void and not read.
     all_segments = [read.get(name, SegmentRead(name, segment_lsn(name) or 0)) for name in files.segments]
     for each in all_segments:
         each.size = each.size or (directory / each.name).stat().st_size
@@ -384,7 +377,7 @@ def _picture(
     headers: dict[str, CheckpointHeader | str],
     sizes: dict[str, int],
 ) -> Group:
-    """The directory for people."""
+    """Tables of the directory's contents."""
     said = "".join(
         f"   {key} {files.identity[key]}" for key in ("member", "incarnation") if key in files.identity
     )
@@ -509,5 +502,5 @@ def print_(
 
 
 def _show(picture: Group) -> None:
-    # Piped into a file a table keeps its width, instead of being folded at 80 columns.
+    # Without a terminal a table keeps its width instead of being folded at 80 columns.
     Console(width=None if sys.stdout.isatty() else 140).print(picture, highlight=False)

@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are called, and that report errors in one line."""
+"""Command group that imports commands when they are called, and reports errors in one line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from holdfast.errors import ConfigError, HoldfastError, NotReady, Standing, Unkn
 
 
 class Entry(NamedTuple):
-    """A command that is not imported yet."""
-
     where: str
     """`module:name`, below the group's package."""
     summary: str
-    """Its line in the help of the group. Its own module does not repeat it."""
+    """Its line in the help of the group, which its own module does not repeat."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is called: starting a member does not wait for the modules of thirty others."""
+    """Imports a command when it is called, so that starting a member does not import thirty others."""
 
     def __init__(
         self, *args: Any, package: str, table: dict[str, Entry], statuses: exit_statuses.Table, **rest: Any
@@ -58,7 +56,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            # click looks for similar names only among commands that were imported: none here.
+            # click would suggest only commands that are imported already: none here.
             alike = get_close_matches(args[0], self._table) if args else []
             if not alike:
                 raise
@@ -72,7 +70,7 @@ class LazyGroup(click.Group):
             click.echo(f"Error: {error}", err=True)
             asks = isinstance(error, NotReady | Unknown) and ctx.invoked_subcommand != "start"
             if asks and not re.match("no member answers|.*holdfast ", str(error)):
-                # Members that lost their majority reject or delay what clients ask for, and only operators can help.
+                # Members without a majority reject or delay requests, and only an operator can help.
                 click.echo(
                     "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
                 )
@@ -82,9 +80,9 @@ class LazyGroup(click.Group):
 
 
 def explained(command: click.Command, statuses: exit_statuses.Table, *path: str) -> click.Command:
-    """Add the exit statuses to the help of a command and of those below it.
+    """Add the exit statuses to the help of a command and its subcommands.
 
-    Also replaces the mark for lines that click must not fold: docstrings cannot contain its character raw.
+    Also replaces the mark for lines that click must not fold, because docstrings cannot contain its raw character.
     """
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     words = " ".join((*path, command.name or ""))

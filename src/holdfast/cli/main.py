@@ -1,4 +1,4 @@
-"""The command `holdfast`: all commands of users and operators."""
+"""The command `holdfast`, with all commands of users and operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMANDS = {
         "making_verifiers:make_verifier", "Create a verifier of a password, or a new token."
     ),
 }
-"""Each command: its module in `holdfast.cli`, its name there, and its line in `--help`, in that order."""
+"""By command, in the order of `--help`: module in `holdfast.cli`, name there, and help line."""
 
 
 @click.group(
@@ -54,5 +54,4 @@ def holdfast() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     run(holdfast)

@@ -1,4 +1,4 @@
-"""`holdfast credentials`: what is written into the settings instead of a password or a token."""
+"""`holdfast credentials`: creates verifiers, which replace passwords and tokens in the settings."""
 
 from __future__ import annotations
 

@@ -67,14 +67,14 @@ def drain(
 
 
 def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterator[str]:
-    """Zones that will have fewer replicas than they shall have when these members have left, in words."""
+    """Warnings about zones that will have too few replicas when these members have left."""
     leaving: set[str] = set()
     zones: dict[str, dict[str, Any]] = {}
     for door in doors:
         try:
             status: Any = ask(str(door), credentials)
         except (HoldfastError, OSError):
-            continue  # The order itself will say why.
+            continue  # The order itself will report why.
         leaving.add(status["name"])
         zones |= {zone["name"]: zone for zone in status.get("zones", [])}
     for name, zone in sorted(zones.items()):

@@ -1,4 +1,4 @@
-"""`holdfast metastore`: the keys on which all members agree."""
+"""`holdfast metastore`: reads and changes keys of the metastore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from holdfast.core.model.metastore_questions import (
 from holdfast.errors import NotReady, Refused, Unsupported
 
 LOOK_S = 0.25
-"""Between two looks of a watch."""
 
 if_revision_option = click.option(
     "--if-revision",
@@ -177,7 +176,6 @@ def watch(prefix: str, *, after: int | None, as_json: bool, address: str, creden
 
 
 def _follow(prefix: str, after: int | None, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print changes for ever."""
     last = after if after is not None else _ask(address, credentials, KeyAsked(b"")).revision
     what = f"the keys that begin with {prefix}" if prefix else "all keys"
     click.echo(f"watching {what} after revision {last}", err=True)
@@ -264,7 +262,7 @@ def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -
         click.echo(f"the metastore goes on from revision {answer.revision} of this member")
 
 
-# -- showing
+# -- output
 
 
 def _text(data: bytes) -> str:
@@ -272,7 +270,7 @@ def _text(data: bytes) -> str:
 
 
 def _readable(value: bytes, indent: int | None = None) -> str:
-    """A value for people: JSON as such, other text as it is, and all else in hexadecimal digits."""
+    """A value for display: formatted JSON, other text unchanged, everything else in hexadecimal."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -286,7 +284,6 @@ def _readable(value: bytes, indent: int | None = None) -> str:
 
 
 def _plain(found: KeyAnswer) -> dict[str, Any]:
-    """For scripts."""
     plain: dict[str, Any] = {"key": _text(found.key), "revision": found.revision, "value": None}
     if found.time_ms:
         plain["time_ms"] = found.time_ms

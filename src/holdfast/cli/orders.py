@@ -1,4 +1,4 @@
-"""What the commands of an operator share: which members to ask, and orders to several of them at once."""
+"""Common parts of operator commands: orders to several members at once, with progress and exit status."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ EXIT_MISUSED = MISUSED
 EXIT_STANDING = OPEN
 
 TELL_S = 1.0
-"""Between two lines about one member."""
+"""Least time between two lines about one member."""
 JOIN_S = 0.1
 
 Give = Callable[..., str]
-"""Gives an order, tells `progress` the member's status meanwhile, and answers how the member ended, if it did."""
+"""Gives an order, calls `progress` with the member's status in the meantime, and returns the member's remark."""
 
 
 def timeout_option(
     default_s: float, then: str = "After that the cluster continues with the accepted command."
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """How long an order is waited for, and what becomes of it then."""
+    """The option for the timeout of an order; `then` says what happens after it."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -44,14 +44,13 @@ def timeout_option(
 
 
 class Progress:
-    """Lines about members on standard error, when there is something new, and not too often."""
+    """Lines about members on standard error, when something is new, and not too often."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told: dict[str, tuple[str, float]] = {}
 
     def tell(self, member: str, line: str, *, now: bool = False) -> None:
-        """Say this of a member."""
         with self._lock:
             before, at_s = self._told.get(member, ("", 0.0))
             if line != before and (now or time.monotonic() - at_s >= TELL_S):
@@ -61,7 +60,7 @@ class Progress:
 
 @contextmanager
 def given_up() -> Iterator[None]:
-    """An order that does not stand when its time is over: that nobody has answered in time is a failure."""
+    """For orders that are cancelled at the timeout: report a timeout as a failure."""
     try:
         yield
     except Standing as late:
@@ -69,7 +68,6 @@ def given_up() -> Iterator[None]:
 
 
 def still_here(status: MemberStatus) -> str:
-    """How far a member is that shall give its partitions away."""
     partitions: Any = status["partitions"]
     left = partitions["primaries"] + partitions["backups"]
     why = status.get("leave_blocker") or ""
@@ -85,9 +83,9 @@ def together(
     *,
     as_json: bool = False,
 ) -> int:
-    """Give these orders, by the name of the member, at the same time; answers the exit status.
+    """Give these orders, by name of the member, at the same time; returns the exit status.
 
-    `done` is what is said of a member that has carried out its order. `as_json`: a line of JSON for each member.
+    `done`: message about a member that has carried out its order. `as_json`: print a line of JSON for each member.
     """
     lines = Progress()
     worst: list[int] = [0]

@@ -1,4 +1,4 @@
-"""The type of every argument and option that is the path of a local file or folder."""
+"""Type of arguments and options that are paths of local files or folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.config.local_paths import local_path
 
 
 class LocalPath(click.Path):
-    """A path that is no URI. `click.Path` would take `s3://bucket/x` for the local folder `s3:`."""
+    """A path that is not a URI. `click.Path` would take `s3://bucket/x` for the local folder `s3:`."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None

@@ -1,4 +1,4 @@
-"""`holdfast plan`: how partitions get from one table to another, or what a running cluster would do."""
+"""`holdfast plan`: steps between two partition tables, or the plans of a running cluster."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _from_file(file: Path | None, *, as_json: bool, summary: bool) -> None:
 
 
 def _print(outlooks: Iterator[Outlook], label: Label, *, as_json: bool, summary: bool) -> None:
-    """Partition by partition, as soon as each is planned; or all in one."""
+    """Print each partition as soon as it is planned, or one summary."""
     if summary:
         total = Summary()
         for outlook in outlooks:

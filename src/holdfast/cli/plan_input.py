@@ -1,4 +1,4 @@
-"""The input of `holdfast plan`: partition rows as JSON, checked. Errors say where it is wrong and what to write."""
+"""Input of `holdfast plan`: assignments as JSON. Errors say where the mistake is and what to write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE = '{"current": [["A", "B", null]], "target": [["A", "C", "B"]]}'
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What is to be planned: towards a target, or for these members."""
+    """What to plan: steps to a target, or to a layout for these members."""
 
     current: list[ReplicaList]
     target: list[ReplicaList] | None = None
@@ -31,12 +31,12 @@ class Tables:
     backups: int = 0
     groups: dict[str, str] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
-    """Members that are to hold nothing: lite ones, and those that leave."""
+    """Members that shall hold nothing: lite and leaving ones."""
     placement: Placement = "even"
 
     @property
     def gone(self) -> dict[str, int]:
-        """Members in the rows that are members no more, and in how many rows each is."""
+        """Holders that are not members any more, with their number of assignments."""
         if self.target is not None:
             return {}
         present = set(self.members)
@@ -48,7 +48,7 @@ class Tables:
         return found
 
     def outlooks(self) -> Iterator[Outlook]:
-        """What becomes of each partition."""
+        """The fate of each partition."""
         if self.target is not None:
             return dry_run(self.current, self.target)
         candidates = [
@@ -59,7 +59,6 @@ class Tables:
 
 
 def parse(data: bytes, origin: str) -> Tables:
-    """The tables in a file. Raises ConfigError."""
     try:
         return _tables(_loaded(data))
     except ConfigError as wrong:
@@ -67,7 +66,6 @@ def parse(data: bytes, origin: str) -> Tables:
 
 
 def _loaded(data: bytes) -> dict[str, Any]:
-    """The JSON object."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as broken:
@@ -88,7 +86,7 @@ def _loaded(data: bytes) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, in which no key may be there twice."""
+    """A JSON object; duplicate keys are an error."""
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -226,13 +224,11 @@ def _slots(count: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON, cut short."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _kind(value: Any) -> str:
-    """What JSON calls such a value."""
     kinds: dict[type, str] = {
         dict: "an object",
         list: "an array",

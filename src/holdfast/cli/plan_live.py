@@ -1,4 +1,4 @@
-"""A running cluster, and what would become of it if members joined, left or crashed. It is asked, never touched."""
+"""Forecasts for a running cluster if members joined, left or crashed. The cluster is only read."""
 
 from __future__ import annotations
 
@@ -22,28 +22,26 @@ from holdfast.core.placement.layout import Candidate, Layout, by_hosts
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0
-"""How long a member may take to answer."""
 LOOKS = 5
-"""How often members and table are asked for until both are of one moment."""
+"""Number of tries to get members and table of one moment."""
 PREFIX_MIN = 4
-"""A UUID may be cut short to so many characters."""
+"""Least characters of an abbreviated UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What is assumed to happen, all of it at once."""
+    """Assumed events, all at once."""
 
     join: int = 0
     groups: tuple[str, ...] = ()
-    """The group of every new member, or of each."""
+    """Group of every new member, or one for each."""
     drain: tuple[str, ...] = ()
     """Names or UUIDs."""
     crash: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """What the new members would be called; by rendezvous their partitions depend on it."""
+    """Names of the new members; with rendezvous placement their partitions depend on them."""
 
     def newcomers(self) -> list[Candidate]:
-        """The members that would join."""
         if len(self.groups) > 1 and len(self.groups) != self.join:
             raise ConfigError(
                 f"--group is given {len(self.groups)} times: give it once, or for each of {self.join}"
@@ -60,37 +58,33 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a member says: its status, and the rows of the table with holders by UUID."""
-
     status: dict[str, Any]
     rows: list[ReplicaList]
     notes: list[str] = field(default_factory=list)
-    """What a reader of the plan should know."""
 
     @property
     def members(self) -> list[dict[str, Any]]:
-        """The members, oldest first."""
         found: list[dict[str, Any]] = self.status["members"]
         return found
 
     @property
     def placement(self) -> Placement:
-        """How the master finds the wanted rows."""
-        # Members of releases before there was another one do not say.
+        """The master's method for the layout."""
+        # Older releases had only one and do not report it.
         found: Placement = self.status["partitions"].get("placement", "even")
         return found
 
     def candidates(self) -> list[Candidate]:
-        """The members that may hold partitions, as the master sees them: one without a group is one of its own."""
+        """Members that may hold partitions, as the master sees them: one without a group is its own group."""
         return [
             Candidate(each["uuid"], each["group"] or each["uuid"], each.get("consistent_id", ""))
             for each in self.members
-            # Members of releases before there was a baseline do not say.
+            # Older releases had no baseline and do not report `outside`.
             if not each["lite"] and not each["leaving"] and not each.get("outside")
         ]
 
     def grouped(self, candidates: Sequence[Candidate], away: int = 0) -> list[Candidate]:
-        """The candidates as the master groups them. A new member without a group is on a host of its own."""
+        """The candidates in the master's groups. A new member without a group counts as on a host of its own."""
         if self.status["partitions"].get("group_by") != "host-soft":
             return list(candidates)
         hosts = {str(each["uuid"]): str(each["host"]) for each in self.members}
@@ -99,7 +93,7 @@ class Cluster:
     def _owning(
         self, newcomers: list[Candidate], crashed: Sequence[str]
     ) -> tuple[list[Candidate], list[Candidate]]:
-        """Which newcomers would own data, and whose places would be kept: by the baseline, as it is."""
+        """Newcomers that would own data, and absent members whose places are kept, by the present baseline."""
         baseline = self.status.get("baseline")
         if not baseline or baseline["adjust_ms"] == 0:
             return newcomers, []
@@ -114,7 +108,7 @@ class Cluster:
         return owning, places_of(away)
 
     def find(self, text: str) -> str:
-        """The UUID of a member, by its name, its UUID, or the beginning of that. Raises ConfigError."""
+        """UUID of a member, by its name, its UUID, or a prefix of that. Raises ConfigError."""
         exact = [each for each in self.members if text in (each["uuid"], each["name"])]
         close = [each for each in self.members if len(text) >= PREFIX_MIN and each["uuid"].startswith(text)]
         found = exact or close
@@ -125,7 +119,6 @@ class Cluster:
         raise ConfigError(f"{text!r} {why}: {listed}. Give a name, a UUID, or the beginning of one")
 
     def label(self, uuid: str) -> str:
-        """What people call the member."""
         names = Counter(each["name"] for each in self.members)
         for each in self.members:
             if each["uuid"] == uuid:
@@ -134,7 +127,7 @@ class Cluster:
         return uuid
 
     def outlooks(self, events: Events) -> Iterator[Outlook]:
-        """What the master would do. Raises ConfigError when a name is unknown or nobody would be left."""
+        """The master's plans. Raises ConfigError for an unknown name, or if no member would be left."""
         crashed, drained = ([self.find(text) for text in texts] for texts in (events.crash, events.drain))
         if both := sorted(set(crashed) & set(drained)):
             raise ConfigError(f"{self.label(both[0])} cannot both crash and be drained: leave one out")
@@ -158,7 +151,7 @@ class Cluster:
         )
 
     def warnings(self, events: Events) -> list[str]:
-        """What a reader of the plan should know."""
+        """Remarks for the reader of the plan."""
         found = list(self.notes)
         moves = self.status["migrations"]
         if moving := moves["active"] + moves["queued"]:
@@ -191,7 +184,7 @@ class Cluster:
 
 
 def keeping(placement: Placement, away: Sequence[Candidate]) -> LayoutOf:
-    """The layout that keeps the places of those who are away, as the master does."""
+    """The master's layout, which keeps the places of absent members."""
 
     def of(partitions: Sequence[int]) -> Layout:
         def wanted(
@@ -210,7 +203,7 @@ def _view(members: Sequence[dict[str, Any]]) -> View:
 
 
 def look(address: str, credentials: Credentials) -> Cluster:
-    """Ask the master, found through the member at `address`, or this member if that one does not answer."""
+    """Read the cluster from its master, found through the member at `address`, or else from that member."""
     first = _ask(address, credentials)
     if first.status["is_master"]:
         return first
@@ -225,7 +218,6 @@ def look(address: str, credentials: Credentials) -> Cluster:
 
 
 def _ask(address: str, credentials: Credentials) -> Cluster:
-    """What this member knows."""
     with Client(
         address,
         username=credentials.username,

@@ -1,4 +1,4 @@
-"""What `holdfast plan` prints: each partition as a timeline or as data, or all of them in one summary."""
+"""Output of `holdfast plan`: each partition as a timeline or as data, or a summary of all."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from holdfast.core.model.migration import NONE, Migration, MigrationKind
 from holdfast.core.placement.dryrun import Outlook, changed
 
 Label = Callable[[str], str]
-"""What a member is called."""
+"""Returns the name of a member for display."""
 
 SHOWN = 10
-"""How many partitions a summary names."""
 
-# -- for machines
+# -- as data
 
 
 def as_data(outlook: Outlook) -> dict[str, Any]:
-    """One partition as plain data. -1 stands for no replica index."""
+    """One partition as plain data. -1 means no replica index."""
     planned = outlook.plan
     return {
         "partition": outlook.partition,
@@ -54,7 +53,7 @@ def as_data(outlook: Outlook) -> dict[str, Any]:
 
 
 def _promotion(outlook: Outlook) -> dict[str, Any] | None:
-    """The repair of a row without an owner, in the words of a migration. Nothing is copied."""
+    """The repair of an assignment without an owner, in the form of a migration. Nothing is copied."""
     if outlook.promoted == NONE:
         return None
     heir = Migration(outlook.partition, None, NONE, NONE, str(outlook.plan.current[0]), outlook.promoted, 0)
@@ -75,11 +74,11 @@ def _migration(step: Migration) -> dict[str, Any]:
     }
 
 
-# -- for people
+# -- as text
 
 
 def as_text(outlooks: Iterable[Outlook], label: Label) -> Iterator[str]:
-    """A block of lines for each partition; those without anything to do are told together."""
+    """A block of lines for each partition; unchanged ones are listed together."""
     idle: list[int] = []
     for outlook in outlooks:
         if _is_idle(outlook):
@@ -94,7 +93,6 @@ def as_text(outlooks: Iterable[Outlook], label: Label) -> Iterator[str]:
 
 
 def _is_idle(outlook: Outlook) -> bool:
-    """Whether there is nothing to tell."""
     planned = outlook.plan
     quiet = not (outlook.gone or outlook.lost or planned.steps or planned.cancelled)
     return quiet and planned.current == outlook.left
@@ -107,7 +105,7 @@ def _idle(partitions: list[int]) -> str:
 
 
 def _block(outlook: Outlook, label: Label) -> Iterator[str]:
-    """One partition: what happens on the left, the row after it, and who it happens to."""
+    """One partition: the event, the assignment after it, and the members involved."""
     planned = outlook.plan
     states = list(outlook.states())
     told = ["now", *_events(outlook)]
@@ -146,7 +144,7 @@ def _events(outlook: Outlook) -> Iterator[str]:
 
 
 def _details(outlook: Outlook, label: Label) -> Iterator[str]:
-    """Who goes where, for each event."""
+    """Source and destination of each event."""
     if outlook.promoted != NONE:
         heir = _named(outlook.plan.current[0], label)
         yield f"{heir} from {outlook.promoted} to 0; version +{_first_increment(outlook)}"
@@ -187,18 +185,16 @@ def _named(owner: str | None, label: Label) -> str:
     return "nobody" if owner is None else label(owner)
 
 
-# -- in one
+# -- summary
 
 
 @dataclass(slots=True)
 class Summary:
-    """All partitions in figures."""
-
     partitions: int = 0
     changed: int = 0
     migrations: Counter[MigrationKind] = field(default_factory=Counter)
     copies: int = 0
-    """Migrations to a member that holds nothing of the partition: what travels whole."""
+    """Migrations to a member that holds nothing of the partition, so that the whole content travels."""
     promotions: int = 0
     cycles: int = 0
     left_out: int = 0
@@ -210,7 +206,6 @@ class Summary:
     replicas: tuple[Counter[str], Counter[str]] = field(default_factory=lambda: (Counter(), Counter()))
 
     def add(self, outlook: Outlook) -> None:
-        """Count one partition."""
         migrations = outlook.plan.migrations
         self.partitions += 1
         self.changed += outlook.left != outlook.plan.target
@@ -230,11 +225,9 @@ class Summary:
             owned.update(filter(None, row[:1]))
 
     def members(self) -> list[str]:
-        """Everyone in a row, before or after."""
         return sorted(self.replicas[0] | self.replicas[1])
 
     def as_data(self) -> dict[str, Any]:
-        """For machines."""
         return {
             "partitions": self.partitions,
             "changed": self.changed,
@@ -260,7 +253,6 @@ class Summary:
         }
 
     def as_text(self, label: Label) -> Iterator[str]:
-        """For people, line by line."""
         kinds = ", ".join(
             f"{self.migrations[kind]:,} {kind}" for kind in MigrationKind if self.migrations[kind]
         )

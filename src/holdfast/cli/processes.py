@@ -1,4 +1,4 @@
-"""Work spread over processes: each item by itself, the answers as they come."""
+"""Distributes work to processes, item by item; results come in any order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spread(
             yield work(item)
         return
     ahead = iter(items)
-    # Spawned workers start from nothing, so that a run sees the same world in a worker as alone.
+    # Spawned workers start clean, so that a run behaves in a worker as it does alone.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         running: set[Future[Answer]] = set()

@@ -1,4 +1,4 @@
-"""`holdfast read`: rows of a map, into a file or onto the screen. What it needs is imported when asked for."""
+"""`holdfast read`: rows of a map, into a file or to the terminal. Spark is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import bad_option, show_progress, spark_job, spark_options
 
 CELL_MAX = 60
-"""Letters of a cell that are shown."""
+"""Most characters of a cell in a table."""
 
 
 @click.command

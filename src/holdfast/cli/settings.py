@@ -1,4 +1,4 @@
-"""Settings from the three places where people put them: a file, the environment, flags."""
+"""Settings of a command from a file, the environment and flags."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ config_file = click.option(
 
 
 def setting(dotted: str, *names: str, **attributes: Any) -> Callable[[Command], Command]:
-    """A flag that sets one key of the schema, explained by the schema's own words."""
+    """A flag that sets one key of the schema, with the schema's description."""
     key = KEYS[dotted]
     attributes.setdefault("type", type(key.default) if isinstance(key.default, int) else str)
     if isinstance(key.default, bool):
@@ -39,12 +39,11 @@ def setting(dotted: str, *names: str, **attributes: Any) -> Callable[[Command], 
 
 
 def parameter(key: Key) -> str:
-    """The Python name of a key's flag."""
     return key.dotted.replace(".", "__")
 
 
 def overrides(flags: Mapping[str, object]) -> dict[str, object]:
-    """The flags that were given, by dotted key."""
+    """The given flags, by dotted key."""
     return {
         name.replace("__", "."): value
         for name, value in flags.items()
@@ -53,7 +52,7 @@ def overrides(flags: Mapping[str, object]) -> dict[str, object]:
 
 
 def pairs(texts: tuple[str, ...]) -> dict[str, object]:
-    """`SECTION.KEY=VALUE` from the command line. Secrets are refused: every user of the machine could see them."""
+    """`SECTION.KEY=VALUE` from the command line. Secrets are rejected: every user of the machine could see them."""
     found: dict[str, object] = {}
     for text in texts:
         dotted, equals, value = text.partition("=")
@@ -69,7 +68,6 @@ def pairs(texts: tuple[str, ...]) -> dict[str, object]:
 
 
 def read(file: Path | None) -> str | None:
-    """The text of the settings file."""
     if file is None:
         return None
     try:
@@ -80,5 +78,5 @@ def read(file: Path | None) -> str | None:
 
 
 def settings_from(file: Path | None, flags: Mapping[str, object]) -> Settings:
-    """File under environment under flags, checked."""
+    """Settings from file, environment and flags; the later one wins."""
     return load(read(file), os.environ, flags, origin=str(file))

@@ -1,4 +1,4 @@
-"""What the commands that run Spark jobs share: options, a session that is stopped again, progress.
+"""Common parts of commands that run Spark jobs: options, a session that is stopped, progress.
 
 @click.command
 @spark_options
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("pyspark", "pyarrow", "pandas")
 LINE_EVERY_S = 5.0
-"""How often progress is told where there is no terminal."""
+"""Interval of progress lines without a terminal."""
 
 NO_LOG = """
 appender.none.type = Null
@@ -45,11 +45,11 @@ rootLogger.appenderRef.none.ref = none
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = off
 """
-"""Without an appender Spark takes its own settings after all."""
+"""Without an appender Spark would use its own settings."""
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `master` and `memory`: where its Spark job runs. It is not begun where there is no Spark."""
+    """Add the options `master` and `memory` for the Spark job. The command fails early if Spark is missing."""
 
     @functools.wraps(command)
     def with_spark(*arguments: Any, **named: Any) -> Any:
@@ -70,7 +70,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `bad`: what happens to entries that do not fit the columns."""
+    """Add the option `bad`: the handling of entries that do not fit the columns."""
     return click.option(
         "--bad",
         metavar="MODE",
@@ -82,7 +82,7 @@ def bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def spark_or_none_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `master` and `memory` as above, and `no_spark`: whether it is to do without (`spark_or_none`)."""
+    """Add `master` and `memory`, and `no_spark` for a run without Spark (`spark_or_none`)."""
     for option in (
         click.option(
             "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
@@ -104,7 +104,7 @@ def spark_or_none_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def spark_or_none(
     master: str, memory: str, title: str, *, no_spark: bool = False
 ) -> Iterator[SparkSession | None]:
-    """A Spark session for the block; None when it is not wanted, or PySpark is not installed. Raises ConfigError."""
+    """A Spark session for the block; None if it is not wanted or PySpark is not installed. Raises ConfigError."""
     if no_spark or find_spec("pyspark") is None:
         if find_spec("pyarrow") is None:
             raise ConfigError(
@@ -118,9 +118,9 @@ def spark_or_none(
 
 
 def need_packages(extras: str = "spark") -> None:
-    """Say what is missing, or too old, before anything starts, rather than by a stack of import errors.
+    """Check early that all packages are present in supported versions. Raises ConfigError.
 
-    `extras`: those of the package that bring it. Raises ConfigError.
+    `extras`: of Holdfast's package, which install them.
     """
     for package in NEEDED:
         if find_spec(package) is None:
@@ -132,7 +132,7 @@ def need_packages(extras: str = "spark") -> None:
 
 
 def need_spark(extras: str = "spark") -> None:
-    """The same, and Java. Raises ConfigError."""
+    """As `need_packages`, and Java. Raises ConfigError."""
     need_packages(extras)
     from holdfast.spark.java import java_home
 
@@ -141,10 +141,10 @@ def need_spark(extras: str = "spark") -> None:
 
 @contextmanager
 def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
-    """A Spark session for the block, stopped after it. Spark's own log is off: what fails is raised in our words.
+    """A Spark session for the block, stopped after it. Spark's own log is off.
 
-    Raises ConfigError before anything starts when a package or Java is missing, and JobFailed for what Spark raises in
-    the block.
+    Raises ConfigError before anything starts if a package or Java is missing, and JobFailed for errors of Spark
+    in the block.
     """
     need_spark()
     from holdfast.spark.failures import in_our_words
@@ -158,7 +158,7 @@ def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
         spark = session(master, f"holdfast {title}", settings, memory=memory)
         try:
             spark.sparkContext.setLogLevel("OFF")
-            # PySpark writes the whole Java stack trace of a wrong condition to standard error by itself.
+            # PySpark would write the Java stack trace of a wrong condition to standard error.
             for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
                 logging.getLogger(name).disabled = True
             yield spark
@@ -167,9 +167,9 @@ def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
 
 
 def show_progress(*, quiet: bool = False) -> Show:
-    """Progress of a job on standard error: one line that changes, or a line now and then where there is no terminal.
+    """Progress of a job on standard error: one line that is updated, or lines at intervals without a terminal.
 
-    `quiet`: nothing is shown (for `--json`).
+    `quiet`: show nothing (for `--json`).
     """
     if quiet:
         return _nothing
@@ -178,7 +178,7 @@ def show_progress(*, quiet: bool = False) -> Show:
 
 
 def progress_text(progress: Progress) -> str:
-    """Progress in words: `export: 3 of 8 tasks, 12,000 rows, 4,000 rows/s, 3 s`."""
+    """Progress as text: `export: 3 of 8 tasks, 12,000 rows, 4,000 rows/s, 3 s`."""
     parts = [f"{progress.tasks_done} of {progress.tasks} tasks"]
     if progress.partitions:
         parts.append(f"{progress.partitions:,} partitions")
@@ -190,7 +190,7 @@ def progress_text(progress: Progress) -> str:
 
 
 class _Line:
-    """One line of a terminal, written over and over."""
+    """A line of a terminal that is overwritten."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -207,8 +207,6 @@ class _Line:
 
 
 class _Lines:
-    """A line every few seconds, and one at the end."""
-
     def __init__(self) -> None:
         self._told_s = time.monotonic()
         self._over = False
@@ -221,5 +219,4 @@ class _Lines:
             print(progress_text(progress), file=sys.stderr, flush=True)
 
 
-def _nothing(progress: Progress) -> None:
-    """Show nothing."""
+def _nothing(progress: Progress) -> None: ...

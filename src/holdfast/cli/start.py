@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError
 
 
 def counted(text: str) -> int:
-    """How many members `--members` wants. Raises ConfigError."""
+    """Number of members for `--members`. Raises ConfigError."""
     from holdfast.runtime.supervisor import MEMBERS_MAX, cores
 
     if text == "auto":

@@ -1,4 +1,4 @@
-"""`holdfast status`: what the members say, as tables for people or JSON for scripts."""
+"""`holdfast status`: the status of all members, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0
-"""How long one member may take to answer before it is shown as silent."""
+"""Time limit for one member's answer; after it the member is shown as silent."""
 ASKED_AT_A_TIME = 16
 NOTABLE_STALL_MS = 100
-"""A member that served nobody for so long, in one go within the last minute, is named."""
+"""A member that blocked for so long at a time within the last minute is named."""
 
 Status = dict[str, Any]
-"""One member's own words; see `holdfast.observe.status`."""
+"""Status of one member; see `holdfast.observe.status`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one member knows of the cluster, and every member of itself."""
+    """One member's knowledge of the cluster, and every member's own status."""
 
     seen: Status
     own: dict[str, Status] = field(default_factory=dict)
-    """By UUID, the members that answered."""
+    """Members that answered, by UUID."""
     silent: dict[str, str] = field(default_factory=dict)
-    """By UUID, why a member of the list did not answer."""
+    """Reason why a member did not answer, by UUID."""
     rates: dict[str, float] = field(default_factory=dict)
-    """By UUID, operations per second, where it was looked twice (`rates_since`)."""
+    """Operations per second by UUID, after a second sample (`rates_since`)."""
     at_s: float = field(default_factory=time.monotonic)
-    """When it was looked (monotonic)."""
+    """Time of the sample (monotonic)."""
 
     @property
     def unsafe_reason(self) -> str:
-        """Why the cluster could lose data at the next crash, as any member sees it; empty if it is safe."""
+        """Why a crash now could lose data, as any member sees it; empty if the cluster is safe."""
         if self.silent:
             return f"{len(self.silent)} of {len(self.seen['members'])} members do not answer"
         stamps = {status["table"]["stamp"] for status in self.own.values()}
@@ -62,13 +62,13 @@ class Report:
 
     @property
     def delayed_ms(self) -> int:
-        """How long the restoring of lost copies still waits, as the master says."""
+        """How long the master still delays the restoring of lost copies."""
         master = self.own.get(self.seen["master"])
         return int(master["migrations"]["delayed_ms"]) if master else 0
 
     @property
     def zones(self) -> list[dict[str, Any]]:
-        """How each zone stands, as the member that was asked sees it; of followers' lags each leader tells its own."""
+        """State of each zone as the asked member sees it, with lags of followers from each leader."""
         lags: dict[int, int] = {}
         for status in (self.seen, *self.own.values()):
             for zone in status.get("zones", []):
@@ -76,8 +76,8 @@ class Report:
         return [{**zone, "lag": lags[zone["id"]]} for zone in self.seen.get("zones", [])]
 
     def rates_since(self, before: Report) -> None:
-        """Find the rates: how much members have counted since that look. One that counts less now was started anew, or
-        has given partitions away: it has none.
+        """Compute rates from an earlier sample. A member whose count is lower now was restarted or gave
+        partitions away: it gets no rate.
         """
         seconds = self.at_s - before.at_s
         for uuid, own in self.own.items():
@@ -88,7 +88,6 @@ class Report:
                     self.rates[uuid] = done / seconds
 
     def plain(self) -> dict[str, Any]:
-        """For scripts."""
         return {
             "cluster": self.seen["cluster"],
             "queried_member": self.seen["uuid"],
@@ -119,13 +118,13 @@ class Report:
 
 
 def _operations(own: Status) -> int:
-    """How many operations a member has counted: all, where it counts them; else those that have changed something."""
+    """Number of operations of a member: all if it counts them, otherwise those that changed something."""
     counted: Any = own.get("operations", own.get("updates", 0))
     return sum(counted.values()) if isinstance(counted, dict) else int(counted)
 
 
 def gather(address: str, credentials: Credentials) -> Report:
-    """Ask the member at `address` for the others, and then each of them for itself."""
+    """Ask the member at `address` for the list of members, and each of them for its status."""
     report = Report(ask(address, credentials))
 
     def own(member: Status) -> None:
@@ -140,7 +139,6 @@ def gather(address: str, credentials: Credentials) -> Report:
 
 
 def ask(address: str, credentials: Credentials) -> Status:
-    """What the member at this address says of itself."""
     with Client(
         address,
         username=credentials.username,
@@ -154,9 +152,9 @@ def ask(address: str, credentials: Credentials) -> Status:
 
 
 def doors_of(wanted: Sequence[str], address: str, credentials: Credentials) -> list[Address]:
-    """The client doors of these members, each named by member.name, the first digits of its UUID, or HOST:PORT.
+    """Client addresses of these members, each named by member.name, the first digits of its UUID, or HOST:PORT.
 
-    A member is asked only when there are names. Raises ConfigError for a name that is nobody's, or several members'.
+    A member is asked only if there are names. Raises ConfigError for a name of no member or several.
     """
     members: list[dict[str, Any]] | None = None
     doors: list[Address] = []
@@ -175,10 +173,7 @@ UUID_DIGITS_MIN = 4
 
 
 def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The one of these rows of a status that is called so: name, first digits of the UUID, or HOST:PORT of its door.
-
-    Raises ConfigError.
-    """
+    """The member in a status with this name, UUID prefix or HOST:PORT of its client port. Raises ConfigError."""
     found = [one for one in members if wanted in (one["name"], str(Address.of_clients(one)))]
     if not found and len(wanted) >= UUID_DIGITS_MIN:
         found = [one for one in members if one["uuid"].startswith(wanted)]
@@ -191,7 +186,7 @@ def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any
 
 
 def picture(report: Report, notes: Sequence[str] = ()) -> Group:
-    """The report for people, for 80 columns and more. `notes`: what else is to be said."""
+    """The report as tables, for 80 columns and more. `notes`: further lines."""
     seen = report.seen
     versions = sorted({str(own["version"]) for own in report.own.values() if own.get("version")})
     head = Text.assemble(
@@ -228,7 +223,6 @@ def picture(report: Report, notes: Sequence[str] = ()) -> Group:
 
 
 def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]:
-    """One member, as cells."""
     start = [member["name"] or member["uuid"][:8], str(Address.of_clients(member))]
     owns = [str(member["primaries"]), str(member["backups"])]
     if own is None:
@@ -250,7 +244,6 @@ def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]
 
 
 def _uptime(seconds: float | None) -> str:
-    """How long it runs, in the two largest units."""
     if seconds is None:
         return ""
     minutes, second = divmod(int(seconds), 60)
@@ -262,7 +255,6 @@ def _uptime(seconds: float | None) -> str:
 
 
 def _level(seen: Status) -> str:
-    """At which feature level the cluster is."""
     level = seen.get("level")
     return f", feature level {level['in_force']}" if level else ""
 
@@ -274,13 +266,12 @@ def _state(seen: Status) -> tuple[str, str]:
 
 
 def _memory(own: Status) -> str:
-    """How much of the memory that the member may take is used."""
     memory = own.get("memory")
     return f"{memory['used_bytes'] / memory['limit_bytes']:.0%}" if memory else ""
 
 
 def _under_way(report: Report) -> Iterator[str]:
-    """What a person should know that is not in the table: one line each."""
+    """Lines about everything of interest that is not in the table."""
     seen = report.seen
     if seen["missing_members"]:
         names = ", ".join(seen["missing_members"])
@@ -331,7 +322,7 @@ def _under_way(report: Report) -> Iterator[str]:
 
 
 def of_versions(seen: Status) -> Iterator[str]:
-    """Which versions are mixed, and whether what is new is used."""
+    """Mixed versions, and whether new features are in use."""
     level = seen.get("level")
     if not level:
         return
@@ -349,7 +340,6 @@ def of_versions(seen: Status) -> Iterator[str]:
 
 
 def _moving(report: Report) -> Iterator[str]:
-    """What moves now, and what has failed."""
     totals = Counter[str]()
     for own in report.own.values():
         totals.update(
@@ -363,7 +353,7 @@ def _moving(report: Report) -> Iterator[str]:
 
 
 def of_secrets(report: Report) -> Iterator[str]:
-    """How far the rolling of `security.member_secret` is, and who is not let in because of another one."""
+    """Progress of a rotation of `security.member_secret`, and members rejected for another secret."""
     names = {member["uuid"]: member["name"] for member in report.seen["members"]}
     told = {uuid: own["member_secret"] for uuid, own in report.own.items() if "member_secret" in own}
     rolling = {uuid: secret for uuid, secret in told.items() if secret["second"] and uuid in names}
@@ -384,7 +374,7 @@ def of_secrets(report: Report) -> Iterator[str]:
 
 
 def of_certificates(report: Report) -> Iterator[str]:
-    """Whose files of TLS have changed, and are not good."""
+    """TLS files that changed and are invalid."""
     for member in report.seen["members"]:
         tls = report.own.get(member["uuid"], {}).get("tls")
         if tls and tls["error"]:
@@ -392,7 +382,7 @@ def of_certificates(report: Report) -> Iterator[str]:
 
 
 def of_stalls(report: Report) -> Iterator[str]:
-    """Who kept everybody waiting lately."""
+    """Members that blocked recently."""
     for member in report.seen["members"]:
         stalls = report.own.get(member["uuid"], {}).get("stalls")
         if stalls and stalls["longest_in_last_minute_ms"] >= NOTABLE_STALL_MS:
@@ -403,7 +393,7 @@ def of_stalls(report: Report) -> Iterator[str]:
 
 
 def of_ways(report: Report) -> Iterator[str]:
-    """Who does without what could be faster, and why."""
+    """Members that run without an optimisation, and why."""
     for member in report.seen["members"]:
         own = report.own.get(member["uuid"], {})
         if own.get("lane") == "python":
@@ -416,7 +406,7 @@ _WAYS = {"loop": "the event loop", "poll": "a poll in plain Python"}
 
 
 def _transactions(report: Report) -> Iterator[str]:
-    """How many run, and whether any may need somebody."""
+    """Running transactions, and whether any needs an operator."""
     told = [own["transactions"] for own in report.own.values() if "transactions" in own]
     running = sum(each["running"] for each in told)
     if running:
@@ -428,7 +418,7 @@ def _transactions(report: Report) -> Iterator[str]:
 
 
 def of_baseline(seen: Status) -> Iterator[str]:
-    """Who is not here, or not in the baseline, and what becomes of that."""
+    """Members that are absent or outside the baseline, with the consequences."""
     baseline = seen.get("baseline")
     if not baseline:
         return
@@ -452,7 +442,7 @@ def of_baseline(seen: Status) -> Iterator[str]:
 
 
 def _agreed(report: Report) -> Iterator[str]:
-    """The metastore and the zones, where there are any."""
+    """State of metastore and zones, if there are any."""
     metastore = report.seen.get("metastore")
     if metastore:
         voters = ", ".join(metastore["voters"]) or "not known"
@@ -475,7 +465,6 @@ def _of_zone(zone: dict[str, Any]) -> str:
 
 
 def _files(report: Report) -> Iterator[str]:
-    """What each member keeps on its disk."""
     for member in report.seen["members"]:
         files = report.own.get(member["uuid"], {}).get("files")
         if not files:
@@ -491,7 +480,7 @@ def _files(report: Report) -> Iterator[str]:
 
 
 def _shipped(report: Report) -> Iterator[str]:
-    """How much was sent to fill replicas, by how it was done."""
+    """Amount sent to fill replicas, by method."""
     kinds = (
         ("updates", "history_bytes"),
         ("key ranges", "ranges_bytes"),
@@ -506,7 +495,7 @@ def _shipped(report: Report) -> Iterator[str]:
 
 
 class _Looks:
-    """One look after the other; when the member that is asked goes away, at another one of the cluster."""
+    """Successive samples; if the asked member goes away, from another one."""
 
     def __init__(self, address: str, credentials: Credentials) -> None:
         self._given = [str(one) for one in parse_addresses(address)]
@@ -514,10 +503,10 @@ class _Looks:
         self._credentials = credentials
         self._asked = ""
         self.notes: list[str] = []
-        """What the last look was kept from."""
+        """Problems of the last sample."""
 
     def look(self) -> Report:
-        """What there is to see now. Raises NotReady when nobody answers, and what `ask` raises else."""
+        """Take a sample. Raises NotReady if no member answers, and other errors of `ask`."""
         self.notes = []
         failures: list[str] = []
         for address in dict.fromkeys([*filter(None, [self._asked]), *self._given, *self._known]):
@@ -581,7 +570,6 @@ def status(
 
 
 def _watch(looks: _Looks, interval_s: float, *, as_json: bool) -> None:
-    """Look again and again. Raises what the first look raises."""
     report = looks.look()
     live = nullcontext() if as_json else Live(picture(report, looks.notes), auto_refresh=False)
     with live as shown:
@@ -611,5 +599,5 @@ def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         tell_json(report.plain())
     else:
-        # Piped into a file a table keeps its width, instead of being folded at 80 columns.
+        # Without a terminal a table keeps its width instead of being folded at 80 columns.
         Console(width=None if sys.stdout.isatty() else 140).print(picture(report), highlight=False)

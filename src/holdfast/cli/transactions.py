@@ -1,4 +1,4 @@
-"""`holdfast transactions`: what runs, who waits for whom, and an end to it."""
+"""`holdfast transactions`: running transactions, their waits, and how to end them."""
 
 from __future__ import annotations
 
@@ -31,27 +31,24 @@ from holdfast.errors import HoldfastError
 from holdfast.wire.values import from_stored
 
 SHOWN_ID = 16
-"""Characters of an id that the list shows; they tell transactions apart, and are enough for `show` and `kill`."""
+"""Characters of an id in the list: enough to tell transactions apart, and for `show` and `kill`."""
 KILLED = "an operator has rolled it back"
 
 
 @dataclass(slots=True)
 class Found:
-    """What the members say."""
-
     running: list[tuple[str, Address, RunningTransaction]] = field(default_factory=list)
-    """With the name and the client door of the member that runs it."""
+    """With name and client address of the member that runs it."""
     waits: list[LockWait] = field(default_factory=list)
     orphans: int = 0
     silent: list[str] = field(default_factory=list)
 
     def matching(self, wanted: str) -> list[tuple[str, Address, RunningTransaction]]:
-        """Those whose id, in hexadecimal digits, begins so."""
+        """Transactions whose id has this prefix, in hexadecimal."""
         return [each for each in self.running if each[2].transaction.hex().startswith(wanted.lower())]
 
 
 def find(address: str, known: Credentials) -> Found:
-    """Ask all members."""
     found = Found()
     for member in gather(address, known).seen["members"]:
         door = Address.of_clients(member)

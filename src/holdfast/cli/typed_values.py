@@ -1,4 +1,4 @@
-"""Keys and values as people type and read them: texts with a type, and the bytes that all clients share for them."""
+"""Keys and values as users type and read them: texts with a type, and their stored form, which all clients share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMES = {
     -55: "compact",
     -130: "json",
 }
-"""What the types are called of which clients store values most; all others are `type` and their number."""
+"""Names of the most frequent types; others are shown as `type` and a number."""
 
 
 def _integer(width: Integers) -> Callable[[str], bytes]:
@@ -83,7 +83,7 @@ TYPES = tuple(_WRITERS)
 
 
 def stored_of(text: str, kind: str, what: str) -> bytes:
-    """The stored form of a text that is of this type. `what`: what it is, for messages. Raises ConfigError."""
+    """The stored form of a text of this type. `what`: its description in messages. Raises ConfigError."""
     write, meaning = _WRITERS[kind]
     try:
         found = write(text)
@@ -95,13 +95,12 @@ def stored_of(text: str, kind: str, what: str) -> bytes:
 
 
 def type_of(stored: bytes) -> str:
-    """What the type of a stored value is called."""
     (number,) = _TYPE_ID.unpack_from(stored)
     return NAMES.get(number, f"type {number}")
 
 
 def plain_of(stored: bytes) -> Any:
-    """A stored value as JSON can have it; what only its writer can read, and bytes, as hexadecimal digits."""
+    """A stored value for JSON; bytes, and types that only their writer can read, in hexadecimal."""
     try:
         value = _PLAIN.load(stored)
     except ProtocolError:
@@ -130,6 +129,5 @@ def _plain(value: object) -> Any:
 
 
 def shown(stored: bytes) -> str:
-    """A stored value for people: texts as they are, all else as JSON."""
     value = plain_of(stored)
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -86,7 +86,6 @@ def _tell(level: int, told: str, as_json: bool) -> None:
 
 
 def _plain(seen: Status) -> dict[str, object]:
-    """The level in force, and what each member can do, for scripts."""
     told = ("name", "uuid", "version", "levels")
     return {
         "level": seen["level"],
@@ -95,7 +94,7 @@ def _plain(seen: Status) -> dict[str, object]:
 
 
 def shown(seen: Status) -> list[str]:
-    """The level in force, and what each member can do, in lines."""
+    """The level in force and the levels that each member supports, as lines."""
     level = seen["level"]
     lines = [
         f"feature level {level['in_force']} in force; all members can do {level['possible'] or 'no other'}"

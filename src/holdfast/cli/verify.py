@@ -1,4 +1,4 @@
-"""`holdfast verify`: are all copies the same? And `holdfast repair`, which mends those that are not."""
+"""`holdfast verify`, which compares all copies, and `holdfast repair`, which repairs those that differ."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ KEYS_SHOWN = 10
 
 EXIT_CLEAN = 0
 EXIT_UNCHECKED = EXIT_STANDING
-"""Something could not be compared, and nothing that was is wrong."""
+"""Something could not be compared, and nothing that was compared is wrong."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _what(command: Command) -> Command:
-    """The options that say what is looked at."""
     for option in (
         json_option,
         click.option(
@@ -160,7 +159,7 @@ def repair_command(
     sys.exit(_status(after))
 
 
-# -- asking
+# -- questions
 
 
 def _client(address: str, credentials: Credentials) -> Client:
@@ -176,7 +175,7 @@ def _client(address: str, credentials: Credentials) -> Client:
 
 @contextmanager
 def _cannot() -> Iterator[None]:
-    """What cannot be asked cannot be checked, which is another exit status than a conflict."""
+    """If no member can be asked, nothing can be checked; that has another exit status than a conflict."""
     try:
         yield
     except ConfigError:
@@ -198,21 +197,20 @@ def _verify(client: Client, maps: tuple[str, ...], partitions: tuple[int, ...]) 
         partitions=chosen,
         progress=told.tell,
     )
-    # A name that nobody knows is no map whose copies are the same. One without entries may still have copies.
+    # An unknown map must not count as consistent. One without entries may still have copies.
     compared = {finding.map for finding in report.findings} | report.zones.homeless.keys()
     check_maps(client, [name for name in maps if name not in compared])
     return report
 
 
 class _Told:
-    """How far it is, on standard error, when it takes long."""
+    """Progress on standard error, if it takes long."""
 
     def __init__(self, done: str) -> None:
         self._done = done
         self._at_s = time.monotonic()
 
     def tell(self, decided: int, total: int, looks: int = 0) -> None:
-        """So many partitions of all."""
         if time.monotonic() - self._at_s < TELL_S:
             return
         self._at_s = time.monotonic()
@@ -244,7 +242,6 @@ def _differences(client: Client, report: Report) -> list[Differences]:
 
 
 def _names(client: Client) -> dict[str, str]:
-    """What people call a member: the address of its client door."""
     return {uuid: row.address for uuid, row in client.table().members.items()}
 
 
@@ -256,11 +253,11 @@ def _status(report: Report) -> int:
     return EXIT_UNCHECKED if unchecked else EXIT_CLEAN
 
 
-# -- telling
+# -- output
 
 
 def _readable(key: bytes) -> str:
-    """A key as its writer knows it, if it is of a common type; else its bytes."""
+    """A key of a common type as text, others as bytes."""
     try:
         value = from_stored(key)
     except (ValueError, IndexError, UnicodeDecodeError, msgspec.MsgspecError, struct.error):
@@ -358,7 +355,7 @@ def _show_zones(zones: ZoneReport) -> None:
 
 
 def _show_left(zones: ZoneReport) -> None:
-    """Why replicas of zones are not mended, and what to do instead."""
+    """Why replicas of zones are not repaired, and what to do instead."""
     for one in zones.conflicts[:SHOWN]:
         click.echo(
             f"left alone: partition {one.partition} of zone {one.zone} on {one.member}: {_skip_reason(one)}"

@@ -1,4 +1,4 @@
-"""`holdfast cluster watch`: one line for everything that happens to partitions and zones."""
+"""`holdfast cluster watch`: one line for each event of partitions and zones."""
 
 from __future__ import annotations
 
@@ -28,19 +28,16 @@ from holdfast.core.partition_table.event_log import ranges_of
 
 Told = News | Listening | Gap | Silence | ZoneEvent | ZonesWatched | ZonesGap
 SUMMARY_S = 1.0
-"""Between two lines of a summary, at least."""
+"""Least time between two lines of a summary."""
 ALARMING = {ZoneEventKind.RESET, ZoneEventKind.FAILING}
-"""Of these an operator is told in red."""
+"""Events that are printed in red."""
 
 
 class Lines:
-    """Events as lines for people."""
-
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     def of(self, event: Told) -> str:
-        """One line, without the time."""
         match event:
             case Listening(status):
                 return f"watching {status['cluster']} through {status['name']}: {status['cluster_state']}"
@@ -58,11 +55,10 @@ class Lines:
                 return self._news(event)
 
     def learn(self, status: dict[str, Any]) -> None:
-        """Names of members; those that have gone keep theirs."""
+        """Learn names of members; former members keep theirs."""
         self._names.update({row["uuid"]: row["name"] for row in status.get("members", [])})
 
     def name(self, uuid: str | None) -> str:
-        """What a member is called."""
         return "nobody" if uuid is None else self._names.get(uuid, uuid[:8])
 
     def _news(self, news: News) -> str:
@@ -109,7 +105,7 @@ def _lost(loss: Loss) -> str:
 
 
 def _fate(loss: Loss) -> str:
-    """What became of a partition that lost its owner."""
+    """The fate of a partition that lost its owner."""
     if loss.all_lost and not loss.begun_anew:
         return "every copy is gone; it waits for a member that holds one to return"
     maps = f"entries are lost of: {', '.join(loss.maps)}" if loss.maps else "no entry is lost"
@@ -120,7 +116,7 @@ def _fate(loss: Loss) -> str:
 
 
 def _costs(loss: Loss) -> bool:
-    """Whether entries are lost, or cannot be reached: not when a backup has taken over with all of them."""
+    """Whether entries are lost or unavailable: not if a backup with all of them took over."""
     return loss.all_lost or bool(loss.maps)
 
 
@@ -168,20 +164,20 @@ def _of_zone(event: ZoneEvent) -> str:
 
 
 class Summary:
-    """What happens to many partitions at once, as counts: one line for what was one line each."""
+    """Counts of events that concern many partitions, printed in one line."""
 
     def __init__(self) -> None:
         self._taken_over = 0
-        """Partitions whose owner is gone, and of which a backup had every entry."""
+        """Partitions whose owner was lost and whose backup had every entry."""
         self._lost: dict[str, list[int]] = {}
-        """Partitions that lost entries, by what became of them."""
+        """Partitions that lost entries, by their fate."""
         self._done = Counter[str]()
         self._zones = Counter[str]()
         self._progress = (0, 0)
-        """Of the rebalance under way: how many migrations have ended, and how many were planned."""
+        """Finished and planned migrations of the present rebalance."""
 
     def takes(self, event: Told) -> bool:
-        """Count this event, if it is one of many; all others are to be told by themselves."""
+        """Count this event if it is one of many; returns whether it was counted."""
         if isinstance(event, News) and event.loss is not None:
             if _costs(event.loss):
                 self._lost.setdefault(_fate(event.loss), []).append(event.loss.partition)
@@ -199,11 +195,11 @@ class Summary:
 
     @property
     def alarming(self) -> bool:
-        """Whether entries were lost since the last time."""
+        """Whether entries were lost since the last line."""
         return bool(self._lost)
 
     def told(self, *, as_json: bool) -> str:
-        """What was counted since the last time, in a line; empty when nothing was."""
+        """Counts since the last line, in one line; empty if there are none."""
         done, zones, lost, taken_over = self._done, self._zones, self._lost, self._taken_over
         if not done and not zones and not lost and not taken_over:
             return ""
@@ -240,7 +236,6 @@ def _word(value: object) -> object:
 
 
 def _plain(event: Told) -> dict[str, Any]:
-    """For scripts."""
     match event:
         case ZonesWatched(zones, revision):
             return {"kind": "zones watched", "zones": list(zones), "revision": revision}
@@ -271,14 +266,13 @@ def _plain(event: Told) -> dict[str, Any]:
 
 
 class _Sources:
-    """Several streams of events as one: each is read by a thread of its own."""
+    """Several streams of events combined; each is read by its own thread."""
 
     def __init__(self) -> None:
         self._found: Queue[Told | Exception] = Queue()
         self.ended = threading.Event()
 
     def add(self, source: Callable[[], Iterable[Told]]) -> None:
-        """Read this one, too."""
         threading.Thread(target=self._read, args=(source,), daemon=True).start()
 
     def _read(self, source: Callable[[], Iterable[Told]]) -> None:
@@ -291,7 +285,7 @@ class _Sources:
             self._found.put(error)
 
     def events(self, pause_s: float | None = None) -> Iterator[Told | None]:
-        """All of them, as they come; None when nothing has come for `pause_s`. Raises what a source has raised."""
+        """All events as they come; None if none came for `pause_s`. Raises errors of the streams."""
         while True:
             try:
                 found = self._found.get(timeout=pause_s)
@@ -346,12 +340,12 @@ def watch(*, address: str, summary: bool, as_json: bool, credentials: Credential
 
 
 def _print_events(watcher: Watcher, sources: _Sources, counts: Summary | None, *, as_json: bool) -> None:
-    """Print what happens, for ever."""
+    """Print events for ever."""
     lines = Lines()
     told_s = 0.0
     for event in sources.events(None if counts is None else SUMMARY_S / 4):
         many = counts is not None and event is not None and counts.takes(event)
-        # Before anything else is told what was counted before it: the lines stay in order.
+        # Print what was counted before any other event, so that the lines stay in order.
         ends = event is not None and not many
         if counts is not None and (ends or time.monotonic() - told_s >= SUMMARY_S):
             alarming = counts.alarming

@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from holdfast.spark.foresight.amounts import Sizes
 
 ENTRY_BYTES = 128
-"""What an entry of a running cluster is taken to have, key and value, if nothing is said."""
+"""Assumed size of an entry of a running cluster, key and value, by default."""
 
 
 def check_folders(*folders: Path | None) -> None:
-    """Each folder that is given is to be written to: none has anything in it, or is one of the others or within one.
-
-    Nothing that somebody has is ever replaced. Raises ConfigError.
+    """Raises ConfigError unless each given output folder is new or empty and none is within another one, so
+    that nothing that exists is ever replaced.
     """
     given = [folder for folder in folders if folder is not None]
     for place, folder in enumerate(given):
         try:
-            # Of a new one its nearest parent is looked at: it has to be a folder, and may have anything in it.
+            # For a new folder look at its nearest parent: it must be a folder, and may have contents.
             there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
             inside = next((each for each in sorted(there.iterdir()) if there == folder), None)
         except OSError as error:
@@ -234,7 +233,7 @@ def whatif(
         sizes = parse_sizes(size, seed)
     strategies = strategies or ("arrange",)
     table |= {"sizes": sizes, "strategies": strategies, "orders": orders, "block": block}
-    question = ask(scenarios, **table)  # what is wrong is told before Spark starts
+    question = ask(scenarios, **table)  # report mistakes before Spark starts
     with spark_job(master, memory, "what if") as spark:
         result = what_if(
             spark,
@@ -256,7 +255,7 @@ def whatif(
 
 
 def from_live(cluster: Cluster) -> dict[str, Any]:
-    """The table of a running cluster as `what_if` takes it; members are called by their UUIDs."""
+    """The table of a running cluster for `what_if`, with UUIDs of members."""
     holding = [
         Candidate(each["uuid"], each["group"], each.get("consistent_id", ""))
         for each in cluster.members
@@ -275,12 +274,10 @@ def from_live(cluster: Cluster) -> dict[str, Any]:
 
 
 def layouts_of(cluster: Cluster) -> tuple[str, ...]:
-    """The layout that a running cluster has, by the name of its strategy."""
     return ("rendezvous",) if cluster.placement == "rendezvous" else ("arrange",)
 
 
 def named(scenario: str, cluster: Cluster) -> str:
-    """The scenario with UUIDs for the names of members."""
 
     def one(step: str) -> str:
         kind, _, rest = step.strip().partition(":")
@@ -291,7 +288,7 @@ def named(scenario: str, cluster: Cluster) -> str:
 
 
 def live_sizes(size: str, cluster: Cluster, address: str, credentials: Credentials, seed: int) -> Sizes:
-    """With `entries:BYTES` what the owners hold now, at so many bytes for each entry; else as it says."""
+    """With `entries:BYTES` sizes from the owners' present number of entries; otherwise as given."""
     from holdfast.spark.foresight.amounts import measured, parse_bytes, parse_sizes
 
     kind, _, rest = size.partition(":")

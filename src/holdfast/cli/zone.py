@@ -1,4 +1,4 @@
-"""`holdfast zone`: create, alter, drop and look at zones, and what becomes of their partitions."""
+"""`holdfast zone`: creates, alters, drops and shows zones and their partitions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settings(given: dict[str, Any]) -> list[tuple[str, SettingValue]]:
-    """Those that were given. Raises UsageError for seconds that are none."""
+    """The given settings. Raises UsageError for invalid seconds."""
     found: list[tuple[str, SettingValue]] = []
     for name, value in given.items():
         if value is None:
@@ -359,7 +359,7 @@ def explain_command(file: str, as_json: bool) -> None:
 
 
 def _read(data: bytes, name: str) -> tuple[list[ExplainStep], bool]:
-    """The steps of a file, and whether it is one alone. Raises ConfigError."""
+    """The steps of a file, and whether it has a single one. Raises ConfigError."""
     try:
         found = msgspec.json.decode(data, type=list[ExplainStep] | ExplainStep)
     except msgspec.MsgspecError as error:

@@ -1,11 +1,11 @@
-"""Ready reports on the files of stopped or copied members: who wrote what when, what is large, hot, growing or missing.
+"""Reports on the files of stopped or copied members: writers, large entries, hot partitions, growth, gaps, damage.
 
     result = analyse(spark, ["/copies/m1", "/copies/m2"], ["writers", "gaps"])
     print(result)
 
-An update is in the journal of every member that holds the partition; it is counted once, wherever it was found. Reports
-are tables of a few rows; for anything else there are the DataFrames themselves (`journals.journal_frame`,
-`checkpoints.checkpoint_frame`).
+An update is in the journal of every member that holds the partition, and is counted once. Reports are tables of
+a few rows; for other questions use the DataFrames themselves (`journals.journal_frame`,
+`checkpoint_files.checkpoint_frame`).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 EVERY = "1 hour"
 LIMIT = 20
 SHOWN = 60
-"""More of a key is not shown to people."""
+"""Most characters of a key in a report."""
 
 OF_ENTRIES = "change in ('set', 'remove', 'expiry', 'clear')"
-"""Updates of what maps hold; others are of services, or note a cut."""
+"""Selects updates of map contents; others belong to services or note a cut."""
 
 _UNITS = "microsecond|millisecond|second|minute|hour|day|week"
 _EVERY = re.compile(rf"\s*(?:interval\s+)?((?:\d+\s+(?:{_UNITS})s?\s*)+)", re.IGNORECASE)
-"""The lengths of time that Spark can count in; months have none."""
+"""Lengths of time that Spark supports; months are not among them."""
 
 SAME_UPDATE = ["partition", "map", "term", "counter"]
-"""What makes a record in the journals of two members the same update."""
+"""Columns that identify an update in the journals of several members."""
 
 REPORTS = {
     "writers": "who wrote what when: updates and bytes by map, change, client and time",
@@ -58,13 +58,11 @@ REPORTS = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One table."""
-
     name: str
     table: pa.Table
 
     def rows(self) -> list[dict[str, Any]]:
-        """As plain data; times as text, keys as `shown` says."""
+        """Rows as plain data; times as text, keys as `shown` formats them."""
         return [{name: _plain(value) for name, value in row.items()} for row in self.table.to_pylist()]
 
     def __str__(self) -> str:
@@ -73,16 +71,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was asked for, in the order of asking."""
+    """The requested reports, in order."""
 
     reports: tuple[Report, ...]
     updates: int
-    """Different ones, in all journals."""
     members: int
     damaged: int
-    """Places that cannot be read, whether the report was asked for or not."""
+    """Unreadable places, even if that report was not requested."""
     missing: int
-    """Updates that are missing and that no checkpoint covers, likewise."""
+    """Missing updates that no checkpoint covers, even if that report was not requested."""
     seconds: float = field(compare=False)
 
     def __getitem__(self, name: str) -> Report:
@@ -90,7 +87,7 @@ class Analysis:
 
     @property
     def sound(self) -> bool:
-        """Whether everything could be read, and no update is missing; whatever reports were asked for."""
+        """Whether everything was readable and no update is missing, whatever was requested."""
         return not self.damaged and not self.missing
 
     def __str__(self) -> str:
@@ -111,10 +108,9 @@ def analyse(
     limit: int = LIMIT,
     progress: jobs.Show = jobs.nothing,
 ) -> Analysis:
-    """These reports on the files in these directories. `every`: the length of time that is counted together.
+    """These reports on the files in these directories. `every`: length of the time windows.
 
-    Raises ConfigError, or JobFailed. What is damaged is in the report `damage`, and no failure; whether anything is
-    damaged or missing is looked up whatever the reports are.
+    Damage and missing updates are always looked for and never raise an error. Raises ConfigError, or JobFailed.
     """
     began = time.monotonic()
     check(reports, every)
@@ -141,7 +137,7 @@ def analyse(
 
 
 def check(reports: Sequence[str], every: str = EVERY) -> None:
-    """Raises ConfigError when one of these reports is not known, or the length of time is none."""
+    """Raises ConfigError for an unknown report or an invalid length of time."""
     if unknown := [name for name in reports if name not in REPORTS]:
         raise ConfigError(f"the report {unknown[0]!r} is not known: {', '.join(REPORTS)}")
     told = _EVERY.fullmatch(every)
@@ -152,7 +148,7 @@ def check(reports: Sequence[str], every: str = EVERY) -> None:
 
 
 def one_cluster(files: Sequence[StoreFiles]) -> None:
-    """Raises ConfigError when these are files of several clusters: their updates would count as the same."""
+    """Raises ConfigError if the files are of several clusters, whose updates would be confused."""
     first: dict[str, str] = {}
     for each in files:
         if each.cluster:
@@ -166,8 +162,6 @@ def one_cluster(files: Sequence[StoreFiles]) -> None:
 
 
 class Frames:
-    """What the reports are made of."""
-
     __slots__ = ("checkpoints", "every", "journal", "limit", "records", "updates")
 
     def __init__(
@@ -179,17 +173,15 @@ class Frames:
         counted: jobs.Counted | None = None,
     ) -> None:
         self.journal = journal_frame(spark, directories, counted=counted)
-        """Everything that the journals say."""
+        """All rows of the journals."""
         self.checkpoints = checkpoint_frame(spark, directories)
         self.every = every
         self.limit = limit
         self.records = self.journal.where("kind = 'record'")
         self.updates = self.records.dropDuplicates(SAME_UPDATE)
-        """Every update once."""
 
 
 def writers(frames: Frames) -> DataFrame:
-    """Who wrote what when."""
     from pyspark.sql import functions as f
 
     return (
@@ -208,11 +200,11 @@ def writers(frames: Frames) -> DataFrame:
 
 
 def largest(frames: Frames) -> DataFrame:
-    """The largest entries: of each key the last thing that is known.
+    """The largest entries, by the last known state of each key.
 
-    A map's content in a partition begins with the checkpoint that has most of its updates, of whichever member; what
-    older ones hold and had in between is not there any more. After it come the updates that it does not have, and
-    before the last one that cleared the map there is nothing. All are ordered by term and counter.
+    The contents of a map in a partition start with the checkpoint, of any member, that has most of its updates;
+    what only older checkpoints show is outdated. Later updates follow, from the last one that cleared the map
+    on, in the order of term and counter.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -258,7 +250,6 @@ def largest(frames: Frames) -> DataFrame:
 
 
 def hottest(frames: Frames) -> DataFrame:
-    """The partitions with the most updates."""
     from pyspark.sql import functions as f
 
     updates = frames.updates.where(OF_ENTRIES)
@@ -277,7 +268,6 @@ def hottest(frames: Frames) -> DataFrame:
 
 
 def growth(frames: Frames) -> DataFrame:
-    """Updates and bytes over time."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -298,11 +288,12 @@ def growth(frames: Frames) -> DataFrame:
 
 
 def gaps(frames: Frames) -> DataFrame:
-    """Updates that are missing between two that are there, in the journal of one member and one copy of a partition.
+    """Updates that are missing between two present ones, in the journal of one member and one copy of a partition.
 
-    A copy that begins anew (`began`) or is given up (`dropped`) is another one: what it was filled with has no records.
-    `highest` is there, `missing` updates after it are not, `next` is there again. Gaps are `covered` when the newest
-    checkpoint holds them: a copy that had missed something was filled up without records.
+    A copy that is begun (`began`) or given up (`dropped`) starts another one: the contents it was filled with
+    have no records. A row means: update `highest` is there, the `missing` ones after it are not, `next` is
+    there. Gaps are `covered` if the newest checkpoint contains them: a copy that had missed updates was filled
+    up without records.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -337,7 +328,6 @@ def gaps(frames: Frames) -> DataFrame:
 
 
 def damage(frames: Frames) -> DataFrame:
-    """What cannot be read."""
     from pyspark.sql import functions as f
 
     journal = frames.journal.where("kind in ('damage', 'cut')").select(
@@ -359,11 +349,10 @@ _MAKERS: dict[str, Callable[[Frames], DataFrame]] = {
 }
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
+# -- for display
 
 
 def shown(stored: bytes) -> str:
-    """A stored key for people: what it is if it is plain, else its type and how long it is."""
     try:
         value = from_stored(stored)
     except (ValueError, IndexError, RecursionError, struct.error, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""The checkpoints of stopped or copied members as a DataFrame: a row for each entry, each map, and what is damaged.
+"""Checkpoints of stopped or copied members as a DataFrame: a row for each entry, each map and each damage.
 
 checkpoint_frame(spark, ["/copies/m1"]).where("kind = 'entry'").groupBy("map").count().show()
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.journal_entries import MapSnapshot
 
 ENTRY, MAP = "entry", "map"
-"""Kinds of rows, beside `damage`."""
+"""Kinds of rows; the third one is `damage`."""
 
 TYPES: dict[str, pa.DataType] = {
     "store": pa.string(),
@@ -50,8 +50,9 @@ TYPES: dict[str, pa.DataType] = {
     "digest": pa.string(),
     "note": pa.string(),
 }
-"""A `map` row has entries, bytes of all keys and values, the term of the last update, the watermarks of the update
-counter, and how many updates are missing between them."""
+"""A `map` row has the number of entries, bytes of keys and values, the term of the last update, the watermarks of the
+update counter, and the number of missing updates between them.
+"""
 SCHEMA = pa.schema(TYPES)
 DDL = (
     "store string, member string, directory string, file string, kind string, partition int, epoch bigint, lsn bigint, "
@@ -62,8 +63,6 @@ DDL = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some checkpoints of one member."""
-
     files: StoreFiles
     names: tuple[str, ...]
     values: bool
@@ -72,9 +71,9 @@ class Share:
 def checkpoint_frame(
     spark: SparkSession, directories: Sequence[str | Path], *, values: bool = False, newest: bool = True
 ) -> DataFrame:
-    """What these checkpoints hold (`TYPES`); read when it is used. Raises ConfigError.
+    """Contents of these checkpoints (`TYPES`); they are read when the frame is used. Raises ConfigError.
 
-    With `values` entries have their stored values, too; with `newest` only the newest file of each partition counts.
+    `values`: include the stored values of entries. `newest`: read only the newest file of each partition.
     """
     parts = shares(find(directories), jobs.TASKS_PER_SLOT * jobs.slots(spark), values=values, newest=newest)
     if not parts:
@@ -85,7 +84,6 @@ def checkpoint_frame(
 def shares(
     files: Sequence[StoreFiles], tasks: int, *, values: bool = False, newest: bool = True
 ) -> list[Share]:
-    """About so many even shares, each of one member."""
     wanted = [(each, _newest(each.checkpoints) if newest else each.checkpoints) for each in files]
     size = max(1, -(-sum(len(names) for _, names in wanted) // max(1, tasks)))
     return [
@@ -96,7 +94,6 @@ def shares(
 
 
 def _newest(names: Sequence[str]) -> tuple[str, ...]:
-    """The last file of each partition."""
     found: dict[int, tuple[int, str]] = {}
     for name in names:
         if said := parse_name(name):
@@ -105,7 +102,6 @@ def _newest(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read(share: Share) -> Iterator[pa.RecordBatch]:
-    """The rows of these checkpoints."""
     for name in share.names:
         told = {
             "store": share.files.store or None,

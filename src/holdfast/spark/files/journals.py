@@ -1,12 +1,11 @@
-"""The journals of stopped or copied members as a DataFrame: a row for each update, and for whatever else was written.
+"""Journals of stopped or copied members as a DataFrame: a row for each update and each other record.
 
     journal_frame(spark, ["/copies/m1", "/copies/m2"]).where("map = 'flights' and change = 'remove'").show()
 
-A task reads some segments of one journal, which follow each other, and looks at those around them, because only they
-say whether the end of a segment was cut, or lost. What cannot be read is a row too: kind `damage` (bytes that were
-durable) or `cut` (the torn end that a crash leaves), with the blocks that are missing. Nothing is changed in the
-directories, which every executor must see under the same path. The files of a member that runs can be read as well,
-but their end is in flux.
+A task reads consecutive segments of one journal, and looks at the neighbouring ones, which show whether the end
+of a segment was cut off or lost. Unreadable parts are rows too: kind `damage` (durable bytes) or `cut` (the
+torn end after a crash), with the missing blocks. Nothing is changed in the directories, which every executor
+must see under the same path. Files of a running member can be read as well, but their end is in flux.
 """
 
 from __future__ import annotations
@@ -75,8 +74,9 @@ TYPES: dict[str, pa.DataType] = {
     "client": pa.string(),
     "note": pa.string(),
 }
-"""`time` is that of the update where its map keeps times (`exact`), else when its segment was begun. `place`: in its
-block. `client`: who asked, for requests with an id; `value`: only if asked for."""
+"""`time` is that of the update if its map keeps times (`exact`), else of the beginning of its segment. `place`: number
+in its block. `client`: sender of a request with an id. `value`: only if requested.
+"""
 SCHEMA = pa.schema(TYPES)
 DDL = (
     "store string, member string, directory string, segment string, lsn bigint, place int, time timestamp, "
@@ -91,20 +91,16 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """What is in the directory of one member."""
-
     directory: str
     store: str
-    """The id of these files; empty if they do not say."""
+    """Id of these files; empty if unknown."""
     member: str
     segments: tuple[str, ...]
-    """In the order of the journal."""
     checkpoints: tuple[str, ...]
     cluster: str = ""
-    """The id of the cluster whose data these are; empty if they do not say."""
+    """Id of the cluster to which the data belong; empty if unknown."""
 
     def load(self, name: str) -> bytes:
-        """The bytes of one file. Raises JournalBroken."""
         try:
             return Path(self.directory, name).read_bytes()
         except OSError as error:
@@ -113,8 +109,6 @@ class StoreFiles:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Segments of one journal, from one place of the list up to before another."""
-
     files: StoreFiles
     first: int
     end: int
@@ -122,7 +116,7 @@ class Share:
 
 
 def find(directories: Sequence[str | Path]) -> list[StoreFiles]:
-    """The files in these directories. Raises ConfigError when one is not that of a member."""
+    """The files in these directories. Raises ConfigError if one is not a member's directory."""
     if not directories:
         raise ConfigError("give at least one directory of a member's files")
     return [_find(Path(local_path(directory))) for directory in directories]
@@ -138,7 +132,7 @@ def _find(directory: Path) -> StoreFiles:
         try:
             told = json.loads((directory / IDENTITY).read_bytes())
         except (OSError, ValueError):
-            pass  # what is damaged is told by what can be read
+            pass  # damage is reported by what can be read
     told = told if isinstance(told, dict) else {}
     found = StoreFiles(
         str(directory),
@@ -163,9 +157,9 @@ def journal_frame(
     values: bool = False,
     counted: jobs.Counted | None = None,
 ) -> DataFrame:
-    """Everything that these journals say, a row each (`TYPES`); read when it is used. Raises ConfigError.
+    """All records of these journals (`TYPES`); they are read when the frame is used. Raises ConfigError.
 
-    With `values` rows have the stored values, too, and not only their sizes. `counted` is told of all rows.
+    `values`: include stored values, not only their sizes. `counted`: counts all rows.
     """
     parts = shares(find(directories), jobs.TASKS_PER_SLOT * jobs.slots(spark), values=values)
     if not parts:
@@ -183,7 +177,6 @@ def journal_frame(
 
 
 def shares(files: Sequence[StoreFiles], tasks: int, *, values: bool = False) -> list[Share]:
-    """Runs of segments, about so many, and each of one journal."""
     total = sum(len(each.segments) for each in files)
     size = max(1, -(-total // max(1, tasks)))
     return [
@@ -194,10 +187,9 @@ def shares(files: Sequence[StoreFiles], tasks: int, *, values: bool = False) -> 
 
 
 def read(share: Share) -> Iterator[pa.RecordBatch]:
-    """The rows of these segments."""
     files = share.files
     own = files.segments[share.first : share.end]
-    # The one before says where this run begins; those after say what of it was durable.
+    # The previous segment says where this range begins; later ones show which part of it was durable.
     around = files.segments[max(0, share.first - 1) :]
     reading = JournalReader(around, files.load, files.store or None)
     rows = _Rows(files, values=share.values)
@@ -222,31 +214,27 @@ def read(share: Share) -> Iterator[pa.RecordBatch]:
             if reading.torn is not None and reading.torn.segment in own:
                 rows.problem(CUT, reading.torn.segment, reading.torn.lsn, str(reading.torn))
     except JournalBroken as broken:
-        # Of a version that this one does not know, or a file that cannot be read: what came before is told.
+        # An unknown version, or an unreadable file: rows before it stay.
         rows.problem(DAMAGE, own[0], segment_lsn(own[0]) or 0, str(broken))
     yield rows.batch()
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows of one journal, gathered into batches."""
-
     files: StoreFiles
     values: bool
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TYPES})
     size: int = 0
-    """Bytes in them."""
     clients: dict[bytes, str] = field(default_factory=dict)
-    """The first part of a request's id -> who that is, as far as it was met."""
+    """Sender by the first part of a request's id, as far as known."""
     _time: dict[str, int] = field(default_factory=dict)
 
     @property
     def full(self) -> bool:
-        """Whether it is time for a batch."""
         return len(self.columns["lsn"]) >= BATCH_ROWS or self.size >= BATCH_BYTES
 
     def batch(self) -> pa.RecordBatch:
-        """The rows up to here, which are forgotten."""
+        """Return and forget the rows so far."""
         columns, self.columns = self.columns, {name: [] for name in TYPES}
         self.size = 0
         return pa.RecordBatch.from_arrays(
@@ -270,7 +258,7 @@ class _Rows:
             column.append(row.get(name))
 
     def _begun(self, segment: str) -> int | None:
-        """When the segment was begun, in microseconds since 1970."""
+        """Time at which the segment was begun, in microseconds since 1970."""
         if segment not in self._time:
             try:
                 with Path(self.files.directory, segment).open("rb") as file:
@@ -281,11 +269,9 @@ class _Rows:
         return self._time[segment] or None
 
     def problem(self, kind: str, segment: str, lsn: int, note: str) -> None:
-        """Something cannot be read."""
         self._add(kind, segment, lsn, 0, note=note)
 
     def block(self, block: Block) -> None:
-        """Everything that a block says."""
         place = 0
         for entry in block.entries:
             if isinstance(entry, Wrote | WrotePuts):
@@ -326,14 +312,14 @@ class _Rows:
         )
 
     def _client(self, request_id: bytes) -> str | None:
-        """Who asked: a client by its UUID, or a member that passed a request on."""
+        """Sender of a request: a client by its UUID, or a member that forwarded it."""
         if len(request_id) < _UUID_BYTES:
             return None
         who = request_id[:_UUID_BYTES]
         return self.clients.get(who) or str(UUID(bytes=who))
 
     def _other(self, entry: Entry) -> Iterator[dict[str, Any]]:
-        """What is no update, as columns."""
+        """Columns of records that are not updates."""
         match entry:
             case TableAssignments(rows):
                 for partition, row in rows:
@@ -341,7 +327,8 @@ class _Rows:
                     yield {"kind": "row", "partition": partition, "note": note}
             case Seen(view):
                 for each in view.members:
-                    # What members pass on for clients without ids has an id that begins so (`core.routing.router`).
+                    # Requests that members forward for clients without ids have ids with this prefix
+                    # (`core.routing.router`).
                     self.clients[blake2b(each.uuid.encode(), digest_size=_UUID_BYTES).digest()] = (
                         f"member {each.uuid}"
                     )

@@ -1,10 +1,10 @@
-"""What did a member hold, by the files of its directory? Read as the member itself reads them when it starts.
+"""Contents of a member according to the files in its directory, read as the member reads them when it starts.
 
     state = read_store(Path("/copies/m1"))
     state.copies[17].maps["flights"].state.entries
 
-Nothing is changed, so that it does no harm to the files of a member that runs; but what it was writing meanwhile may
-be missing or half there. Better are the files of a stopped member, or a copy that was taken at one moment.
+Nothing is changed, so the files of a running member can be read too, but its latest writes may be missing or
+incomplete. Prefer the files of a stopped member, or a copy taken at one moment.
 """
 
 from __future__ import annotations
@@ -25,36 +25,31 @@ from holdfast.wire.checkpoint import parse_name
 from holdfast.wire.journal_blocks import segments
 
 Wanted = Callable[[int], bool]
-"""Whether a partition is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What one directory says that its member held."""
-
     folder: str
     store: str
-    """The id of these files."""
+    """Id of these files."""
     member: str
-    """The name of the member; empty if it had none."""
+    """Name of the member; empty if it had none."""
     cluster_id: str
     copies: dict[int, PartitionCopy]
-    """By partition: the maps with a journal, and nothing else."""
+    """By partition; only maps with a journal."""
     uncertain: dict[int, str] = field(default_factory=dict)
-    """Partitions of which more may have been held than the files tell, and why."""
+    """Partitions that may have had more updates than the files have, with the reason."""
     damage: list[str] = field(default_factory=list)
-    """What could not be read."""
 
     @property
     def label(self) -> str:
-        """What people call it."""
         return self.member or Path(self.folder).name
 
 
 def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> StoreState:
-    """What the files in this directory say. Partitions that are not wanted cost little memory and are left out.
+    """Read a directory. Partitions that are not wanted are left out and cost little memory.
 
-    Raises ConfigError when there are no files of a member, and JournalBroken when nobody can say whose they are.
+    Raises ConfigError if there are no files of a member, JournalBroken if their identity is unreadable.
     """
     disk = _ReadOnly(Path(folder), wanted)
     if IDENTITY not in disk.names():
@@ -79,7 +74,7 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
 
 
 def checkpoint_bytes(folder: str | Path) -> int:
-    """Bytes of all checkpoints and segments in a directory. Raises ConfigError when it cannot be read."""
+    """Bytes of all checkpoints and segments in a directory. Raises ConfigError if it cannot be read."""
     try:
         paths = list(Path(folder).iterdir())
         return sum(path.stat().st_size for path in paths if parse_name(path.name) or segments([path.name]))
@@ -92,14 +87,14 @@ def _nobody() -> Never:
 
 
 class _ReadOnly:
-    """Implements what reading needs of `engine.ports.Disk`, over a directory that belongs to somebody else."""
+    """The reading part of `engine.ports.Disk` over a directory that is never written."""
 
     def __init__(self, folder: Path, wanted: Wanted) -> None:
         self._folder = folder
         self._wanted = wanted
 
     def names(self) -> list[str]:
-        """Without checkpoints of partitions that nobody wants: they are large."""
+        """File names without checkpoints of unwanted partitions, which are large."""
         try:
             names = [path.name for path in self._folder.iterdir()]
         except OSError as error:

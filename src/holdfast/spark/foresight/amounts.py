@@ -1,4 +1,4 @@
-"""Amounts as people write them: bytes, bits a second, times; and partitions' sizes, measured or drawn."""
+"""Amounts as users write them (bytes, bits a second, times), and sizes of partitions, measured or random."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)\s*", re.IGNORECASE
 
 YEAR_S = SECONDS["y"]
 BYTES_END = 1 << 63
-"""Sums of bytes are counted below this."""
 
 
 def _amount(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
@@ -71,7 +70,6 @@ def parse_time(text: str, what: str) -> float:
 
 
 def bytes_text(amount: float) -> str:
-    """So many bytes, for people."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
             return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
@@ -80,7 +78,6 @@ def bytes_text(amount: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """So long, for people."""
     for unit, length in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
@@ -92,20 +89,19 @@ def time_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many bytes each partition has. What is drawn depends on the seed and the partition, and on nothing else."""
+    """Bytes of each partition. Random sizes depend on seed and partition only."""
 
     kind: str
     """`fixed`, `uniform`, `lognormal` or `measured`."""
     low: float = 0.0
-    """The size; the least; the median."""
+    """The size; the minimum; the median."""
     high: float = 0.0
-    """The most; for `lognormal` the standard deviation of the logarithm."""
+    """The maximum; for `lognormal` the standard deviation of the logarithm."""
     seed: int = 0
     measured: tuple[int, ...] = ()
-    """In turn, if there are fewer than partitions."""
+    """Repeated if there are more partitions."""
 
     def of(self, partition: int) -> int:
-        """Bytes of this partition."""
         match self.kind:
             case "fixed":
                 return round(self.low)
@@ -117,7 +113,6 @@ class Sizes:
 
     @property
     def mean(self) -> float:
-        """Bytes of a partition, on average."""
         match self.kind:
             case "fixed":
                 return self.low
@@ -140,12 +135,12 @@ class Sizes:
 
 _NORMAL = NormalDist()
 _FAR = 8.3
-"""So many standard deviations from the middle nothing is drawn: `_dice` has 53 bits."""
+"""Random sizes stay within so many standard deviations of the median: `_dice` has 53 bits."""
 _MASK = (1 << 64) - 1
 
 
 def mixed(number: int) -> int:
-    """64 bits that look like drawn ones, of a number: the finaliser of splitmix64."""
+    """Hash of a number to 64 bits: the finaliser of splitmix64."""
     number = (number + 0x9E3779B97F4A7C15) & _MASK
     number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ number >> 27) * 0x94D049BB133111EB) & _MASK
@@ -153,14 +148,14 @@ def mixed(number: int) -> int:
 
 
 def _dice(seed: int, partition: int) -> float:
-    """A number between 0 and 1, neither of them."""
+    """A number between 0 and 1, exclusive."""
     return ((mixed(mixed(seed) + partition) >> 11) + 0.5) / (1 << 53)
 
 
 def parse_sizes(text: str, seed: int = 0) -> Sizes:
     """`10MiB`, `uniform:1MiB..20MiB`, `lognormal:10MiB,1.5` or `file:PATH`. Raises ConfigError.
 
-    The file has one size in bytes for each partition: a JSON list, or a number on each line.
+    The file has the size of each partition in bytes: a JSON list, or a number on each line.
     """
     kind, colon, rest = text.partition(":")
     if not colon:
@@ -179,7 +174,7 @@ def parse_sizes(text: str, seed: int = 0) -> Sizes:
         except ValueError:
             sigma = math.nan
         middle = parse_bytes(median)
-        # Of the largest that may be drawn; what is no number is not in order either.
+        # Check the largest possible size; NaN also fails the comparison.
         if not 0 <= sigma < math.inf or math.log(max(middle, 1)) + _FAR * sigma >= math.log(BYTES_END):
             raise ConfigError(
                 f"the size {text!r} is not allowed: write it like lognormal:10MiB,1.5 "
@@ -192,7 +187,6 @@ def parse_sizes(text: str, seed: int = 0) -> Sizes:
 
 
 def measured(sizes: Sequence[int]) -> Sizes:
-    """Sizes as somebody found them. Raises ConfigError when there are none, or one is below 0."""
     if not sizes or min(sizes) < 0 or max(sizes) >= BYTES_END:
         raise ConfigError(
             "sizes that were measured are one number of bytes for each partition, 0 or more and below 2^63"

@@ -1,10 +1,11 @@
-"""What one task of a what-if works out: a block of partitions, through all steps of a scenario.
+"""Work of one task of a what-if: a block of partitions, through all steps of a scenario.
 
-The rows are made and changed by the members' own functions (`dryrun.forecast`, which arranges and plans). A layout is
-one computation over all its rows, so a table that is too large for one task is cut into blocks, and each is arranged
-by itself over the same members. In a table of one block the members have their own names, and so everything is what
-the master would do. In one of several blocks the members are called otherwise in each, because names decide among
-equals: else those with the first names would have, in every block, what cannot be shared evenly.
+Assignments are made and changed by the members' own functions (`dryrun.forecast`). A layout is one computation
+over all assignments, so a table that is too large for one task is cut into blocks, each laid out by itself over
+the same members. With one block the members have their own names, and the result is what the master would do.
+With several blocks the members have other names in each, because names break ties: otherwise the first names
+would get the remainder in every block. Example: 3 members, blocks of 100 partitions: the member with 34 instead
+of 33 differs between blocks.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from holdfast.spark.foresight.scenarios import Scenario, Step
 from holdfast.spark.foresight.strategies import careless_states, layout, published_states
 
 WATCHED = 64
-"""So many members are asked with whom they share partitions; of more, that many evenly chosen ones."""
+"""For so many members, evenly chosen, it is counted with whom they share partitions."""
 
 NOW = -1
-"""The number of the step before the first: the cluster as it is."""
+"""Number of the step before the first: the present cluster."""
 
 SCALARS = (
     "partitions",
@@ -47,7 +48,7 @@ SCALARS = (
 ORDERS = ("published", "careless")
 LISTS = ("owned", "held", "stored", "sent", "received", "ends", "lowest", "alone", *ORDERS, "sets", "weak")
 ALONE = 64
-"""Migrations of one partition are counted below this, for `alone`; more count as the last."""
+"""Migrations of one partition are counted up to this, for `alone`; more count as the last."""
 DDL = ", ".join(
     ["strategy string", "scenario int", "step int", "block int"]
     + [f"{name} bigint" for name in (*SCALARS, "cpu_us")]
@@ -75,41 +76,39 @@ MOVES_DDL = "strategy string, scenario string, step int, partition int, place in
     + [f"{name} int" for name in _MOVE_NUMBERS]
     + ["bytes bigint"]
 )
-"""One row for each migration; `place` is its place among those of the partition, `owner` who supplies the content."""
+"""One row for each migration; `place`: its position among those of the partition; `owner`: supplier of the content.
+"""
 
 _HASH_MASK = (1 << 63 - SHAPE_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What all tasks of a what-if have in common."""
-
     members: tuple[Candidate, ...]
-    """Who is there and may hold partitions."""
+    """Present members that may hold partitions."""
     partitions: int
     copies: int
     scenarios: tuple[Scenario, ...]
     sizes: Sizes
     block: int
-    """Partitions that are arranged together."""
+    """Partitions that are laid out together."""
     rows: tuple[ReplicaList, ...] | None = None
-    """The table as it is; None: the members arrange it first."""
+    """The present table; None: the members lay it out first."""
     others: frozenset[str] = frozenset()
-    """Members who are there and are to hold nothing: lite ones, and those that leave."""
+    """Present members that shall hold nothing: lite and leaving ones."""
     holders: int = COPIES_MAX
-    """A partition is lost when none of its first so many replicas survives."""
+    """A partition is lost if none of its first so many replicas survives."""
     accept: bool = False
-    """Lost partitions begin anew, empty, instead of waiting."""
+    """Whether lost partitions begin again empty instead of waiting."""
     orders: bool = False
-    """Whether other orders of steps are looked at."""
+    """Whether other orders of steps are examined."""
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
         return -(-self.partitions // self.block)
 
     def everyone(self, scenario: Scenario) -> list[Candidate]:
-        """All members that ever hold anything; the numbers of members in results are places in here."""
+        """All members that ever hold anything; numbers of members in results are positions in this list."""
         known = {each.uuid: each for each in self.members}
         for step in scenario.steps:
             for each in step.join:
@@ -119,8 +118,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one task works on."""
-
     strategy: str
     scenarios: tuple[int, ...]
     block: int
@@ -141,7 +138,7 @@ def shares(question: Question, strategies: Sequence[str], slots: int) -> list[Sh
 def work(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
     """One record for each scenario and step of this share.
 
-    Millions of small tuples come and go here, none of which is part of a cycle: nobody looks for cycles meanwhile.
+    Garbage collection is off, because millions of small tuples come and go, none of them in a cycle.
     """
     began_s, looking = time.process_time(), gc.isenabled()
     gc.disable()
@@ -157,7 +154,6 @@ def work(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
 
 
 def _steps(question: Question, share: Share) -> Iterator[dict[str, Any]]:
-    """The records of a share."""
     numbers = range(share.block, question.partitions, question.blocks)
     start: list[ReplicaList] | None = None
     for scenario in share.scenarios:
@@ -208,8 +204,6 @@ def _moves(outlook: Outlook, size: int, own: dict[str, str]) -> Iterator[dict[st
 
 
 class Walk:
-    """One block through one scenario. Rows hold members by the names that they have in this block."""
-
     def __init__(
         self, question: Question, share: Share, scenario: Scenario, partitions: Sequence[int]
     ) -> None:
@@ -220,7 +214,7 @@ class Walk:
         everyone = question.everyone(scenario)
         names = block_names(everyone, len(question.members), share.block, question.blocks)
         self.name = {each.uuid: name for each, name in zip(everyone, names, strict=True)}
-        # By number, in the order of the names of members, which stays.
+        # In the fixed order of member numbers.
         self.order = [
             Candidate(name, each.group or name, each.consistent_id or each.uuid)
             for each, name in zip(everyone, names, strict=True)
@@ -229,7 +223,6 @@ class Walk:
         self.sizes = [question.sizes.of(partition) for partition in partitions]
 
     def first_rows(self) -> list[ReplicaList]:
-        """The block's rows as they are."""
         question = self.question
         here = [self.known[self.name[each.uuid]] for each in question.members]
         if question.rows is None:
@@ -241,7 +234,7 @@ class Walk:
         return tuple(self.name.get(owner, owner) if owner is not None else None for owner in row)
 
     def steps(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Tally]]:
-        """Figures of the cluster as it is, and of every step."""
+        """Figures of the present cluster and of every step."""
         now = Tally(self.order)
         for row, size in zip(rows, self.sizes, strict=True):
             now.add_idle(row, size)
@@ -253,7 +246,7 @@ class Walk:
             yield number, tally
 
     def outlooks(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Iterator[Outlook]]]:
-        """What becomes of every partition in each step; to be read to its end before the next is asked for."""
+        """The fate of every partition in each step; read each iterator completely before the next one."""
         question = self.question
         holding = [self.name[each.uuid] for each in question.members]
         present = {*holding, *question.others}
@@ -266,7 +259,7 @@ class Walk:
             present -= {self.name.get(uuid, uuid) for uuid in step.drain}
 
     def _events(self, step: Step, holding: list[str], present: set[str]) -> tuple[list[str], set[str]]:
-        """Who may hold partitions, and who is there, once this has happened."""
+        """Members that may hold partitions, and all present members, after this step's events."""
         crashed = {self.name.get(uuid, uuid) for uuid in step.crash}
         gone = crashed | {self.name.get(uuid, uuid) for uuid in step.drain}
         come = [self.name[each.uuid] for each in step.join]
@@ -288,21 +281,21 @@ class Walk:
         )
 
     def _layout(self, numbers: Sequence[int]) -> Layout:
-        """The strategy's layout of some of the block's rows."""
+        """The strategy's layout for some assignments of the block."""
         return layout(self.strategy, [self.partitions[number] for number in numbers], self.order)
 
 
 def _noting(outlooks: Iterator[Outlook], after: list[ReplicaList]) -> Iterator[Outlook]:
-    """The same, and where each ends."""
+    """Pass the outlooks through, and record the resulting assignments."""
     for outlook in outlooks:
         after.append(outlook.plan.target)
         yield outlook
 
 
 def block_names(everyone: Sequence[Candidate], first: int, block: int, blocks: int) -> list[str]:
-    """What members are called in a block: by their own names in the only one, in a drawn order in each of several.
+    """Names of members in a block: their own in a single block, else random ones in each.
 
-    Those from place `first` on join later, and come later in that order too.
+    Members from position `first` on join later, and come later in the order of names too.
     """
     if blocks == 1:
         return [each.uuid for each in everyone]
@@ -312,30 +305,31 @@ def block_names(everyone: Sequence[Candidate], first: int, block: int, blocks: i
 
 @dataclass(slots=True)
 class Tally:
-    """The figures of one step of one block. Lists are by the number of the member."""
+    """Figures of one step of one block. Lists are by number of the member."""
 
     order: Sequence[Candidate]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SCALARS, 0))
     lowest: list[int] = field(default_factory=lambda: [0] * (COPIES_MAX + 1))
-    """How many partitions have so many copies at the worst moment."""
+    """Number of partitions by number of copies at the worst moment."""
     others: dict[str, list[int]] = field(
-        # For another order: partitions below what they had and shall have, without way, and `lowest`.
+        # For another order: partitions below what they had and shall have, without a way, and `lowest`.
         default_factory=lambda: {name: [0] * (COPIES_MAX + 3) for name in ORDERS}
     )
     alone: list[int] = field(default_factory=lambda: [0] + [-1] * (ALONE - 1))
-    """At n: the most bytes that travel for one partition with n migrations, which come one after the other; -1: there
-    is none with so many. At 0: the bytes of the largest partition, whether it moves or not."""
+    """At n: most bytes that travel for a partition with n migrations, one after the other; -1: there is none.
+    At 0: bytes of the largest partition, whether it moves or not.
+    """
     watched: int = WATCHED
     sets: set[int] = field(default_factory=set)
-    """The different sets of holders afterwards, as codes."""
+    """Distinct sets of holders afterwards, as codes."""
     weak: set[int] = field(default_factory=set)
-    """The same at the worst moment of each partition."""
+    """Distinct sets of holders at the worst moment of each partition."""
 
     numbers: dict[str | None, int] = field(init=False)
     groups: list[str] = field(init=False)
     members: dict[str, list[int]] = field(init=False)
     partners: dict[int, int] = field(init=False)
-    """For some of the members: with whom each shares partitions afterwards, as a set of bits."""
+    """For some members: those with which each shares partitions afterwards, as a bit set."""
 
     def __post_init__(self) -> None:
         self.numbers = {each.uuid: number for number, each in enumerate(self.order)}
@@ -346,14 +340,12 @@ class Tally:
         }
 
     def add_idle(self, row: ReplicaList, size: int) -> None:
-        """A partition that stays as it is."""
         self.counts["partitions"] += 1
         code, copies = self._keep(row, size)
         self.lowest[copies] += 1
         self.weak.add(code)
 
     def add(self, outlook: Outlook, size: int, *, orders: bool) -> None:
-        """One partition."""
         found = outlook.plan
         if outlook.lost:
             self.counts["lost"] += 1
@@ -386,7 +378,7 @@ class Tally:
         self._keep(found.target, size)
 
     def _move(self, step: Migration, row: ReplicaList, size: int) -> None:
-        """A migration: its content comes from the owner, unless the destination has it already."""
+        """Count a migration: the owner sends the content, unless the destination has it."""
         self.counts["migrations"] += 1
         members = self.members
         to = self.numbers[step.destination]
@@ -403,7 +395,7 @@ class Tally:
             members["sent"][owner] += size
 
     def _compare(self, current: ReplicaList, wanted: ReplicaList, floor: list[int]) -> None:
-        """What other orders of steps would do on the same way."""
+        """Count what other orders of steps would do."""
         for name, states in (
             ("published", published_states(current, wanted)),
             ("careless", careless_states(current, wanted)),
@@ -412,13 +404,13 @@ class Tally:
             if states is None:
                 told[1] += 1
                 continue
-            # What another order is judged by is what lies between its own ends.
+            # Another order is judged by its own ends.
             least = promise(states[0], states[-1]) if states[-1] != wanted else floor
             told[0] += not all(keeps(row, least) for row in states)
             told[2 + min(map(_copies, states))] += 1
 
     def _keep(self, row: ReplicaList, size: int) -> tuple[int, int]:
-        """Count who holds it afterwards; the code of these, and how many they are."""
+        """Count the holders afterwards; returns their code and number."""
         members, numbers = self.members, self.numbers
         self.alone[0] = max(self.alone[0], size)
         held, stored = members["held"], members["stored"]
@@ -438,7 +430,7 @@ class Tally:
         return code, _copies(row)
 
     def _code(self, row: ReplicaList) -> int:
-        """A number for a set of holders: 57 bits of a hash of their numbers, and how they are spread over groups."""
+        """Code of a set of holders: 57 bits of a hash of their numbers, and their spread over groups."""
         numbers = self.numbers
         holders = sorted([numbers.get(owner, -1) for owner in row if owner is not None])
         groups = [self.groups[number] if number >= 0 else "" for number in holders]
@@ -449,7 +441,6 @@ class Tally:
         return (hash(tuple(holders)) & _HASH_MASK) << SHAPE_BITS | SHAPE_NUMBER[shape]
 
     def record(self) -> dict[str, Any]:
-        """The figures as columns."""
         return {
             **self.counts,
             **self.members,
@@ -465,12 +456,12 @@ class Tally:
 
 
 def partner_counts(parts: Sequence[Sequence[bytes]]) -> list[int]:
-    """With how many others each watched member shares partitions, from the `partners` of all blocks."""
+    """Number of others with which each watched member shares partitions, from the `partners` of all blocks."""
     joined = [0] * max(map(len, parts))
     for part in parts:
         for place, told in enumerate(part):
             joined[place] |= int.from_bytes(told, "little")
-    # A member shares its partitions with itself, too.
+    # A member also shares its partitions with itself.
     return [some.bit_count() - 1 for some in joined if some]
 
 

@@ -1,18 +1,18 @@
-"""How likely is it that a partition is lost? The model and its formulas; docs/spark.md tells them.
+"""Probability that a partition is lost: the model and its formulas, which docs/spark.md explains.
 
-Members crash independently of each other, each after an exponentially distributed time with mean `mtbf_s`; so do
-groups, which take all their members with them, if `group_mtbf_s` is given. Content is lost when all holders of a
-partition crash within one window: the time until the copies that a crash has cost are made up for.
+Members crash independently, after an exponentially distributed time with mean `mtbf_s`; so do groups, with all
+their members, if `group_mtbf_s` is given. A partition is lost if all its holders crash within one window: the
+time until lost copies are replaced after a crash.
 
-With p = 1 - exp(-window / mtbf), and g the same for groups, the holders in one group, k of them, all crash in a window
-with the probability g + (1 - g) p^k, and the holders of a set in different groups independently; q is the product.
+With p = 1 - exp(-window / mtbf), and g the same for groups, the k holders in one group all crash in a window with
+probability g + (1 - g) p^k. Holders in different groups are independent; q is the product over groups.
 
-    P(anything is lost in a window)  <=  1 - product over the different sets of holders of (1 - q)
+    P(anything is lost in a window)  <=  1 - product over the distinct sets of holders of (1 - q)
 
-That holds because crashes only ever add to what is lost, so the sets' survivals depend on each other positively (the
-Harris inequality). It is exact when no two sets share a member, and close to the truth while q is small.
+This holds because crashes only ever add losses, so the survivals of sets are positively dependent (the Harris
+inequality). It is exact if no two sets share a member, and close if q is small.
 
-A year has as many losses as first crashes that are followed, within the window, by those of the other holders.
+The losses of a year are the first crashes that are followed, within the window, by those of the other holders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.spark.foresight.amounts import YEAR_S
 COPIES_MAX = 7
 
 Shape = tuple[int, ...]
-"""How the holders of a partition are spread over groups: so many in each, most first. Nobody holds it: ()."""
+"""Spread of a partition's holders over groups: the numbers in each, largest first. No holders: ()."""
 
 
 def _shapes(total: int, most: int) -> list[Shape]:
@@ -44,30 +44,28 @@ SHAPE_NUMBER: dict[Shape, int] = {shape: number for number, shape in enumerate(S
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """How often what fails."""
-
     mtbf_s: float
-    """Mean time between two crashes of one member."""
+    """Mean time between crashes of one member."""
     group_mtbf_s: float = math.inf
-    """The same of a group as a whole."""
+    """Mean time between crashes of a whole group."""
 
     def crash(self, window_s: float) -> float:
-        """p: that a member crashes in the window, by itself."""
+        """p: probability that a member crashes in the window, by itself."""
         return -math.expm1(-window_s / self.mtbf_s)
 
     def group_crash(self, window_s: float) -> float:
-        """g: that a group does."""
+        """g: probability that a group crashes in the window."""
         return -math.expm1(-window_s / self.group_mtbf_s)
 
 
 def set_lost(shape: Shape, failures: Failures, window_s: float) -> float:
-    """q: that all holders of one set crash within the window. A set of nobody is lost already."""
+    """q: probability that all holders of one set crash within the window. An empty set is lost already."""
     p, g = failures.crash(window_s), failures.group_crash(window_s)
     return math.prod(g + (1 - g) * p**count for count in shape)
 
 
 def any_lost(sets: Mapping[Shape, int], failures: Failures, window_s: float) -> float:
-    """The bound for the probability that anything is lost in one window; `sets`: how many different ones there are."""
+    """Upper bound of the probability that anything is lost in one window; `sets`: number of distinct sets by shape."""
     logs = 0.0
     for shape, count in sets.items():
         lost = set_lost(shape, failures, window_s)
@@ -78,9 +76,9 @@ def any_lost(sets: Mapping[Shape, int], failures: Failures, window_s: float) -> 
 
 
 def losses_a_year(sets: Mapping[Shape, int], failures: Failures, window_s: float) -> float:
-    """How many sets are expected to be lost in a year: a first crash, then all other holders within the window.
+    """Expected number of sets lost in a year: a first crash, then all other holders within the window.
 
-    Nothing is counted for sets of nobody: they are lost already.
+    Empty sets count nothing: they are lost already.
     """
     p, g = failures.crash(window_s), failures.group_crash(window_s)
 
@@ -97,5 +95,5 @@ def losses_a_year(sets: Mapping[Shape, int], failures: Failures, window_s: float
 
 
 def in_a_year(losses: float) -> float:
-    """The probability that anything is lost in a year, when so many losses are expected."""
+    """Probability of any loss in a year, from the expected number of losses."""
     return -math.expm1(-losses)

@@ -1,7 +1,6 @@
-"""What is assumed to happen: members join, leave in order, crash, or are restarted one after the other.
+"""Scenarios: members join, drain, crash, or are restarted one after the other.
 
-A scenario is written as steps with commas between them, which come one after the other; what is joined by `+` happens
-at once:
+A scenario is a list of steps separated by commas, which happen in turn; events joined by `+` happen at once:
 
     join:100            100 members join, spread over the groups
     drain:20            the first 20 members leave in order; drain:NAME that member
@@ -24,25 +23,25 @@ FORMS = "join:N, drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restar
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happens at once."""
+    """Events that happen at once."""
 
     text: str
     join: tuple[Candidate, ...] = ()
-    """Members that are new, or come back with nothing."""
+    """Members that are new, or come back empty."""
     drain: tuple[str, ...] = ()
     crash: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Steps, one after the other; each begins when the one before has been carried out."""
+    """Steps in turn; each begins when the previous one has been carried out."""
 
     text: str
     steps: tuple[Step, ...]
 
 
 def synthetic(members: int, groups: int) -> tuple[Candidate, ...]:
-    """Members `m00000` and so on, spread over groups `g0` and so on; 0 groups: each is a group of its own."""
+    """Members `m00000`, ..., spread over groups `g0`, ...; 0 groups: each member is its own group."""
     if members < 1 or groups < 0 or groups > members:
         raise ConfigError(f"{members} members in {groups} groups cannot be: at least 1 member for each group")
     return tuple(
@@ -51,7 +50,7 @@ def synthetic(members: int, groups: int) -> tuple[Candidate, ...]:
 
 
 def parse(text: str, members: Sequence[Candidate]) -> Scenario:
-    """A scenario for these members. Raises ConfigError, which says what may be written."""
+    """A scenario for these members. Raises ConfigError, which describes the syntax."""
     here = list(members)
     steps: list[Step] = []
     joined = 0
@@ -85,7 +84,6 @@ class _Step:
     crash: list[str] = field(default_factory=list)
 
     def add(self, kind: str, rest: str) -> None:
-        """One thing more that happens in this step."""
         match kind:
             case "join":
                 self.join += _newcomers(_count(kind, rest), self.here, self.joined + len(self.join))
@@ -103,7 +101,6 @@ class _Step:
 
     @property
     def gone(self) -> list[str]:
-        """Who is no longer there, or will not be."""
         return [*self.drain, *self.crash]
 
     def _members(self, kind: str, rest: str) -> list[str]:
@@ -125,18 +122,16 @@ class _Step:
         return names[:count]
 
     def left(self) -> list[Candidate]:
-        """Who is there when the step has been carried out."""
         gone = set(self.gone)
         return [each for each in self.here if each.uuid not in gone] + self.join
 
     def made(self) -> Step:
-        """The step."""
         self.joined += len(self.join)
         return Step(self.text, tuple(self.join), tuple(self.drain), tuple(self.crash))
 
 
 def _newcomers(count: int, here: Sequence[Candidate], number: int) -> list[Candidate]:
-    """New members, spread over the groups that are there."""
+    """New members, spread over the present groups."""
     groups = list(dict.fromkeys(each.group for each in here if each.group))
     return [
         Candidate(f"join-{number + each + 1}", groups[(number + each) % len(groups)] if groups else "")

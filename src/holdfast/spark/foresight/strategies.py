@@ -1,6 +1,6 @@
-"""Other layouts and other orders of steps, to compare the members' own ones with.
+"""Other layouts and orders of steps, for comparison with those of the members.
 
-Members run the layouts of `PLACEMENTS`. The others are what is often done instead, in its plainest form.
+Members use the layouts of `PLACEMENTS`. The others are common alternatives in their simplest form.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MODULO = "modulo"
 RENDEZVOUS = "rendezvous"
 STRATEGIES = (ARRANGE, MODULO, RENDEZVOUS)
 PLACEMENTS: dict[str, Placement] = {ARRANGE: "even", RENDEZVOUS: "rendezvous"}
-"""Layouts that are those of a cluster with this placement."""
+"""Layouts of clusters with this placement."""
 
 
 def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate]) -> Layout:
-    """The layout of this name for the rows of these partitions. `order`: all members, in an order that stays."""
+    """The layout of this name for these partitions. `order`: all members, in a fixed order."""
     if strategy in PLACEMENTS:
         return layout_of(PLACEMENTS[strategy])(partitions)
     names = {each.uuid: number for number, each in enumerate(order)}
 
     def modulo(_: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
-        """Partition p is on the members p, p + 1, … of those who are there."""
+        """Partition p is on the present members p, p + 1, … (modulo their number)."""
         here = sorted((each.uuid for each in candidates), key=names.__getitem__)
         filled = min(replicas, len(here))
         empty = (None,) * (replicas - filled)
@@ -53,7 +53,9 @@ def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate])
 
 
 def published_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaList] | None:
-    """Every row on the way by the published order of migrations, slots cleared last; None where it leads nowhere."""
+    """Every assignment on the way in the published order of migrations, replicas cleared last; None if there is
+    no way.
+    """
     wanted = cancel_cycles(current, target)
     steps = published(0, current, wanted)
     if steps is None:
@@ -68,8 +70,8 @@ def published_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaL
 
 
 def plan_carelessly(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
-    """A plan that breaks the promise: backups that the target does not want where they are lose their replicas first,
-    and their successors are copied afterwards, by the next plan.
+    """A plan that breaks the promise: unwanted backups lose their replicas first, and their successors are
+    copied later, by the next plan.
     """
     gone: list[PlanStep] = [
         Clear(slot, owner)
@@ -85,7 +87,7 @@ def plan_carelessly(partition: int, current: ReplicaList, target: ReplicaList) -
 
 
 def careless_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaList]:
-    """Every row on the way when backups that are not wanted go first, and their successors are filled afterwards."""
+    """Every assignment on the way if unwanted backups are cleared first and their successors filled later."""
     first = plan_carelessly(0, current, target)
     states = list(first.states())
     return states + list(plan(0, states[-1], target).states())[1:]

@@ -1,11 +1,10 @@
-"""What would happen to a cluster of any size if members joined, left, crashed or were restarted? Worked out on Spark.
+"""Estimates on Spark what happens to a cluster of any size if members join, leave, crash or are restarted.
 
     result = what_if(spark, ["join:100", "crash-zone"], members=1000, groups=10, partitions=1_000_000, copies=3)
     print(result)
 
-Targets and plans are made by the members' own functions within the tasks (`foresight/blocks.py`). What depends on a
-network and on how often things fail is computed here, from sums, by formulas that docs/spark.md tells. No member is
-asked or touched.
+Targets and plans are made by the members' own functions within the tasks (`foresight/blocks.py`). Times and risks are
+computed here from sums, by formulas that docs/spark.md explains. No member is contacted.
 """
 
 from __future__ import annotations
@@ -43,61 +42,62 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BLOCK = 20_000
-"""Partitions that are arranged together, if nothing is said: a table up to here is one block."""
+"""Default number of partitions that are laid out together: a table up to this size is one block."""
 
 MTBF_S = 90 * 86_400.0
-"""How long a member runs until it crashes, if nothing is said."""
+"""Default mean time until a member crashes."""
 
 COPIES_ALLOWED = range(1, COPIES_MAX + 1)
 ROUND_TRIPS = 4
-"""Of each migration, besides its content: asked for, prepared, ready, committed."""
+"""Of each migration, in addition to its content: request, preparation, readiness, commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a member can send, and what it can receive at the same time; and what else decides how long moving takes."""
+    """Capacity of a member's network, in both directions at the same time, and other limits of migrations."""
 
     bandwidth: float = 125_000_000.0
     """Bytes a second of one member, in each direction."""
     parallel: int = 10
     """Partitions that one member sends or receives at a time: `partitions.parallel_migrations`."""
     chunk_bytes: int = 131_072
-    """`partitions.chunk_bytes`: one such piece of each partition is under way at a time, so that a partition by itself
-    takes a round trip for each, however wide the line is."""
+    """`partitions.chunk_bytes`: each partition has one such chunk in flight, so a single partition takes a
+    round trip for each, however fast the network is.
+    """
     round_trip_s: float = 0.001
 
     @property
     def rate(self) -> float:
-        """Bytes a second that one member really sends or receives."""
+        """Bytes a second that one member actually sends or receives."""
         if not self.round_trip_s:
             return self.bandwidth
         return min(self.bandwidth, self.parallel * self.chunk_bytes / self.round_trip_s)
 
     def busy(self, amount: int, ends: int) -> float:
-        """Seconds for which a member is busy with so many bytes in one direction, and so many migrations: its line, or
-        the `parallel` partitions that it has under way at a time.
+        """Seconds for which a member is busy with so many bytes in one direction and so many migrations,
+        limited by its network or by `parallel`.
         """
         return max(amount / self.bandwidth, self.alone(amount, ends) / self.parallel)
 
     def alone(self, amount: int, steps: int) -> float:
-        """Seconds in which one partition's migrations, one after the other, are over at the earliest."""
+        """Least seconds for the migrations of one partition, one after the other."""
         return (amount / self.chunk_bytes + ROUND_TRIPS * steps) * self.round_trip_s
 
 
 @dataclass(frozen=True, slots=True)
 class Hazards:
-    """How often things fail, and how long it takes until that is noticed."""
+    """Rates of failures, and times of detection and repair."""
 
     failures: Failures
     detect_s: float = 10.0
-    """From a crash to the first copy that is made: suspicion, and `partitions.rebalance_delay_ms`."""
+    """From a crash to the first new copy: suspicion, and `partitions.rebalance_delay_ms`."""
     repair_s: float | None = None
-    """From a crash to the last lost copy; None: computed from what a member holds and what the others can send."""
+    """From a crash to the last new copy; None: computed from what a member holds and what the others can send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one step costs, and what the cluster is like afterwards. Step -1 is the cluster as it is."""
+    """Cost of one step, and the cluster after it. Step -1 is the present cluster."""
 
     strategy: str
     scenario: str
@@ -108,47 +108,46 @@ class Figures:
     changed: int
     migrations: int
     copies: int
-    """Migrations whose content travels whole."""
+    """Migrations whose whole content travels."""
     promotions: int
     lost: int
     cleared: int
     left_out: int
     bytes: int
     dips: int
-    """Partitions that have at some moment fewer copies than before and afterwards; of the members' own plans none."""
+    """Partitions that at some moment have fewer copies than before and afterwards; none in the members' own plans."""
     sent_max: int
     received_max: int
     seconds_least: float
-    """An estimate that no order of the migrations is quicker than: the busiest sender or receiver, or the partition
-    that takes longest by itself."""
+    """Lower estimate: the busiest sender or receiver, or the partition that takes longest by itself."""
     seconds_most: float
-    """An estimate that none which keeps senders and receivers busy is slower than: the busiest sender, then the busiest
-    receiver, then the longest partition."""
+    """Upper estimate if senders and receivers are kept busy: busiest sender, then busiest receiver, then the longest
+    partition.
+    """
     fewest: int
-    """Copies of some partition at the worst moment."""
+    """Fewest copies of any partition at the worst moment."""
     lowest: tuple[int, ...]
-    """How many partitions have 0, 1, 2, … copies at the worst moment."""
+    """Number of partitions with 0, 1, 2, … copies at the worst moment."""
     owned: tuple[int, int]
     """Least and most partitions owned by a member that holds any."""
     held: tuple[int, int]
-    """The same of replicas."""
+    """Least and most replicas."""
     stored: tuple[int, int]
-    """The same of bytes."""
+    """Least and most bytes."""
     sets: int
-    """Different sets of holders: any of them may crash at the same time."""
+    """Number of distinct sets of holders, any of which may crash together."""
     loss_during: float
-    """At most so likely content is lost while the step is carried out."""
+    """Upper bound of the probability of a loss during the step."""
     repair_s: float
     loss_year: float
-    """The same in a year of the cluster as it is afterwards, when each crash is made up for within `repair_s`."""
+    """The same for a year of the cluster after the step, if each crash is repaired within `repair_s`."""
     orders: Mapping[str, Mapping[str, int]]
-    """Other orders of steps: partitions below what they had and shall have, without any way, and the fewest copies."""
+    """Other orders of steps: partitions below what they had and shall have, those without a way, and the fewest copies.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The answer: figures in the order of strategies, scenarios and steps."""
-
     question: Question
     network: Network
     hazards: Hazards
@@ -166,11 +165,9 @@ class WhatIf:
         raise KeyError((scenario, step, strategy))
 
     def as_data(self) -> list[dict[str, Any]]:
-        """For machines: an object for each step."""
         return [asdict(each) for each in self.figures]
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """One row for each step."""
         rows = [
             {
                 **asdict(each),
@@ -223,11 +220,12 @@ def what_if(
     block: int = BLOCK,
     progress: jobs.Show = jobs.nothing,
 ) -> WhatIf:
-    """What each scenario (`scenarios.parse`) would do, step by step, beginning from the same table each time.
+    """Estimate the effect of each scenario (`scenarios.parse`), step by step, each from the same table.
 
-    `members` in `groups` hold `copies` of each of the `partitions`; or `rows` is the table as it is, of the members
-    given, and of `others` who are to hold nothing. `strategies`: layouts to compare; `orders`: whether to look at other
-    orders of steps too. A table of more than `block` partitions is arranged in blocks. Raises ConfigError, JobFailed.
+    `members` in `groups` hold `copies` of each of the `partitions`; or `rows` is the present table of the given
+    members, and of `others` that shall hold nothing. `strategies`: layouts to compare; `orders`: whether to
+    examine other orders of steps. A table of more than `block` partitions is laid out in blocks. Raises
+    ConfigError, JobFailed.
     """
     began = time.monotonic()
     question = ask(
@@ -261,7 +259,7 @@ def what_if(
 
 
 def moves(spark: SparkSession, question: Question, strategies: Sequence[str] = (ARRANGE,)) -> DataFrame:
-    """Every migration, a row each (`blocks.MOVES_DDL`); worked out when it is used. Indices are -1 for none."""
+    """A DataFrame with a row for each migration (`blocks.MOVES_DDL`). Indices are -1 for none."""
     shares = blocks.shares(question, strategies, jobs.slots(spark))
 
     def work(share: Share) -> Iterator[pa.RecordBatch]:
@@ -286,7 +284,7 @@ def ask(
     orders: bool = False,
     block: int = BLOCK,
 ) -> Question:
-    """The question of `what_if`, checked. Raises ConfigError."""
+    """The checked question of `what_if`. Raises ConfigError."""
     here = synthetic(members, groups) if isinstance(members, int) else tuple(members)
     if not scenarios:
         raise ConfigError("give at least one scenario, such as join:1")
@@ -298,7 +296,7 @@ def ask(
         raise ConfigError(f"the strategy {unknown[0]!r} is not known: {', '.join(STRATEGIES)}")
     count = partitions if rows is None else len(rows)
     sizes = sizes or Sizes("fixed", 64 << 20)
-    # In a step all copies of a partition may come and go.
+    # In one step all copies of a partition may come and go.
     if sizes.mean * count * 2 * COPIES_MAX >= BYTES_END:
         raise ConfigError(f"{count:,} partitions of {sizes} are too much to count: give a smaller size")
     return Question(
@@ -316,13 +314,14 @@ def ask(
     )
 
 
-# -- from sums to figures ---------------------------------------------------------------------------------------------
+# -- from sums to figures
+# ---------------------------------------------------------------------------------------------
 
 
 def summed(
     question: Question, found: pa.Table, network: Network, hazards: Hazards, strategies: Sequence[str]
 ) -> tuple[Figures, ...]:
-    """Figures from what all tasks have found (`blocks.SCHEMA`), in the order of strategies, scenarios and steps."""
+    """Figures from the results of all tasks (`blocks.SCHEMA`), in the order of strategies, scenarios and steps."""
     figures = []
     for strategy in strategies:
         for number, scenario in enumerate(question.scenarios):
@@ -345,7 +344,6 @@ def summed(
 def _figures(
     told: Mapping[str, Any], members: int, found: pa.Table, network: Network, hazards: Hazards
 ) -> Figures:
-    """The figures of one step, from those of its blocks."""
     sums: dict[str, Any] = {name: pc.sum(found[name]).as_py() or 0 for name in SCALARS}
     lists = {name: _added(found[name]) for name in blocks.LISTS if name not in ("sets", "weak", "alone")}
     largest, *by_steps = (max(each) for each in zip(*found["alone"].to_pylist(), strict=True))
@@ -362,7 +360,8 @@ def _figures(
     owned = [each for each, count in zip(lists["owned"], lists["held"], strict=True) if count]
     repair_s = hazards.repair_s
     if repair_s is None:
-        # The content of the fullest member, sent by those who share partitions with it; its largest one by itself.
+        # The contents of the fullest member, sent by those that share partitions with it; or its largest
+        # partition alone.
         partners: list[Any] = found["partners"].to_pylist()
         helpers = max(1, min(blocks.partner_counts(partners), default=1))
         spread_s = max(stored, default=0) / (helpers * network.rate)
@@ -394,19 +393,17 @@ def _figures(
 
 
 def _added(column: pa.ChunkedArray[Any]) -> list[int]:
-    """Lists of one length, added up place by place."""
     return [sum(each) for each in zip(*column.to_pylist(), strict=True)]
 
 
 def _shapes(column: pa.ChunkedArray[Any]) -> Counter[Shape]:
-    """How many different sets of holders there are of each shape."""
+    """Number of distinct sets of holders by shape."""
     codes = pc.unique(pc.list_flatten(column))
     shapes: list[Any] = pc.bit_wise_and(codes, pa.scalar((1 << SHAPE_BITS) - 1, pa.int64())).to_pylist()
     return Counter(SHAPES[shape] for shape in shapes)
 
 
 def _first(counts: Sequence[int]) -> int:
-    """The lowest number of copies that some partition has."""
     return next((copies for copies, count in enumerate(counts) if count), 0)
 
 
@@ -414,11 +411,11 @@ def _ends(values: Sequence[int]) -> tuple[int, int]:
     return min(values, default=0), max(values, default=0)
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
+# -- for display
+# ------------------------------------------------------------------------------------------------------
 
 
 def as_text(result: WhatIf) -> Iterator[str]:
-    """The answer, line by line."""
     question = result.question
     yield (
         f"{len(question.members):,} members, {question.partitions:,} partitions with {question.copies} copies, "
@@ -441,7 +438,6 @@ def as_text(result: WhatIf) -> Iterator[str]:
 
 
 def _change_text(told: Figures) -> Iterator[str]:
-    """What the step does."""
     yield (
         f"{told.migrations:,} migrations in {told.changed:,} partitions, {told.copies:,} of them with "
         f"{bytes_text(told.bytes)}; {told.promotions:,} promotions, {told.lost:,} partitions lost"
@@ -463,7 +459,6 @@ def _change_text(told: Figures) -> Iterator[str]:
 
 
 def _state_text(told: Figures) -> Iterator[str]:
-    """What the cluster is like afterwards."""
     owned, held = (f"{least:,} to {most:,}" for least, most in (told.owned, told.held))
     yield (
         f"each member owns {owned} partitions, holds {held}, "

@@ -1,11 +1,11 @@
-"""The changes of maps as a stream: followed, kept as Parquet, or applied to another map.
+"""Change streams of maps: followed, kept as Parquet, or applied to another map.
 
     frame = changes(spark, "127.0.0.1:5701", "flights", starting="snapshot")
     query = into_parquet(frame, "/data/flights", every="10 seconds")
     query = mirror(spark, "127.0.0.1:5701", "flights", "copy", checkpoint="/data/flights-to-copy", once=True)
     print(follow(query))
 
-A stream goes on where its checkpoint says. Each of the sinks here holds every change once, whatever fails meanwhile.
+A stream resumes from its checkpoint. The sinks here contain every change once, whatever fails in between.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 EVERY = "1 second"
-"""Without a pause Spark asks the members a hundred times a second whether there is something new."""
+"""Without a pause Spark would ask the members for news a hundred times a second."""
 
 OBSERVED = "holdfast"
-"""The name of what is counted in a query's progress."""
+"""Name of the counter in a query's progress."""
 UNFIT = "__unfit"
-"""The column by which it is counted."""
+"""Column from which it is counted."""
 
 MIRRORED = ("op", "partition", "term", "counter", "key", "after as value")
 
@@ -53,10 +53,10 @@ def changes(
     value_format: str | None = None,
     **options: str,
 ) -> DataFrame:
-    """The changes of these maps as a streaming DataFrame; `docs/spark.md` tells its columns.
+    """The changes of these maps as a streaming DataFrame; `docs/spark.md` describes its columns.
 
     `max_rows`: about how many rows a batch may have. `options`: others of the data source (`bad`, `user`, ...).
-    Raises JobFailed, or what the options' error says.
+    Raises JobFailed, or the error of an option.
     """
     given = {
         "address": address,
@@ -77,7 +77,7 @@ def changes(
 
 
 def _counted(spark: SparkSession, given: Mapping[str, str], bad: BadRows) -> DataFrame:
-    """The same with rows that do not fit counted in the progress of the query: a source cannot do that by itself."""
+    """As `changes`, with bad rows counted in the progress of the query, which a source cannot do itself."""
     from pyspark.sql import functions
 
     with in_our_words("changes"):
@@ -102,11 +102,11 @@ def into_parquet(
     once: bool = False,
     every: str = EVERY,
 ) -> StreamingQuery:
-    """Keep a stream as Parquet files; `once`: what there is now, and then end.
+    """Keep a stream as Parquet files; `once`: process what there is now, and end.
 
-    The folder's list of files (`_spark_metadata`) names those of finished batches only: read it with Spark, and every
-    change is there once. `checkpoint`: `_checkpoint` in the folder if left out. Raises ConfigError for a URI: where
-    Spark itself has a file system for it, `frame.writeStream` takes it.
+    The folder's list of files (`_spark_metadata`) names files of finished batches only: read the folder with
+    Spark, and every change is there once. `checkpoint`: `_checkpoint` in the folder by default. Raises
+    ConfigError for a URI; use `frame.writeStream` where Spark has a file system for it.
     """
     local_path(folder)
     writer = frame.writeStream.format("parquet").option("path", folder)
@@ -143,11 +143,11 @@ def mirror(
     every: str = EVERY,
     credentials: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Let the map `target` follow the map `source`, here or in another cluster, which has the same credentials.
+    """Let the map `target` follow the map `source`, in this or another cluster with the same credentials.
 
-    Whatever else is in the target stays, unless a partition starts over (`on_gap="restart"`): then what the source does
-    not have in it is removed, so let nothing else be stored in the target. Raises ConfigError when a map would follow
-    itself.
+    Other entries of the target stay, unless a partition restarts (`on_gap="restart"`): then entries that the
+    source does not have are removed, so nothing else should be stored in the target. Raises ConfigError if a
+    map would follow itself.
     """
     common = dict(credentials or {})
     to_address = to_address or address
@@ -187,7 +187,7 @@ def mirror(
 
 
 def start(writer: DataStreamWriter, checkpoint: str, *, once: bool, every: str = EVERY) -> StreamingQuery:
-    """Run a stream to wherever it goes; `once`: what there is now, and then end."""
+    """Start a stream; `once`: process what there is now, and end."""
     writer = writer.option("checkpointLocation", checkpoint)
     paced = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
     with in_our_words("stream"):
@@ -199,13 +199,13 @@ def start(writer: DataStreamWriter, checkpoint: str, *, once: bool, every: str =
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a query has done while it was followed."""
+    """Progress of a query while it was followed."""
 
     batches: int
     rows: int
     seconds: float
     unfit: int = 0
-    """Of the rows: changes that did not fit the columns, if the stream was made by `changes`."""
+    """Changes among the rows that did not fit the columns, if the stream was made by `changes`."""
 
     def __str__(self) -> str:
         rate = f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds > 0 else ""
@@ -220,10 +220,10 @@ def follow(
     title: str = "changes",
     timeout_s: float | None = None,
 ) -> Followed:
-    """Wait until the query ends, or so long; what it has done. An interrupt (Ctrl-C) stops it between two questions to
-    Spark; a second one is raised as always.
+    """Wait until the query ends, or for `timeout_s`; returns its progress. An interrupt (Ctrl-C) stops the
+    query between two calls to Spark; a second one is raised as usual.
 
-    Raises JobFailed, or what the error of the task or the source says.
+    Raises JobFailed, or the error of the task or the source.
     """
     began = time.monotonic()
     counted = _Counted()
@@ -246,10 +246,10 @@ def follow(
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Set by the first SIGINT of the block, instead of an exception.
+    """Event that the first SIGINT in the block sets, instead of raising an exception.
 
-    One that comes up within a call to Spark tears the connection to its JVM, and both sides print their stacks. Only
-    the main thread may say what signals do; in others nothing is changed.
+    An exception within a call to Spark breaks the connection to its JVM, and both sides print stack traces.
+    Only the main thread may handle signals; in other threads nothing is changed.
     """
     seen = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -265,12 +265,12 @@ def _interrupts() -> Iterator[threading.Event]:
     try:
         yield seen
     finally:
-        # None: not set from Python, so it cannot be put back.
+        # None: not set from Python, so it cannot be restored.
         signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 class _Counted:
-    """Batches and their rows, from what Spark tells of the latest ones."""
+    """Rows by batch, from the progress that Spark reports."""
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
@@ -278,7 +278,7 @@ class _Counted:
 
     def take(self, query: StreamingQuery) -> None:
         for told in query.recentProgress:
-            # A batch is told again, without rows, while there is nothing new.
+            # Spark reports a batch again, without rows, while there is nothing new.
             self._rows[told.batchId] = max(told.numInputRows, self._rows.get(told.batchId, 0))
             observed = told.observedMetrics.get(OBSERVED)
             if observed is not None and observed.unfit:

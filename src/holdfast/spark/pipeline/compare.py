@@ -1,4 +1,4 @@
-"""A map compared row by row with the DataFrame that it was loaded from."""
+"""Compares a map, row by row, with the DataFrame from which it was loaded."""
 
 from __future__ import annotations
 
@@ -18,29 +18,26 @@ if TYPE_CHECKING:
 
 SAMPLES = 10
 UNFIT = "__unfit"
-"""The column that is not null in rows of entries that do not fit."""
+"""Column that is not null in rows of entries that do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is different, in rows."""
-
     equal: int
     missing: int
     """In the source, not in the map."""
     extra: int
     """In the map, not in the source."""
     different: int
-    """In both under the same key, with other values. A source that has a key twice ends here, too."""
+    """In both under the same key, with other values. Duplicate keys of the source count here too."""
     seconds: float
     unfit: int = 0
-    """Entries of the map that did not fit its columns; they are compared with nulls in place of what did not fit."""
+    """Entries of the map that did not fit its columns; they are compared with nulls for what did not fit."""
     samples: list[dict[str, Any]] = field(default_factory=list)
-    """A few of the rows that are not equal: their key, what is wrong, and both versions."""
+    """Some rows that are not equal: key, kind of difference, and both versions."""
 
     @property
     def same(self) -> bool:
-        """Nothing is missing, extra or different."""
         return self.missing == self.extra == self.different == 0
 
     def __str__(self) -> str:
@@ -66,8 +63,8 @@ def compare_with_source(
 ) -> Comparison:
     """Compare a map with `source`, whose columns `key` identify a row, in a Spark job that joins the two.
 
-    Two doubles that are both NaN are equal, and so are two missing values. `options` are those of the data source; of
-    `bad`, `fail` and `null`. Raises ConfigError when the map has other columns or types than the source, JobFailed.
+    NaN equals NaN, and null equals null. `options` are those of the data source; `bad` is `fail` or `null`.
+    Raises JobFailed, ConfigError if the map has other columns or types than the source.
     """
     from pyspark.sql import functions
 

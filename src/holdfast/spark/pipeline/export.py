@@ -1,10 +1,10 @@
-"""Export: maps, or the whole grid, to Parquet as they were at one cut, with a manifest that says what the files hold.
+"""Exports maps, or the whole grid, to Parquet as of one cut, with a manifest that describes the files.
 
     done = export(spark, "127.0.0.1:5701", "/backup/monday")
     print(done)
 
-The tasks pull their share of the partitions from the members that keep the cut, and write the files themselves: no row
-goes through Spark's JVM. Members may die and partitions move meanwhile. What the files are is in `manifest`.
+Tasks read their share of the partitions from members that keep the cut, and write the files themselves: no row passes
+through Spark's JVM. Members may die and partitions may move in the meantime. `manifest` describes the files.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMPACT_SCHEMAS_MAP = "__schemas"
-"""Schemas of compact classes, as members keep them for clients."""
+"""Schemas of compact classes, which members keep for clients."""
 
 LEASE_S = 600.0
 ROWS_A_SHARE = 2_000_000
-"""More rows than this are not given to one task, however few slots there are."""
+"""Most rows of one task, however few slots there are."""
 SCAN_WEIGHT = 64
-"""What a scan costs besides its rows, in rows."""
+"""Cost of a scan in addition to its rows, in rows."""
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 """A row group ends with the page that reaches so many rows, or bytes of keys and values."""
@@ -88,7 +88,7 @@ _CELLS: dict[str, pa.DataType] = {
     "partition": pa.int32(),
 }
 SCHEMA = pa.schema(_CELLS)
-"""The columns of an export. `ttl_ms` is what was left at the cut; 0 for ever."""
+"""Columns of an export. `ttl_ms`: remaining time at the cut; 0: for ever."""
 
 LEFT_OUT = "left out"
 
@@ -97,11 +97,10 @@ _FOOTER = "holdfast"
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that a task has written."""
-
     map: str
     kind: str
-    """`ENTRIES` or `TABLES`; `LEFT_OUT`: no file, because some entry does not fit the columns, as `path` says."""
+    """`ENTRIES` or `TABLES`; `LEFT_OUT`: no file, because an entry does not fit the columns, for the reason in `path`.
+    """
     path: str
     rows: int
     bytes: int
@@ -110,7 +109,7 @@ class WrittenFile:
     row_groups: int
     expiring: int
     unfit: int = 0
-    """Of `TABLES`: entries that did not fit the columns."""
+    """With `TABLES`: entries that did not fit the columns."""
 
 
 _WRITTEN = Columns(WrittenFile)
@@ -118,25 +117,21 @@ _WRITTEN = Columns(WrittenFile)
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export has written."""
-
     folder: str
     manifest: Manifest
     seconds: float
 
     @property
     def rows(self) -> int:
-        """Entries of all maps."""
         return self.manifest.rows
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
         return self.manifest.bytes
 
     @property
     def files(self) -> int:
-        """How many, besides the manifest."""
+        """Number of files without the manifest."""
         return sum(len(each.files) + len(each.tables) for each in self.manifest.maps)
 
     def __str__(self) -> str:
@@ -167,15 +162,15 @@ def export(
     progress: Show = nothing,
     **options: str,
 ) -> Exported:
-    """Write these maps (none: all) as they are at one cut, made now, into the folder `to`, which must be empty. Without
-    Spark (None) threads of this process do it.
+    """Write these maps (none: all), as of one cut taken now, into the folder `to`, which must be empty. Without
+    Spark (None) threads of this process do the work.
 
-    The folder is one that the driver and all executors see. With `decoded` the rows of maps that were written through
-    Spark are written in columns, too, for other programs. `lease_s`: how long members keep the cut should this driver
-    vanish. With `bad="fail"` (default) a map with an entry that does not fit its columns has none, and the manifest
+    The folder must be visible to the driver and all executors. `decoded`: also write rows of maps that Spark
+    wrote as columns, for other programs. `lease_s`: how long members keep the cut if this driver disappears.
+    With `bad="fail"` (default) a map with an entry that does not fit gets no such columns, and the manifest
     says why. `options` are those of the data source (bad, user, password, token, cluster, timeout).
 
-    Raises ConfigError before anything is written, CutLost when more members die than the maps have backups, JobFailed.
+    Raises: ConfigError before anything is written, CutLost if more members die than the maps have backups, JobFailed.
     """
     began = time.monotonic()
     parsed = Options.parse({"address": address, "map": "any", **options})
@@ -220,11 +215,11 @@ def export(
     return Exported(str(folder), manifest, time.monotonic() - began)
 
 
-# -- before
+# -- preparation
 
 
 def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]:
-    """The maps to export. Raises ConfigError for one that nobody knows."""
+    """The maps to export. Raises ConfigError for an unknown one."""
     known = map_names(client, timeout_s=timeout_s)
     if not wanted:
         return known
@@ -238,7 +233,6 @@ def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]
 
 
 def _hello(client: Client) -> own.HelloOk:
-    """Which cluster this is, as the first member says that can be reached."""
     silent: list[str] = []
     for member in client.table().members:
         try:
@@ -249,7 +243,7 @@ def _hello(client: Client) -> own.HelloOk:
 
 
 def _prepare(folder: Path) -> None:
-    """Make the folder. Raises ConfigError when there is something in it."""
+    """Create the folder. Raises ConfigError if it is not empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         inside = next(iter(sorted(folder.iterdir())), None)
@@ -265,7 +259,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _stored(client: Client, cut: Cut, name: str) -> list[StoredEntry]:
-    """All entries of one of the grid's own maps at the cut, by key."""
+    """All entries of an internal map at the cut, by key."""
     found: list[StoredEntry] = []
     for (of, partition), mark in sorted(cut.marks.items()):
         if of == name and mark.entries:
@@ -277,7 +271,7 @@ def _stored(client: Client, cut: Cut, name: str) -> list[StoredEntry]:
 def _readable(
     names: Iterable[str], schemas: Mapping[bytes, StoredEntry], bad: BadRows
 ) -> dict[str, StoredSchema]:
-    """The columns of those maps whose values are JSON. Raises ConfigError when the option `bad` names one of them."""
+    """Columns of maps with JSON values. Raises ConfigError if the option `bad` names one of them."""
     found: dict[str, StoredSchema] = {}
     for name in names:
         entry = schemas.get(string_data(name))
@@ -292,21 +286,17 @@ def _readable(
     return found
 
 
-# -- shares
+# -- division between tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some partitions of one map: one file."""
-
     map: str
     partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one task exports."""
-
     number: int
     pieces: tuple[Piece, ...]
 
@@ -341,7 +331,7 @@ def plan_shares(cut: Cut, maps: Sequence[str], wanted: int) -> list[Share]:
 
 
 class _Footer(msgspec.Struct, frozen=True):
-    """What a file says of itself, so that a task that runs again finds it done."""
+    """Description inside a file, by which a repeated task finds it finished."""
 
     cut: str
     map: str
@@ -352,18 +342,18 @@ class _Footer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes the files of a share. Pickled; done twice it is done once."""
+    """Writes the files of a share, idempotently; pickled."""
 
     options: Options
     addresses: tuple[str, ...]
     cut: Cut
     folder: str
     readable: dict[str, StoredSchema]
-    """The maps whose rows are written in columns, too."""
+    """Maps whose rows are also written as columns."""
     counted: Counted
 
     def __call__(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """Write, and say what the files hold."""
+        """Write the files, and yield their descriptions."""
         with self.options.client(self.addresses) as client:
             for piece in share.pieces:
                 told = [self._file(ENTRIES, piece.map, share.number)]
@@ -382,7 +372,7 @@ class Exporter:
         return kind, Path(self.folder) / file_of(kind, name, number)
 
     def _write(self, client: Client, piece: Piece, finals: list[Path]) -> str:
-        """Write the files; answers why there is none with the rows in columns, if there is none for a reason."""
+        """Write the files; returns why there are no rows as columns, if there is a reason."""
         temporaries = [temporary_of(final) for final in finals]
         try:
             for final in finals:
@@ -425,7 +415,7 @@ class Exporter:
                     try:
                         rows.add(maker.batch([(partition, page.columns)]), page.columns.size_bytes)
                     except BadRow as unfit:
-                        # The entries are the backup; one that does not fit the columns must not keep them from it.
+                        # The entries are the backup; they are written even if one of them does not fit the columns.
                         why = str(unfit)
             self.counted.add(0, partitions=1)
         said = _Footer(self.cut.id.hex(), piece.map, hex_digest(digest), expiring)
@@ -443,7 +433,6 @@ class Exporter:
         return BatchMaker(arrow_schema(struct), layout)
 
     def _describe(self, kind: str, name: str, number: int) -> WrittenFile:
-        """What the file holds that has the name, whoever has written it."""
         path, (_, final) = file_of(kind, name, number), self._file(kind, name, number)
         found = pq.read_metadata(final)
         said = msgspec.json.decode((found.metadata or {})[_FOOTER.encode()], type=_Footer)
@@ -465,7 +454,7 @@ class Exporter:
 
 
 def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
-    """A page's entries as the columns of an export, without copying keys and values."""
+    """Entries of a page as columns of an export; keys and values are not copied."""
     columns, rows = page.columns, page.columns.rows
     zeros = [0] * rows
 
@@ -487,7 +476,7 @@ def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
 
 @dataclass
 class _Writer:
-    """A Parquet file that gets batches, and row groups of a good size."""
+    """A Parquet file that collects batches into row groups of a good size."""
 
     path: Path
     schema: pa.Schema
@@ -508,7 +497,6 @@ class _Writer:
         )
 
     def add(self, batch: pa.RecordBatch, size: int) -> None:
-        """More rows, with so many bytes of keys and values."""
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += size
@@ -516,7 +504,6 @@ class _Writer:
             self._flush()
 
     def close(self, said: _Footer) -> None:
-        """The end of the file."""
         self._flush()
         self._file.add_key_value_metadata({_FOOTER: msgspec.json.encode(said).decode()})
         self._file.close()
@@ -527,11 +514,11 @@ class _Writer:
         self._held, self._rows, self._bytes = [], 0, 0
 
 
-# -- after
+# -- completion
 
 
 def whole_tables(folder: Path, written: Sequence[WrittenFile]) -> list[WrittenFile]:
-    """What was written, without the rows in columns of maps of which not all entries are rows: those are removed."""
+    """The written files, without columns of maps in which an entry does not fit; their files are removed."""
     partial = {file.map for file in written if file.kind == LEFT_OUT}
     for file in written:
         if file.kind == TABLES and file.map in partial:
@@ -540,7 +527,7 @@ def whole_tables(folder: Path, written: Sequence[WrittenFile]) -> list[WrittenFi
 
 
 def _look(folder: Path, written: Sequence[WrittenFile]) -> None:
-    """Whether the driver sees what the tasks say that they have written; and tidy up after tasks that were ended."""
+    """Check that the driver sees the files of the tasks, and remove files of interrupted tasks."""
     linked = has_links(folder)
     for file in written:
         if file.kind == LEFT_OUT:
@@ -572,7 +559,7 @@ def _map_info(
     written: Sequence[WrittenFile],
     schemas: Mapping[bytes, StoredEntry],
 ) -> MapInfo:
-    """What the manifest says of a map. Raises BadExport when the files do not hold all entries of the cut."""
+    """Description of a map for the manifest. Raises BadExport if the files do not have all entries of the cut."""
     files: dict[str, list[FileInfo]] = {ENTRIES: [], TABLES: []}
     left_out = sorted(file.path for file in written if file.map == name and file.kind == LEFT_OUT)
     for file in sorted(written, key=lambda file: file.path):

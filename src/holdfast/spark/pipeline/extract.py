@@ -1,4 +1,4 @@
-"""Rows of a map into one file, or the first of them for people: what `holdfast read` does.
+"""Reads rows of a map into one file, or the first of them for display: the work of `holdfast read`.
 
 result = extract(spark, "flights", Path("flights.csv"), address="127.0.0.1:5701", where="delay > 60")
 """
@@ -40,17 +40,15 @@ FIRST_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What was read."""
-
     map: str
     file: Path | None
     rows: int
     bytes: int
     seconds: float
     first: pa.Table | None = None
-    """The rows themselves, when they go to no file."""
+    """The rows, if they are not written to a file."""
     unfit: int = 0
-    """Entries that were read and did not fit the columns, whatever became of their rows."""
+    """Entries that did not fit the columns, however their rows were handled."""
 
     def __str__(self) -> str:
         where = f" into {self.file} ({self.bytes / 1e6:,.1f} MB)" if self.file is not None else ""
@@ -74,11 +72,11 @@ def extract(
     progress: jobs.Show = jobs.nothing,
     **options: object,
 ) -> Extracted:
-    """Read rows into `file` (.parquet, .csv or .jsonl); without one, the first `limit` rows (20) are in the answer.
+    """Read rows into `file` (.parquet, .csv or .jsonl); without it, return the first `limit` rows (20).
 
-    `where`: a condition in Spark's SQL. `keys`: only the rows with these keys, as text; those of several columns
-    joined by `|`, as in the grid. `limit`: at most so many rows that fit. `options`: those of the data source.
-    Raises ConfigError before anything is read, JobFailed when the job fails.
+    `where`: a condition in Spark's SQL. `keys`: only rows with these keys, as text; for a key of several
+    columns, their texts joined by `|`, as in the grid. `limit`: at most so many rows that fit. `options`: those
+    of the data source. Raises ConfigError before anything is read, JobFailed if the job fails.
     """
     began = time.monotonic()
     title = f"read {map_name}"
@@ -90,7 +88,7 @@ def extract(
     if not where and limit is not None:
         options["limit"] = limit
     with in_our_words(title):
-        # A condition may need columns that are not shown: they are taken away behind it.
+        # The condition may need columns that are not requested; they are dropped after it.
         bad = jobs.Counted(spark)
         frame = _frame(spark, map_name, address, () if where else columns, keys, bad, options)
         if where:
@@ -98,7 +96,7 @@ def extract(
         if columns:
             raw = BadRows.parse(str(options.get("bad", "fail"))).column
             frame = frame.select(*(_quoted(name) for name in [*columns, *([raw] if raw else [])]))
-        # Without a condition the source has seen to the limit, and its tasks are not cut off.
+        # Without a condition the source applies the limit itself, and its tasks are not cancelled.
         frame = frame.limit(limit) if limit is not None and where else frame
         if file is None:
             with jobs.watched(spark, title, 1, progress):
@@ -124,7 +122,7 @@ def _frame(
     if keys:
         known = known_columns(parse_options(map_name, address, columns, options))
         options["keys"] = msgspec.json.encode([_key(text, known) for text in keys]).decode()
-    # The data source has no way to tell what its tasks have met.
+    # The data source cannot report what its tasks have met.
     return table(spark, map_name, address=address, columns=columns, on_bad=bad.add, **options)  # type: ignore[arg-type]
 
 
@@ -133,7 +131,7 @@ def _quoted(name: str) -> str:
 
 
 def _key(text: str, known: Reading) -> list[object]:
-    """The values of the key columns that a text stands for. Raises ConfigError."""
+    """Values of the key columns for this text. Raises ConfigError."""
     key = known.layout.key
     if not key:
         raise ConfigError("nobody knows which columns of this map are its key: use where instead")
@@ -144,7 +142,6 @@ def _key(text: str, known: Reading) -> list[object]:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """A key's text as a value of its column."""
     if isinstance(kind, BooleanType):
         return text.lower() == "true"
     try:
@@ -154,7 +151,7 @@ def _value(text: str, kind: Any) -> Any:
 
 
 def _to_file(frame: DataFrame, file: Path) -> int:
-    """Write the rows; answers how many. The file is there whole, or as it was."""
+    """Write the rows atomically; returns their number."""
     file.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{file.name}-", dir=file.parent))
     try:
@@ -171,7 +168,7 @@ def _to_file(frame: DataFrame, file: Path) -> int:
 
 
 def _gather(parts: Sequence[Path], whole: Path, suffix: str, schema: pa.Schema) -> int:
-    """Make one file of the parts, a batch at a time. `schema`: what its columns shall be."""
+    """Combine the parts into one file, a batch at a time. `schema`: its columns."""
     rows = 0
     with whole.open("wb") as sink:
         write, end = _writer(sink, schema, suffix)
@@ -202,7 +199,7 @@ def _csv_type(kind: Any) -> Any:
 
 
 def _csv_batch(batch: pa.RecordBatch, texts: pa.Schema) -> pa.RecordBatch:
-    """Bytes become base64 and lists JSON: CSV has no place for them."""
+    """Bytes become base64 and lists JSON, since CSV has no form for them."""
     if batch.schema.equals(texts):
         return batch
     columns: list[Any] = []
@@ -223,8 +220,8 @@ def _write_lines(sink: BinaryIO, batch: pa.RecordBatch) -> None:
 
 
 def json_lines(rows: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
-    """Each row as a JSON object: times as texts of ISO 8601, bytes as base64, decimals as texts, and numbers that are
-    not finite as the texts that they are in stored JSON (`rows.stored`).
+    """Rows as JSON objects: times as ISO 8601, bytes as base64, decimals as texts, and numbers that are not
+    finite as the texts of stored JSON (`rows.stored`).
     """
     encode = msgspec.json.Encoder().encode
     loose = [field.name for field in rows.schema if _has_floats(field.type)]
@@ -241,7 +238,6 @@ def _has_floats(kind: Any) -> bool:
 
 
 def _finite(cell: Any) -> Any:
-    """The cell, with texts for numbers that JSON lacks."""
     if isinstance(cell, float):
         return number_or_text(cell)
     if isinstance(cell, list | tuple):

@@ -1,9 +1,13 @@
-"""Any DataFrame, or Parquet files, into a map: checked first, written once each, counted, at a rate that can be borne.
+"""Loads a DataFrame, or files, into a map: rows are checked first, written once each, and counted, at a limited rate.
 
     loaded = load(spark, "flights/*.parquet", "flights", "id", address="127.0.0.1:5701")
     print(loaded)
 
-Of Parquet files, no row goes through the JVM: tasks read row groups themselves and push them to the members.
+Rows of Parquet files do not pass through the JVM: tasks read row groups themselves and send them to the members.
+
+A load that failed half-way resumes by running it again: rows are stored under their keys, so rows that are
+there already are stored once more without effect. Only rows that were removed from the source in the meantime
+stay in the map.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 MODES = ("append", "overwrite", "ignore", "error")
 FORMATS = ("parquet", "csv", "json")
 CORRUPT = "_corrupt_record"
-"""The column in which Spark puts the text of lines that do not fit the columns."""
+"""Column for the text of lines that do not fit the columns (set by Spark)."""
 SAMPLES = 3
 
 _WRITTEN = "rows long, again long, kept long, rejected long"
@@ -45,38 +49,37 @@ _CHECKED = "rows long, wrong long, unsure long, why array<string>"
 
 
 class CannotStore(HoldfastError):
-    """Some rows cannot be stored, and nothing was written."""
+    """Some rows cannot be stored; nothing was written."""
 
 
 class RowsChanged(HoldfastError):
-    """The rows were not the same when they were written as when they were looked through; what was written stays."""
+    """The rows differed between check and write; what was written stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load has done."""
-
     map: str
     mode: str
     rows: int
-    """Rows that the members hold now, on all sync backups too; for `insert_only` also those whose key was there."""
+    """Rows that the members hold now, also on all sync backups; for `insert_only` including those whose key was there.
+    """
     inserted: int
-    """Of `rows`: all but `kept`."""
+    """Those of `rows` that are not `kept`."""
     kept: int
-    """Of `rows`: those to be inserted only, whose key was there with another value, which has stayed."""
+    """Those of `rows` that were not inserted, because their key had another value."""
     rejected: int
-    """Rows that cannot be stored, and are among the rejects."""
+    """Rows that cannot be stored and are among the rejects."""
     rows_resent: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     seconds: float
     check_seconds: float
-    """Of `seconds`: for looking through all rows before the first was written."""
+    """Part of `seconds` spent on checking all rows before the first was written."""
     skipped: bool = False
-    """Mode `ignore`, and the map was there: nothing was done."""
+    """Mode `ignore`, and the map existed: nothing was done."""
 
     @property
     def rate(self) -> float:
-        """Rows a second, without the time for looking through them."""
+        """Rows a second, without the time for the check."""
         return self.rows / max(1e-9, self.seconds - self.check_seconds)
 
     def __str__(self) -> str:
@@ -116,17 +119,15 @@ def load(
 ) -> Loaded:
     """Load a DataFrame, or Parquet, CSV or JSON-lines files, into a map.
 
-    `key`: the column or columns that identify a row. `mode`: `append`; `overwrite` clears the map first, so readers see
-    it empty, then filling; `ignore` does nothing, and `error` raises ConfigError, when the map has columns or entries.
-    `file_format`: by the names of the files if left out. `columns`: of CSV and JSON files, as Spark's DDL; looked at if
-    left out. `tasks`: of Parquet files alone; a few for each slot if left out. `insert_only`: keys that are there
-    keep their values. `rejects`: `fail` looks through all rows before the first is written, and raises CannotStore if
-    any cannot be stored; or a folder for those. `rows_per_second`: of the whole job. `transaction_rows`: each so
-    many rows of a task are stored in one transaction. `options`: of the data source.
-
-    A task that runs again writes the same rows under the same keys. Raises ConfigError before anything is written,
-    also for `overwrite` from a DataFrame that reads the map itself without a cut; JobFailed or WriteFailed when the job
-    failed half-way: running it again is safe; RowsChanged when the source had other rows the second time.
+    `key`: the column or columns that identify a row. `mode`: `append`; `overwrite` clears the map first, so readers
+    see it empty, then filling; if the map has columns or entries, `ignore` does nothing, and `error` raises
+    ConfigError. `file_format`: by the file names if left out. `columns`: of CSV and JSON files, as Spark's DDL;
+    inferred if left out. `tasks`: for Parquet files only. `insert_only`: existing keys keep their values.
+    `rejects`: `fail` checks all rows before the first is written, and raises CannotStore if any cannot be stored;
+    or a folder for such rows. `rows_per_second`: of the whole job. `transaction_rows`: rows of a task that are
+    stored in one transaction. `options`: of the data source. Raises ConfigError before anything is written, also
+    for `overwrite` from a DataFrame that reads the map itself without a cut; JobFailed or WriteFailed if the job
+    failed half-way (it is safe to run it again); RowsChanged if the source had other rows the second time.
     """
     if mode not in MODES:
         raise ConfigError(f"mode is {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
@@ -191,7 +192,7 @@ def _total(told: pa.Table, name: str) -> int:
 
 
 def _same_rows(map_name: str, seen: int | None, written: int) -> None:
-    """Raises RowsChanged when rows have come or gone since all were looked through."""
+    """Raises RowsChanged if there are more or fewer rows than at the check."""
     if seen is not None and written != seen:
         raise RowsChanged(
             f"{seen} rows were looked through, and then {written} were written into map {map_name!r}: the source has "
@@ -200,7 +201,7 @@ def _same_rows(map_name: str, seen: int | None, written: int) -> None:
 
 
 def _is_there(client: Any, map_name: str, mode: str) -> bool:
-    """For mode `ignore`: whether to leave the map alone. Raises ConfigError when it must not be there."""
+    """Mode `ignore`: whether the map exists. Raises ConfigError in mode `error` if it does."""
     if mode not in ("ignore", "error"):
         return False
     there = load_schema(client, map_name) is not None or client.size(map_name) > 0
@@ -211,7 +212,7 @@ def _is_there(client: Any, map_name: str, mode: str) -> bool:
     return there
 
 
-# -- where rows come from
+# -- sources of rows
 
 
 def _open(
@@ -260,8 +261,6 @@ def _format_of(paths: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Parquet:
-    """Parquet files that tasks read themselves."""
-
     struct: StructType
     shares: list[ParquetShare]
     to_cast: frozenset[str]
@@ -283,7 +282,6 @@ class _Parquet:
         return cls(struct, files.shares(tasks), frozenset(to_cast))
 
     def at_once(self, spark: SparkSession) -> int:
-        """Tasks that run at the same time."""
         return min(slots(spark), len(self.shares))
 
     def check(
@@ -307,8 +305,6 @@ class _Parquet:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A DataFrame, whose rows Spark hands to the tasks."""
-
     frame: DataFrame
     struct: StructType
     corrupt: bool
@@ -326,14 +322,13 @@ class _Frame:
                 assert isinstance(asked, StructType), asked
                 reader = reader.schema(asked.add(CORRUPT, StringType()))
             elif kind == "csv":
-                # Without a place for them, lines with too many or too few cells would be stored as if they were whole.
+                # Without this column, lines with too many or too few cells would be stored as if they were complete.
                 guessed = reader.format(kind).load(list(paths)).schema
                 reader = reader.schema(guessed.add(CORRUPT, StringType()))
             frame = reader.format(kind).load(list(paths))
             return cls(frame, frame.schema, corrupt=CORRUPT in frame.schema.names)
 
     def at_once(self, spark: SparkSession) -> int:
-        """Tasks that run at the same time."""
         return slots(spark)
 
     def check(
@@ -342,7 +337,7 @@ class _Frame:
         def over(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
             return look.over(batches)
 
-        # Of a line that does not fit, Spark sees only what is wrong with columns that are asked for.
+        # Spark only finds errors of a line in the columns that are selected.
         frame = (
             self.frame
             if columns is None or self.corrupt
@@ -375,7 +370,7 @@ class _Frame:
             leave_garbage()
 
         with in_our_words(title), watched(spark, title, 0, progress, counted):
-            # Spark looks for a column `a.b` in `a`.
+            # Spark would look for a column `a.b` in `a`.
             numbered = frame.toDF(*(f"c{at}" for at in range(len(names))))
             return numbered.mapInArrow(task, ddl).toArrow()
 
@@ -398,18 +393,15 @@ def _write(
     )
 
 
-# -- before anything is written
+# -- check before writing
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Finds rows that cannot be stored; pickled."""
-
     work: Work
     limits: Limits
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-        """One row of what was found."""
         encoder = self.work.encoder()
         rows = wrong = unsure = 0
         whys: dict[str, None] = {}
@@ -436,11 +428,10 @@ class _Look:
 def _look_through(
     spark: SparkSession, made: _Parquet | _Frame, work: Work, limits: Limits, progress: Show
 ) -> int:
-    """How many rows there are. Raises CannotStore when one cannot be stored; nothing is sent.
+    """Check all rows, and return their number. Raises CannotStore if one cannot be stored. Sends nothing.
 
-    Costs a reading of keys, texts, byte arrays, dates and times, and of what files have in other types.
-
-    Only where those might be too large for a member, all columns are read and made into values.
+    Reads keys, texts, byte arrays, dates and times, and columns that some file has in another type. All columns
+    are read and encoded only if those might be too large for a member.
     """
     look = _Look(work, limits)
     columns = work.encoder().columns_to_check()

@@ -1,13 +1,13 @@
-"""What an export is: the files of a folder, and `manifest.json`, which is written last and says what they must hold.
+"""Format of an export: files in a folder, and `manifest.json`, which is written last and describes them.
 
     DIR/manifest.json
     DIR/entries/map=flights/part-00000.parquet     columns key, value, ttl_ms, max_idle_ms, key_hash, partition
-    DIR/tables/map=flights/part-00000.parquet      the columns of the map, if they were asked for
+    DIR/tables/map=flights/part-00000.parquet      the columns of the map, if they were requested
 
-Keys and values are in their stored form: a big-endian 32-bit type id and the payload. A folder without a manifest is
-an export that did not come to its end, and is refused. Digests are those that members compare copies by
-(`core.store.digest`), summed modulo 2**64: they depend neither on the number of partitions nor on any order. A checksum
-is over all bytes of a file (128-bit murmur3).
+Keys and values are in their stored form: a big-endian 32-bit type id and the payload. A folder without a
+manifest is an unfinished export and is rejected. Digests are those by which members compare copies
+(`core.store.digest`), summed modulo 2**64: they depend neither on the number of partitions nor on the order.
+Checksums cover all bytes of a file (128-bit murmur3).
 """
 
 from __future__ import annotations
@@ -30,20 +30,18 @@ ENTRIES = "entries"
 TABLES = "tables"
 _FOLDER_BYTES = 200
 _FOLDER_CHARS = 40
-"""A name that would be too long begins with so many characters of it, and ends in its checksum."""
+"""A name that would be too long is cut to so many characters, followed by its checksum."""
 _SPECIAL = re.compile(r"[\x00-,/:-@\[-^`{-\x7f]")
-"""Spark takes back `%` and two digits, but not the letters of other alphabets: those stay."""
+"""Spark decodes `%` with two digits, but not letters of other alphabets, so those stay."""
 _CHUNK_BYTES = 4 << 20
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class BadExport(HoldfastError):
-    """A folder is no export, or is not what its manifest says."""
+    """A folder is no export, or differs from its manifest."""
 
 
 class FileInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file with entries of one map."""
-
     path: str
     """Within the folder, with slashes."""
     rows: int
@@ -58,71 +56,66 @@ class FileInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of one of the grid's own maps, which are small: kept in the manifest itself, as base64."""
+    """Entry of an internal map. These are small and stored in the manifest itself, as base64."""
 
     key: bytes
     value: bytes
 
 
 class MapInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One map, and where the cut goes through it."""
+    """One map, and its state at the cut."""
 
     name: str
     rows: int
     digest: str
     counters: list[int]
-    """By partition: the update counter at the cut; 0 where nothing was ever written."""
+    """Update counter at the cut by partition; 0 where nothing was ever written."""
     terms: list[int]
-    """By partition: the term of that update."""
+    """Term of that update by partition."""
     files: list[FileInfo]
     schema: StoredEntry | None = None
-    """What its columns are, as the map `__schemas.spark` says it; None when it was not written through Spark."""
+    """Description of its columns from the map `__schemas.spark`; None if Spark did not write it."""
     tables: list[FileInfo] = []
-    """Its rows in columns, if they were asked for. Their digests are empty."""
+    """Its rows as columns, if they were requested. Their digests are empty."""
     tables_left_out: str | msgspec.UnsetType = msgspec.UNSET
-    """Why there are no rows in columns though they were asked for. Not written where there is nothing to say, so that
-    manifests of before keep their checksum."""
+    """Why there are no rows as columns though they were requested. Omitted if unset, so that older manifests keep their
+    checksum.
+    """
     tables_unfit: int | msgspec.UnsetType = msgspec.UNSET
-    """Entries that did not fit the columns, and are in `tables` as the option `bad` said. Not written where there are
-    none."""
+    """Entries that did not fit the columns, and were handled as the option `bad` said. Omitted if there are none."""
 
     @property
     def expiring(self) -> int:
-        """Entries with a time to live or a maximum idle time."""
         return sum(file.expiring for file in self.files)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an export holds."""
-
     format: int
     holdfast: str
-    """The version that has written it."""
+    """The version that wrote it."""
     cluster_id: str
     cluster_name: str
     partition_count: int
     taken: str
-    """When the cut was made: ISO 8601, UTC, by the clock of the driver."""
+    """Time of the cut: ISO 8601, UTC, by the driver's clock."""
     cut: str
-    """Its id, 32 hexadecimal digits."""
+    """Id of the cut, 32 hexadecimal digits."""
     maps: list[MapInfo]
     compact_schemas: list[StoredEntry] = []
-    """The map `__schemas` at the cut: without it nobody reads values of compact classes."""
+    """The map `__schemas` at the cut, which is needed to read values of compact classes."""
     checksum: str = ""
     """Over everything else."""
 
     @property
     def rows(self) -> int:
-        """Of all maps."""
         return sum(each.rows for each in self.maps)
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
         return sum(file.bytes for each in self.maps for file in (*each.files, *each.tables))
 
     def map(self, name: str) -> MapInfo:
-        """The map of this name. Raises BadExport, naming those that there are."""
+        """The map of this name. Raises BadExport, which names the existing ones."""
         for each in self.maps:
             if each.name == name:
                 return each
@@ -134,7 +127,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def folder_of(map_name: str) -> str:
-    """The name of a map's folder, which every file system takes, and Spark and DuckDB read as a column `map`."""
+    """Name of a map's folder, valid in every file system; Spark and DuckDB read it as a column `map`."""
     name = _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", map_name)
     if len(name.encode()) > _FOLDER_BYTES:
         name = f"{name[:_FOLDER_CHARS].partition('%')[0]}-{checksum(map_name.encode())}"
@@ -142,7 +135,7 @@ def folder_of(map_name: str) -> str:
 
 
 def file_of(kind: str, map_name: str, share: int) -> str:
-    """The path of a share's file within the export. `kind`: `ENTRIES` or `TABLES`."""
+    """Path of a share's file within the export. `kind`: `ENTRIES` or `TABLES`."""
     return f"{kind}/{folder_of(map_name)}/part-{share:05}.parquet"
 
 
@@ -150,22 +143,19 @@ def file_of(kind: str, map_name: str, share: int) -> str:
 
 
 def hex_digest(digest: int) -> str:
-    """A sum of digests as the manifest has it."""
     return f"{digest & _MASK:016x}"
 
 
 def sum_digests(files: list[FileInfo]) -> str:
-    """The digest of all these files together."""
     return hex_digest(sum(int(file.digest, 16) for file in files))
 
 
 def checksum(data: bytes) -> str:
-    """The checksum of these bytes."""
     return mmh3.mmh3_x64_128_digest(data).hex()
 
 
 def file_checksum(path: Path) -> tuple[str, int]:
-    """The checksum of a file's bytes, and how many there are. Raises OSError."""
+    """Checksum and number of a file's bytes. Raises OSError."""
     hasher: _Hasher = mmh3.mmh3_x64_128()
     size = 0
     with path.open("rb", buffering=0) as file:
@@ -180,14 +170,14 @@ class _Hasher(Protocol):
     def digest(self) -> bytes: ...
 
 
-# -- files that are there whole, or not at all
+# -- atomic files
 
 
 def publish(temporary: Path, final: Path) -> bool:
-    """Give a complete file its name, durably, unless it is taken; answers whether it was free.
+    """Rename a complete file to its final name, durably, unless that exists; returns whether it did not.
 
-    Whoever comes second (a task that Spark runs again, or twice at the same time) loses, and changes nothing; where
-    there are no hard links (`has_links`), it may win if it comes at the same moment.
+    The second of two writers (a task that Spark repeats, or runs twice at the same time) loses and changes
+    nothing. Without hard links (`has_links`), it may win if it comes at the same moment.
     """
     _sync(temporary)
     try:
@@ -196,7 +186,7 @@ def publish(temporary: Path, final: Path) -> bool:
         temporary.unlink()
         return False
     except OSError:
-        # A file system without links: the second one takes the place of the first.
+        # A file system without links: the second file may replace the first.
         if final.exists():
             temporary.unlink()
             return False
@@ -208,7 +198,7 @@ def publish(temporary: Path, final: Path) -> bool:
 
 
 def has_links(folder: Path) -> bool:
-    """Whether the folder's file system has hard links; without them `publish` may let the second one win."""
+    """Whether the folder's file system has hard links, which `publish` needs to be exact."""
     probe, link = temporary_of(folder / "probe"), temporary_of(folder / "probe")
     probe.touch()
     try:
@@ -222,7 +212,7 @@ def has_links(folder: Path) -> bool:
 
 
 def temporary_of(final: Path) -> Path:
-    """Where a file is written before it has its name; Spark and other readers skip names with a dot in front."""
+    """Name of a file while it is written; Spark and other readers skip names with a leading dot."""
     return final.with_name(f".{final.name}.{uuid4().hex}")
 
 
@@ -238,7 +228,7 @@ def _sync(path: Path) -> None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it, at once and durably: from now on the folder is an export. Raises BadExport when there is one."""
+    """Write it atomically and durably: from now on the folder is an export. Raises BadExport if it is one already."""
     sealed = msgspec.structs.replace(manifest, checksum=_seal(manifest))
     final = folder / NAME
     temporary = temporary_of(final)
@@ -248,8 +238,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path | str) -> Manifest:
-    """What the export in this folder holds. Raises BadExport when there is none, or it cannot be believed, and
-    ConfigError for a URI.
+    """The manifest of the export in this folder. Raises BadExport if it is missing or damaged, ConfigError for
+    a URI.
     """
     folder = Path(local_path(folder))
     path = folder / NAME

@@ -1,4 +1,4 @@
-"""Which maps a DataFrame reads: what must not be cleared before it is read."""
+"""Finds the maps that a DataFrame reads, so that none of them is cleared before it is read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SOURCE = "holdfast"
 
 
 def refuse_own_map(frame: DataFrame, client: Client, map_name: str) -> None:
-    """Raises ConfigError when the frame reads this map of this cluster other than at a cut: it would be read empty.
+    """Raises ConfigError if the frame reads this map of this cluster without a cut: it would be empty.
 
-    Only what Spark's own plan shows is seen: not the reading of `pipeline.tables`, which is a Python function to Spark.
+    Only reads in Spark's own plan are found, not those of `pipeline.tables`, which are Python functions to Spark.
     """
     for options in reads(frame):
         if options.map == map_name and not options.read.cut and _same_cluster(options, client):
@@ -30,7 +30,7 @@ def refuse_own_map(frame: DataFrame, client: Client, map_name: str) -> None:
 
 
 def reads(frame: DataFrame) -> Iterator[Options]:
-    """The options of all reads of maps in the frame's plan, also in its subqueries."""
+    """Options of all reads of maps in the frame's plan, including subqueries."""
     for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - PySpark shows plans in no other way
         if node.getClass().getSimpleName() == RELATION and node.table().name() == SOURCE:
             yield Options.parse(dict(node.options().asCaseSensitiveMap()))
@@ -44,7 +44,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 def _same_cluster(options: Options, client: Client) -> bool:
-    """Whether the map that is read is one of the cluster that is written: clusters share no member."""
+    """Whether both are the same cluster: clusters share no member."""
     with options.client() as reader:
         there = {(member.uuid, member.address) for member in reader.table().members.values()}
     return any((member.uuid, member.address) in there for member in client.table().members.values())

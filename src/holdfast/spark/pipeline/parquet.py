@@ -1,4 +1,4 @@
-"""Parquet files as even shares that tasks read themselves, row group by row group: no row goes through the JVM."""
+"""Divides Parquet files into even shares of row groups, which tasks read themselves: no row passes through the JVM."""
 
 from __future__ import annotations
 
@@ -20,21 +20,18 @@ BATCH_ROWS_MAX = 65_536
 
 
 INT96 = "INT96"
-"""How Parquet's own timestamps were written once, and are by Spark: nanoseconds of a wide day, in UTC."""
+"""Parquet's old timestamps, still written by Spark: nanoseconds of a wide day, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetGroup:
-    """A row group of a file."""
-
     fragment: Any
-    """Of a data set, with this row group alone."""
+    """Fragment of a data set with this row group only."""
     schema: pa.Schema
-    """The columns in the types that the file has."""
+    """Columns in the types of the file."""
 
     @property
     def rows(self) -> int:
-        """How many it has."""
         found: int = self.fragment.row_groups[0].num_rows
         return found
 
@@ -47,15 +44,15 @@ class ParquetGroup:
 
 @dataclass(frozen=True, slots=True)
 class ParquetShare:
-    """What one task reads."""
-
     number: int
     groups: tuple[ParquetGroup, ...]
     schema: pa.Schema
     batch_rows: int
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Its rows; only these columns, or all. Their types are those of the file: who casts them sees which fit."""
+        """Its rows; only these columns, or all. Types are those of the file, so that the caller's cast shows
+        what fits.
+        """
         names = list(self.schema.names if columns is None else columns)
         for group in self.groups:
             scanned = group.fragment.to_batches(
@@ -71,21 +68,19 @@ class ParquetShare:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFiles:
-    """Files with the same columns."""
-
     schema: pa.Schema
-    """The columns, in types that are wide enough for those of all files."""
+    """The columns, in types wide enough for all files."""
     kinds: dict[str, frozenset[Any]]
-    """The types that each column has in the files."""
+    """Types of each column in the files."""
     groups: tuple[ParquetGroup, ...]
     rows: int
     size_bytes: int
 
     @classmethod
     def open(cls, paths: Sequence[str]) -> ParquetFiles:
-        """Look at the footers of files, folders (with Hive's `name=value` folders in them) or patterns.
+        """Read the footers of files, folders (also with Hive's `name=value` folders) or patterns.
 
-        Raises ConfigError for what is not there, is no Parquet, or has other columns than the rest.
+        Raises ConfigError for files that are missing, not Parquet, or have other columns than the rest.
         """
         schemas: dict[pa.Schema, None] = {}
         groups: list[ParquetGroup] = []
@@ -131,7 +126,7 @@ class ParquetFiles:
 
 
 def _fragments(files: Any) -> Iterator[tuple[Any, pa.Schema]]:
-    """The files of a data set, each with its own columns and those that its folders name."""
+    """Files of a data set, each with its own columns and those that its folders name."""
     for fragment in files.get_fragments():
         written = fragment.metadata.schema
         moments = {one.path for one in map(written.column, range(len(written))) if one.physical_type == INT96}
@@ -143,7 +138,7 @@ def _fragments(files: Any) -> Iterator[tuple[Any, pa.Schema]]:
 
 
 def _plain(field: Any, moments: AbstractSet[str]) -> Any:
-    """Texts that are written as numbers of a dictionary are texts, and INT96 are moments in UTC."""
+    """Read dictionary-encoded texts as texts, and INT96 as moments in UTC."""
     if pa.types.is_dictionary(field.type):
         field = field.with_type(field.type.value_type)
     elif field.name in moments:
@@ -152,7 +147,7 @@ def _plain(field: Any, moments: AbstractSet[str]) -> Any:
 
 
 def _same_names(schema: pa.Schema, wanted: pa.Schema, path: str, first: str) -> None:
-    """Raises ConfigError, naming the file, when a column would be left out of it or be missing in it."""
+    """Raises ConfigError, which names the file, if a column is additional or missing."""
     if set(schema.names) == set(wanted.names):
         return
     more = [name for name in schema.names if name not in wanted.names]

@@ -1,4 +1,4 @@
-"""Dataclasses of plain cells as rows of a job: their Arrow schema, the columns for Spark, and back."""
+"""Dataclasses as rows of a job: their Arrow schema, their columns for Spark, and conversions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES: dict[type, tuple[str, pa.DataType]] = {
 
 
 class Columns(Generic[Row]):
-    """The columns of a dataclass whose fields are numbers, texts (also of a few words), booleans or bytes."""
+    """Columns of a dataclass whose fields are numbers, texts (or literals), booleans or bytes."""
 
     def __init__(self, kind: type[Row]) -> None:
         assert is_dataclass(kind), kind
@@ -34,10 +34,8 @@ class Columns(Generic[Row]):
         self.ddl = ", ".join(f"`{name}` {spark}" for name, (spark, _) in cells.items())
 
     def table(self, rows: Iterable[Row]) -> pa.Table:
-        """The rows as columns."""
         return pa.Table.from_pylist([asdict(row) for row in rows], schema=self.arrow)
 
     def rows(self, table: pa.Table) -> list[Row]:
-        """The rows back."""
         cells: list[dict[str, Any]] = table.to_pylist()
         return [self.kind(**row) for row in cells]

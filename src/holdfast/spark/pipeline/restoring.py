@@ -1,11 +1,11 @@
-"""Restore: maps from an export into a cluster of any size and any number of partitions.
+"""Restores maps from an export into a cluster of any size and any number of partitions.
 
     done = restore(spark, "/backup/monday", "127.0.0.1:5701", maps=["flights"], rename={"flights": "flights_monday"})
     assert done.sound, done
 
-The files are compared with the manifest before the first row is written, and the grid with the manifest after the last.
-Entries are stored under their keys, so that doing it again, as a whole or in part, changes nothing. What was left of
-times to live at the cut begins to run when an entry is restored.
+Files are compared with the manifest before the first row is written, and the grid with the manifest after the
+last one. Entries are stored under their keys, so a restore, or a part of it, can be repeated without effect.
+The remaining time to live at the cut starts when an entry is restored.
 """
 
 from __future__ import annotations
@@ -56,26 +56,24 @@ Mode = Literal["error", "append", "overwrite"]
 MODES: tuple[Mode, ...] = ("error", "append", "overwrite")
 
 Verdict = Literal["equal", "undecided", "differs"]
-"""`undecided`: somebody else may have written, entries have ended meanwhile, or there were others before."""
+"""`undecided`: others may have written, entries have expired, or there were entries before."""
 
 _APPEND, _OVERWRITE, _RENAME = (
     "--mode append (mode='append')",
     "--mode overwrite (mode='overwrite')",
     "--rename OLD=NEW (rename={'old': 'new'})",
 )
-"""The options that errors name, as flags and as arguments of Python."""
+"""Options named in errors, as flags and as Python arguments."""
 PARTITIONS_ASKED = 4096
-"""What so many partitions hold the driver asks for itself; of more, the tasks."""
+"""Up to so many partitions the driver asks for their contents itself; beyond, the tasks do."""
 
 
 class RestoreFailed(HoldfastError):
-    """A restore did not come to its end; the message says what to do."""
+    """A restore failed half-way; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredMap:
-    """One map."""
-
     name: str
     """In the export."""
     to: str
@@ -87,8 +85,6 @@ class RestoredMap:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has written, and whether the grid holds it now."""
-
     folder: str
     maps: list[RestoredMap]
     rows_resent: int
@@ -98,16 +94,14 @@ class Restored:
 
     @property
     def rows(self) -> int:
-        """Of all maps."""
         return sum(each.rows for each in self.maps)
 
     @property
     def sound(self) -> bool:
-        """The grid holds, in these maps, what the export holds, and nothing else."""
+        """Whether the grid has, in these maps, exactly the contents of the export."""
         return all(each.verdict == "equal" for each in self.maps)
 
     def of(self, verdict: Verdict) -> list[RestoredMap]:
-        """The maps with this verdict."""
         return [each for each in self.maps if each.verdict == verdict]
 
     def __str__(self) -> str:
@@ -135,12 +129,12 @@ def restore(
     progress: Show = nothing,
     **options: str,
 ) -> Restored:
-    """Store what the export in `folder` holds, or these maps of it, under their names or those of `rename`. Without
-    Spark (None) threads of this process do it.
+    """Store the contents of the export in `folder`, or these maps of it, under their names or those of
+    `rename`. Without Spark (None) threads of this process do the work.
 
-    `mode` is about maps that have entries: `error` refuses them, `append` stores over them, `overwrite` clears them
-    first. `options` are those of the data source. Raises BadExport when the export is not what its manifest says, and
-    ConfigError, both before anything is written; RestoreFailed when something stays written.
+    `mode` applies to maps with entries: `error` rejects them, `append` stores over them, `overwrite` clears
+    them first. `options` are those of the data source. Raises BadExport if the export differs from its
+    manifest, and ConfigError, both before anything is written; RestoreFailed if some of it stays written.
     """
     began = time.monotonic()
     manifest = read_manifest(folder)
@@ -179,11 +173,11 @@ def restore(
     return Restored(str(folder), found, sum(again.values()), len(files), time.monotonic() - began)
 
 
-# -- before
+# -- preparation
 
 
 def _targets(chosen: Sequence[MapInfo], rename: Mapping[str, str]) -> dict[str, str]:
-    """Name in the export -> name in the grid. Raises ConfigError."""
+    """Name in the grid by name in the export. Raises ConfigError."""
     inside = {each.name for each in chosen}
     for old, new in rename.items():
         if old not in inside:
@@ -202,7 +196,6 @@ def _targets(chosen: Sequence[MapInfo], rename: Mapping[str, str]) -> dict[str, 
 
 
 def _may_write(client: Client, chosen: Sequence[MapInfo], names: Mapping[str, str], mode: Mode) -> None:
-    """Whether the maps in the grid let the export in. Raises ConfigError."""
     for each in chosen:
         to = names[each.name]
         size = client.size(to) if mode != "overwrite" else 0
@@ -223,8 +216,8 @@ def _may_write(client: Client, chosen: Sequence[MapInfo], names: Mapping[str, st
 def _store_schemas(
     client: Client, manifest: Manifest, chosen: Sequence[MapInfo], names: Mapping[str, str]
 ) -> None:
-    """Make known how the entries are to be read, before the first is there."""
-    # An export may hold entries from when nobody looked at what was stored there; they help nobody to read anything.
+    """Store the schemas before the first entry."""
+    # Old exports may contain invalid schemas, from before they were validated; nothing can be read with them.
     compact = [
         entry for entry in manifest.compact_schemas if not schema_entry_problem(entry.key, entry.value)
     ]
@@ -234,7 +227,7 @@ def _store_schemas(
         if each.schema is not None:
             _store_entries(client, SCHEMAS_MAP, [StoredEntry(key, each.schema.value)])
         elif client.get(SCHEMAS_MAP, key) is not None:
-            # What is known of the columns is of entries that are gone.
+            # The stored columns are those of former entries.
             partition = partition_of(key, 0, client.partition_count)
             client.execute(Request(Op.DELETE, SCHEMAS_MAP, [partition], key), idempotent=True)
 
@@ -243,13 +236,11 @@ def _store_entries(client: Client, name: str, entries: Sequence[StoredEntry]) ->
     client.put_columns(name, [entry.key for entry in entries], [entry.value for entry in entries], ttl_ms=0)
 
 
-# -- what the grid holds
+# -- contents of the grid
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What the primaries of some partitions hold of a map."""
-
     map: str
     updates: int
     entries: int
@@ -261,8 +252,6 @@ _SUMS = Columns(_Sums)
 
 @dataclass(frozen=True)
 class _Holdings:
-    """Asks the primaries of a share; pickled."""
-
     options: Options
     addresses: tuple[str, ...]
     maps: tuple[str, ...]
@@ -284,7 +273,7 @@ def _holdings(
     names: Mapping[str, str],
     progress: Show,
 ) -> dict[str, Holding]:
-    """What the grid holds of these maps, by their names there."""
+    """Contents of these maps in the grid, by their names there."""
     table = client.table()
     if len(table) <= PARTITIONS_ASKED:
         partitions = range(len(table))
@@ -303,8 +292,6 @@ def _holdings(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some row groups of a file: what one task restores."""
-
     map: str
     """In the export."""
     to: str
@@ -314,8 +301,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task has done."""
-
     map: str
     rows: int
     rows_resent: int
@@ -326,7 +311,6 @@ _WRITTEN = Columns(Written)
 
 
 def plan_parts(chosen: Sequence[MapInfo], names: Mapping[str, str], wanted: int) -> list[Part]:
-    """At least so many tasks, if the files have enough row groups."""
     files = [(each.name, file) for each in chosen for file in each.files if file.row_groups]
     groups = sum(file.row_groups for _, file in files)
     parts: list[Part] = []
@@ -340,7 +324,7 @@ def plan_parts(chosen: Sequence[MapInfo], names: Mapping[str, str], wanted: int)
 
 @dataclass(frozen=True)
 class Restorer:
-    """Stores some row groups; pickled. Done twice it is done once."""
+    """Stores some row groups, idempotently; pickled."""
 
     options: Options
     addresses: tuple[str, ...]
@@ -348,7 +332,7 @@ class Restorer:
     counted: Counted
 
     def __call__(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Store, and say what was stored."""
+        """Store the rows, and yield their count and digest."""
         count = PutCount()
         rows = digest = 0
         with self.options.client(self.addresses) as client:
@@ -356,7 +340,7 @@ class Restorer:
                 keys, values = cells_of(batch, "key"), cells_of(batch, "value")
                 rows += len(keys)
                 digest += batch_digest(keys, values)
-                # Lifetimes are always said, because a map in the grid may have settings of its own.
+                # Always send lifetimes: the map in the grid may have default ones.
                 zeros = [0] * len(keys)
                 client.put_columns(
                     part.to,
@@ -381,7 +365,7 @@ def _write(
     names: Mapping[str, str],
     progress: Show,
 ) -> dict[str, list[Written]]:
-    """Store everything; answers what was stored, by map. Raises BadExport when that is not what the manifest says."""
+    """Store everything; returns what was stored, by map. Raises BadExport if it differs from the manifest."""
     found: dict[str, list[Written]] = {each.name: [] for each in chosen}
     parts = plan_parts(chosen, names, TASKS_PER_SLOT * slots(spark))
     if parts:
@@ -398,11 +382,16 @@ def _write(
     return found
 
 
-# -- after
+# -- verification
 
 
 def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_resent: int) -> RestoredMap:
-    """Whether the grid holds what the export holds, by what its primaries have said before and after."""
+    """Compare the grid with the export, using the primaries' sums before and after.
+
+    Sums of digests decide if the map was empty, or if all keys were new: 100 entries before and 50 in the
+    export must give 150, with the sum of both digests. If some keys were there before, sums cannot tell, and
+    the verdict is `undecided`.
+    """
     digest = int(each.digest, 16)
     alone = (after.entries, after.digest) == (each.rows, digest)
     both = before + Holding(0, each.rows, digest)

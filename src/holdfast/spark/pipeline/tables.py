@@ -1,12 +1,12 @@
-"""Maps as DataFrames on the fast road: Python workers pull the partitions and hand Spark whole columns.
+"""Maps as DataFrames on a fast path: Python workers read the partitions and pass whole columns to Spark.
 
     frame = table(spark, "orders", address="127.0.0.1:5701", columns=["id", "amount"], where={"id": [5, 7]})
     both = join_maps(spark, "orders", "payments", "id", address="127.0.0.1:5701", how="left", cut=True)
 
-`table` reads what `spark.read.format("holdfast")` reads, with the same options, but through `mapInArrow` over its
-shares: Spark sees a Python function instead of a source, so it pushes no filter (give `where`), and a following
-`mapInArrow` does not cross the JVM twice. `join_maps` joins two maps partition by partition, without a shuffle:
-Spark cannot do that by itself with any Python data source, as those cannot say how they are partitioned.
+`table` reads what `spark.read.format("holdfast")` reads, with the same options, but through `mapInArrow` over
+its shares. Spark sees a Python function instead of a source, so it pushes no filters (use `where`), and a
+following `mapInArrow` does not cross the JVM twice. `join_maps` joins two maps partition by partition, without
+a shuffle. Spark cannot do that with Python data sources, because they cannot declare their partitioning.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 _LEFT_ALONE = ("semi", "anti")
-"""Joins that answer columns of the left side only."""
+"""Joins that return columns of the left side only."""
 JOINED_ROWS = 65_536
-"""Rows of both sides that are joined at once, if there are so many in a few partitions."""
+"""Rows of both sides that are joined at once, if a few partitions have so many."""
 
 _ACERO: dict[str, Any] = {
     "inner": "inner",
@@ -59,7 +59,7 @@ _ACERO: dict[str, Any] = {
 def parse_options(
     map_name: str, address: str, columns: Sequence[str], options: Mapping[str, object]
 ) -> Options:
-    """The options of the data source, given as Python values: `cut=True`, `numPartitions=4`. Raises ConfigError."""
+    """Options of the data source from Python values: `cut=True`, `numPartitions=4`. Raises ConfigError."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -84,9 +84,9 @@ def table(
 ) -> DataFrame:
     """A map as a DataFrame, read by Python workers. Planned now, like a DataFrame of the data source; read when used.
 
-    `where`: column -> the value, or the values, that it must have; of key columns, only those keys are asked for.
-    `cut`: a cut to read at (`one_cut`), or whether to take one now. `on_bad`: called in tasks, with the number
-    of entries that did not fit the columns (`Counted.add`). `options`: those of the data source. Raises ConfigError.
+    `where`: required value or values by column; for key columns, only those keys are read. `cut`: a cut to read
+    at (`one_cut`), or whether to take one now. `on_bad`: called in tasks with the number of entries that did
+    not fit the columns (`Counted.add`). `options`: those of the data source. Raises ConfigError.
     """
     parsed, known = _opened(map_name, address, columns, schema, cut, options)
     filters = _filters(known.struct, where or {})
@@ -118,10 +118,10 @@ def map_batches(
     cut: Cut | bool = False,
     **options: object,
 ) -> DataFrame:
-    """What `function` makes of a map's rows, in the workers that pull them: only what it yields goes to Spark.
+    """Apply `function` to a map's rows in the workers that read them; only what it yields goes to Spark.
 
-    It is given the record batches of one share of the partitions after the other, and yields batches with the columns
-    `into` (Spark's DDL): sums, samples, model scores. Otherwise like `table`. Raises ConfigError.
+    It gets the record batches of one share after the other, and yields batches with the columns `into` (Spark's
+    DDL): sums, samples, model scores. Otherwise like `table`. Raises ConfigError.
     """
     parsed, known = _opened(map_name, address, columns, schema, cut, options)
     shares = plan_shares(parsed, known, [], cut=_given(cut), tasks=_tasks(spark))
@@ -170,12 +170,11 @@ def _filters(struct: StructType, where: Mapping[str, object]) -> list[Filter]:
 
 
 def ddl(struct: StructType) -> str:
-    """The columns as text that Spark reads."""
     return ", ".join(f"{quoted(field.name)} {_type_ddl(field.dataType)}" for field in struct.fields)
 
 
 def _type_ddl(kind: DataType) -> str:
-    """A type as text that Spark reads: unlike its own texts with quotes around the names of fields."""
+    """A type as Spark's DDL, with the quotes around names of fields that Spark's own text lacks."""
     if isinstance(kind, StructType):
         inner = ", ".join(f"{quoted(field.name)}: {_type_ddl(field.dataType)}" for field in kind.fields)
         return f"struct<{inner}>"
@@ -187,7 +186,6 @@ def _type_ddl(kind: DataType) -> str:
 
 
 def quoted(name: str) -> str:
-    """A column's name as text that Spark reads, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -196,7 +194,7 @@ def quoted(name: str) -> str:
 
 @contextmanager
 def one_cut(maps: Sequence[str], *, address: str, lease_s: float = 600.0, **options: object) -> Iterator[Cut]:
-    """A cut of these maps for the block, kept as long as it takes, and given up after it.
+    """A cut of these maps for the block, kept while the block runs and then released.
 
     with one_cut(["orders", "payments"], address=...) as cut:
         orders = table(spark, "orders", address=..., cut=cut)
@@ -229,13 +227,13 @@ def join_maps(
     cut: bool = False,
     **options: object,
 ) -> DataFrame:
-    """Join two maps that have the same key, partition by partition and without a shuffle.
+    """Join two maps with the same key, partition by partition and without a shuffle.
 
-    Both maps were written through Spark with the key `on`, of the same types, so that equal keys are in one
-    partition. Raises ConfigError for other maps, which Spark joins: `table(...).join(table(...))`; also when a column
-    beside the key is an array, a struct or a map, and for `limit`. `columns`, `right_columns`: only these, beside the
-    key. Columns of the right side whose names the left side has too end in `right_suffix`. `cut`: both maps as they
-    were at one moment of each partition. `keys`: only these keys of both maps.
+    Both maps must have been written by Spark with the key `on`, of the same types, so that equal keys are in
+    one partition. Raises ConfigError for other maps, which Spark can join: `table(...).join(table(...))`; also
+    if a column beside the key is an array, a struct or a map, and for `limit`. `columns`, `right_columns`: only
+    these, in addition to the key. Columns of the right side with names of the left side get `right_suffix`.
+    `cut`: read both maps as of one moment of each partition. `keys`: only these keys of both maps.
     """
     if how not in get_args(How):
         raise ConfigError(f"how is {', '.join(get_args(How))}; not {how!r}")
@@ -309,8 +307,6 @@ def _joined_columns(left: StructType, right: StructType, key: list[str], how: st
 
 
 class _Side:
-    """One map of a join, partition by partition."""
-
     def __init__(
         self, client: Client, options: Options, known: Reading, share: Share, key: list[str]
     ) -> None:
@@ -330,13 +326,12 @@ class _Side:
         self._pages = read_ahead(client, wanted, share.partitions)
 
     def partitions(self) -> Iterator[list[tuple[int, own.ColumnBatch]]]:
-        """The pages of each partition, in the order of the share."""
         for partition, pages in self._pages:
             self._keep()
             yield [(partition, page) for page in pages]
 
     def rows(self, pages: list[tuple[int, own.ColumnBatch]]) -> pa.Table:
-        """Pages as a table. Raises BadRow for an entry that is not under the key that its columns say."""
+        """Pages as a table. Raises BadRow for an entry whose key does not match its key columns."""
         batch, found = self._maker.rows(pages)
         made = self._keys.entries(batch.select(self._key))[0]
         same = pc.equal(pa.array(made, pa.binary()), found)

@@ -1,4 +1,4 @@
-"""Is an export still what its manifest says? Every file is read to the last bit, its entries are counted and summed.
+"""Verifies an export against its manifest: reads every file completely, and counts and sums its entries.
 
 found = verify_export(spark, "/backup/monday")
 assert found.sound, found
@@ -39,8 +39,6 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class _Damaged:
-    """A file that is not what was written."""
-
     path: str
     why: str
 
@@ -50,21 +48,17 @@ _DAMAGED = Columns(_Damaged)
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found when an export was read."""
-
     folder: str
     manifest: Manifest
     files: int
-    """Files that were read."""
     rows: int
-    """Entries that they should hold."""
+    """Entries that the files should have."""
     damaged: list[str]
-    """What is wrong, a sentence for each file."""
+    """Descriptions of damaged files."""
     seconds: float
 
     @property
     def sound(self) -> bool:
-        """Every file is what was written."""
         return not self.damaged
 
     def __str__(self) -> str:
@@ -80,9 +74,9 @@ def verify_export(
     maps: Sequence[str] = (),
     progress: Show = nothing,
 ) -> Verified:
-    """Read all files of an export, or of these maps of it, and compare them with the manifest.
+    """Read all files of an export, or of these maps, and compare them with the manifest.
 
-    Raises BadExport when there is no manifest, or it is damaged itself.
+    Raises BadExport if there is no manifest, or it is damaged itself.
     """
     began = time.monotonic()
     manifest = read_manifest(folder)
@@ -105,7 +99,7 @@ def check_files(
     title: str,
     progress: Show = nothing,
 ) -> list[str]:
-    """What `check` says of these files, in a Spark job; sorted by name of the file."""
+    """Findings of `check` on these files, in a Spark job; sorted by file name."""
     if not files:
         return []
     counted = Counted(spark)
@@ -116,8 +110,6 @@ def check_files(
 
 @dataclass(frozen=True)
 class _Checker:
-    """Checks a file; pickled."""
-
     folder: str
     check: Check
     counted: Counted
@@ -131,7 +123,7 @@ class _Checker:
 
 
 def check_bytes(path: Path, file: FileInfo) -> None:
-    """Whether a file has the very bytes that were written. Raises BadExport."""
+    """Raises BadExport unless the file has exactly the bytes that were written."""
     try:
         total, size = file_checksum(path)
     except FileNotFoundError:
@@ -143,7 +135,7 @@ def check_bytes(path: Path, file: FileInfo) -> None:
 
 
 def read_file(path: Path, file: FileInfo) -> None:
-    """Whether a file holds what the manifest says, entry by entry. Raises BadExport."""
+    """Raises BadExport unless the file has the entries of the manifest."""
     check_bytes(path, file)
     if not file.digest:
         rows = pq.read_metadata(path).num_rows
@@ -159,7 +151,7 @@ def read_file(path: Path, file: FileInfo) -> None:
 
 
 def check_sums(path: Path, file: FileInfo, rows: int, digest: int) -> None:
-    """Whether so many rows with this digest are what the manifest says. Raises BadExport."""
+    """Raises BadExport unless so many rows with this digest are those of the manifest."""
     if (rows, hex_digest(digest)) != (file.rows, file.digest):
         raise BadExport(
             f"{path} holds {rows:,} entries with digest {hex_digest(digest)} where the manifest says "
@@ -168,7 +160,7 @@ def check_sums(path: Path, file: FileInfo, rows: int, digest: int) -> None:
 
 
 def read_batches(path: Path, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-    """The entries of a file, or of some of its row groups. Raises BadExport when it has other columns."""
+    """Entries of a file, or of some of its row groups. Raises BadExport if it has other columns."""
     try:
         with pq.ParquetFile(path) as opened:
             if not opened.schema_arrow.equals(SCHEMA):
@@ -179,7 +171,7 @@ def read_batches(path: Path, groups: Sequence[int] | None = None) -> Iterator[pa
 
 
 def cells_of(batch: pa.RecordBatch, name: str) -> list[bytes]:
-    """The cells of a binary column. Cut from one string of bytes: several times as fast as asking Arrow for each."""
+    """Cells of a binary column, cut from one byte string: several times as fast as reading each from Arrow."""
     column: pa.Array[Any] = batch.column(name)
     _, offsets, data = column.buffers()
     assert offsets is not None, column
@@ -192,7 +184,7 @@ def cells_of(batch: pa.RecordBatch, name: str) -> list[bytes]:
 
 
 def numbers_of(batch: pa.RecordBatch, name: str) -> list[int]:
-    """The cells of a column of numbers; empty when all are 0."""
+    """Cells of a column of numbers; empty if all are 0."""
     column = batch.column(name)
     numbers = [int(number or 0) for number in column.to_pylist()]
     return numbers if any(numbers) else []

@@ -1,4 +1,10 @@
-"""Entries that do not fit the columns with which a map is read, and the option `bad` that says what becomes of them."""
+"""Entries that do not fit the columns of a read, and the option `bad` that decides what becomes of them.
+
+Example: the map has a column `delay` of type long, and the entry "UA1" is {"origin": "EWR", "delay": "late"}.
+`fail` ends the job with an error that names the key; `null` gives (EWR, null), since only the bad field is
+lost; `skip` leaves the row out; `column raw` gives (EWR, null) with the whole value as text in the column
+`raw`.
+"""
 
 from __future__ import annotations
 
@@ -31,27 +37,25 @@ UNREADABLE = (
     msgspec.MsgspecError,
     pa.ArrowException,
 )
-"""What decoders raise for bytes that are not what they expect."""
+"""Errors of decoders for bytes that they cannot decode."""
 
 REASON_MAX = 200
-"""Characters of a reason, or a key, in an error: both may quote a value of megabytes."""
+"""Most characters of a reason or a key in an error: both may quote a value of megabytes."""
 
 
 class BadRow(HoldfastError):
-    """A row cannot become an entry, or an entry cannot become a row."""
+    """A row that cannot become an entry, or an entry that cannot become a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """The option `bad`."""
-
     mode: Mode = "fail"
     column: str = ""
-    """For the mode `column`: the column that gets the raw value."""
+    """With mode `column`: the column for the raw value."""
 
     @classmethod
     def parse(cls, text: str) -> BadRows:
-        """`fail`, `null`, `skip` or `column NAME`. Raises ConfigError."""
+        """Parse `fail`, `null`, `skip` or `column NAME`. Raises ConfigError."""
         word, _, name = text.strip().partition(" ")
         for mode in get_args(Mode):
             if word.lower() == mode and bool(name.strip()) == (mode == "column"):
@@ -63,7 +67,7 @@ class BadRows:
 
 
 def advice(*, stream: bool = False) -> str:
-    """What to do about an entry that does not fit, as the end of an error."""
+    """Advice for an error about an entry that does not fit."""
     begin = (
         "Correct or remove the entry and start the query again, with the same checkpoint; or go"
         if stream
@@ -76,7 +80,6 @@ def advice(*, stream: bool = False) -> str:
 
 
 def short(text: str) -> str:
-    """A text on one line, cut off where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= REASON_MAX else line[: REASON_MAX - 1] + "…"
 
@@ -84,10 +87,10 @@ def short(text: str) -> str:
 def sift(
     rows: int, read: Callable[[int, int], T], *, first_only: bool = False
 ) -> tuple[list[tuple[int, T]], dict[int, str]]:
-    """Read rows together, and halves of what cannot be read: what was read, each with the number of its first row,
-    and the rows that cannot be read even alone, with the reason.
+    """Read all rows together, and halves of those that fail. Returns results with the number of their first
+    row, and the rows that fail even alone, with the reason.
 
-    `first_only`: stop at the first of them. One bad row of 8,192 costs 26 more calls.
+    `first_only`: stop at the first bad row. One bad row of 8,192 costs 26 more calls.
     """
     good: list[tuple[int, T]] = []
     bad: dict[int, str] = {}

@@ -1,7 +1,7 @@
 """Pages of entries as record batches.
 
-Pages come in Arrow's own layout (`wire.columns`): stored forms become binary columns where they lie, once their
-offsets are known to fit.
+Pages have Arrow's own layout (`wire.columns`): stored forms become binary columns without a copy, after a check
+of their offsets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.hazelcast.layouts import Schema
 
 PARTITION = "__partition"
-"""The column that says in which partition of the grid a row is."""
+"""Name of the column with the partition of a row."""
 
 
 def page_cells(rows: int, offsets: bytes, data: bytes) -> Cells:
-    """A column of a page as a binary array that uses its bytes. Raises ProtocolError when the offsets do not fit."""
+    """A column of a page as a binary array over its bytes. Raises ProtocolError if the offsets do not fit."""
     if rows < 0 or len(offsets) != 4 * (rows + 1):
         raise ProtocolError(f"{rows} rows with {len(offsets)} bytes of offsets")
     ends = np.frombuffer(offsets, "<i4")
@@ -32,17 +32,16 @@ def page_cells(rows: int, offsets: bytes, data: bytes) -> Cells:
 
 
 class BatchMaker:
-    """Makes record batches of one schema of pages; `__partition` in the schema is the partition of each row."""
+    """Makes record batches of one schema from pages; a column `__partition` has the partition of each row."""
 
     def __init__(
         self, schema: pa.Schema, layout: Layout, fetch: Callable[[int], Schema | None] | None = None
     ) -> None:
-        """`fetch`: how the schema of a Compact value is found out. Raises ConfigError when the columns do not go with
-        the format.
+        """`fetch`: returns the schema of a Compact value. Raises ConfigError if columns and format do not fit
+        together.
         """
         self.schema = schema
         self.bad = 0
-        """Entries so far that did not fit the columns."""
         self._partition_at = schema.get_field_index(PARTITION)
         if self._partition_at >= 0 and schema.field(PARTITION).type != pa.int32():
             raise ConfigError(f"the column {PARTITION} is an int, not {schema.field(PARTITION).type}")
@@ -50,14 +49,14 @@ class BatchMaker:
         self.needs_values = self._rows.needs_values
 
     def batch(self, pages: Sequence[tuple[int, ColumnBatch]]) -> pa.RecordBatch:
-        """The entries of these pages as rows, each with its partition. Raises BadRow, naming the entry."""
+        """The entries of these pages as rows. Raises BadRow, which names the entry."""
         return self.rows(pages)[0]
 
     def rows(self, pages: Sequence[tuple[int, ColumnBatch]]) -> tuple[pa.RecordBatch, Cells]:
-        """The same, and the key of each row in its stored form."""
+        """As `batch`, with the key of each row in its stored form."""
         keys = _joined([page_cells(page.rows, page.key_offsets, page.keys) for _, page in pages])
         if not self.schema.names:
-            # Arrow has no other way to say how many rows there are without columns.
+            # Only a struct array keeps the number of rows without columns.
             empty: Any = pa.array([{}] * len(keys), pa.struct([]))
             return pa.RecordBatch.from_struct_array(empty), keys
         numbers = np.array([number for number, _ in pages], np.int32)

@@ -1,4 +1,4 @@
-"""Columns of bytes made whole columns at a time: what the encoders and the writer share. Needs numpy."""
+"""Columns of bytes, built a whole column at a time, for encoders and the writer. Needs numpy."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from holdfast.core.model.keys import SEED, TYPE_ID_BYTES
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Cells = Any
-"""A `pa.BinaryArray` without nulls."""
 
 
 def fixed(matrix: Bytes) -> Cells:
-    """Cells of one width: the rows of a matrix of bytes."""
+    """Cells of one width: the rows of a byte matrix."""
     rows, width = matrix.shape
     offsets = np.arange(rows + 1, dtype=np.int64) * width
     return from_buffers(offsets, np.ascontiguousarray(matrix).reshape(-1))
 
 
 def from_buffers(offsets: Numbers, data: Bytes) -> Cells:
-    """Cells that lie in `data` one after the other."""
     ends = np.ascontiguousarray(offsets, dtype=np.int32)
     buffers = [None, pa.py_buffer(ends.data), pa.py_buffer(data.data)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
 def to_buffers(cells: Cells) -> tuple[Numbers, Bytes]:
-    """The offsets of binary or text cells, from 0 on, and their bytes. Nulls must have no bytes."""
+    """Offsets of binary or text cells, starting at 0, and their bytes. Nulls must have no bytes."""
     _, offsets, data = cells.buffers()
     rows = len(cells)
     if not rows:
@@ -49,18 +47,17 @@ def lengths(cells: Cells) -> Numbers:
 
 
 def joined(*parts: Cells) -> Cells:
-    """The parts of each row one after the other."""
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
 
 
 def big_endian(numbers: Numbers, code: str) -> Bytes:
-    """Numbers as the rows of a matrix of bytes; `code`: the numpy type, such as `>i4`."""
+    """Numbers as rows of a byte matrix; `code`: the numpy type, such as `>i4`."""
     wide = np.ascontiguousarray(numbers, dtype=np.dtype(code))
     return wide.view(np.uint8).reshape(len(wide), wide.dtype.itemsize)
 
 
 def headed(type_id: int, matrix: Bytes) -> Cells:
-    """Cells of one width behind a type id."""
+    """Cells of one width after a type id."""
     rows, width = matrix.shape
     whole = np.empty((rows, 4 + width), np.uint8)
     whole[:, :4] = np.frombuffer(type_id.to_bytes(4, "big", signed=True), np.uint8)
@@ -69,7 +66,6 @@ def headed(type_id: int, matrix: Bytes) -> Cells:
 
 
 def counted(type_id: int, cells: Cells) -> Cells:
-    """Cells behind a type id and their length: texts, byte arrays, JSON."""
     return joined(headed(type_id, big_endian(lengths(cells), ">i4")), cells)
 
 
@@ -77,10 +73,10 @@ def counted(type_id: int, cells: Cells) -> Cells:
 
 
 def partitions_of(keys: Cells, partition_count: int) -> Numbers:
-    """The partition of each key in its stored form: what `core.model.keys.partition_of` says, for all at once."""
+    """Partition of each key in its stored form; `core.model.keys.partition_of` for whole columns."""
     offsets, data = to_buffers(keys)
     hashes = murmur3(data, offsets[:-1].astype(np.int64) + TYPE_ID_BYTES, np.diff(offsets) - TYPE_ID_BYTES)
-    # The absolute value of the lowest int32 is no int32; it goes to partition 0.
+    # The absolute value of the lowest int32 is no int32; such keys belong to partition 0.
     wide = np.abs(hashes.astype(np.int64))
     wide[hashes == np.iinfo(np.int32).min] = 0
     return (wide % partition_count).astype(np.int32)

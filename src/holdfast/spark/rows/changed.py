@@ -1,8 +1,8 @@
-"""Changes as rows: where and when, what was done, and the key and values before and after.
+"""Changes as rows: place and time, operation, key, and the values before and after.
 
 | format | `key` | `before`, `after` |
 |--------|-------|-------------------|
-| json   | a long where the map's key is one integer column, else a text | the columns of the map, as a struct |
+| json   | a long if the map's key is one integer column, else a text | the columns of the map, as a struct |
 | text   | a text | texts: JSON, unless the value is a text itself |
 | binary | the stored form | the stored form |
 """
@@ -33,23 +33,23 @@ from holdfast.spark.rows.stored import cell_text, key_text
 from holdfast.wire.values import from_stored
 
 INSERT, UPDATE, REMOVE, RESTART = "insert", "update", "remove", "restart"
-"""What a change is. `restart`: what was told of this partition does not hold any more; its entries follow."""
+"""Operations. `restart`: all earlier rows of this partition are void; its present entries follow."""
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
-"""A record batch is handed to Spark once it has so many rows, or so many bytes of keys and values."""
+"""A record batch is passed to Spark when it has so many rows, or so many bytes of keys and values."""
 
 
 FAIL = BadRows()
 
 Current = Callable[["ChangeRow"], "bytes | None"]
-"""The value that the entry of a change has now; None when it has none any more."""
+"""Returns the present value of a change's entry; None if there is none."""
 
 
 def change_columns(value_format: str, stored: StoredSchema | None, bad: BadRows = FAIL) -> StructType:
-    """The columns of a change stream. `stored`: what is known of the map; needed for values in columns.
+    """Columns of a change stream. `stored`: description of the map, needed for values in columns.
 
-    Raises ConfigError when the option `bad` names one of them.
+    Raises ConfigError if the option `bad` names one of them.
     """
     if value_format in ("binary", "text"):
         key: DataType = BinaryType() if value_format == "binary" else StringType()
@@ -89,7 +89,7 @@ def _is_long(stored: StoredSchema) -> bool:
 
 @dataclass(slots=True)
 class ChangeRow:
-    """One row of a change stream, key and values in their stored form."""
+    """One row of a change stream; key and values in their stored form."""
 
     map: str
     partition: int
@@ -97,16 +97,15 @@ class ChangeRow:
     counter: int
     op: str
     time_ms: int | None = None
-    """Milliseconds since 1970; None of entries that are told first."""
+    """Milliseconds since 1970; None for entries that are delivered first."""
     key: bytes | None = None
     before: bytes | None = None
     after: bytes | None = None
     transaction: bytes | None = None
-    """The id of the transaction that has made the change, if one has."""
+    """Id of the transaction that made the change, if there is one."""
 
     @property
     def size(self) -> int:
-        """Bytes of key and values."""
         return sum(len(cell) for cell in (self.key, self.before, self.after) if cell is not None)
 
 
@@ -119,9 +118,9 @@ class _Waiting:
 class ChangeMaker:
     """Makes record batches of changes.
 
-    A change does not fit when its key or the value after it does not; a value *before* it that does not fit is null, or
-    the correction of a bad value would be a bad row itself. With `bad=fail` such a change only fails while the entry
-    still has a value that does not fit: what was corrected or removed since is left out, so that a query goes on.
+    A change is bad if its key or its new value does not fit. An old value that does not fit becomes null;
+    otherwise the correction of a bad value would be bad itself. With `bad=fail` a change fails only while the
+    entry's present value does not fit, so that a query continues after the entry was corrected or removed.
     """
 
     def __init__(
@@ -132,9 +131,9 @@ class ChangeMaker:
         bad: BadRows = FAIL,
         current: Current | None = None,
     ) -> None:
-        """`schema`: what Spark expects. `current`: needed for `bad=fail`; without it no entry is ever corrected.
+        """`schema`: expected by Spark. `current`: needed for `bad=fail`; without it no entry counts as corrected.
 
-        Raises ConfigError when the schema is not that of a change stream.
+        Raises ConfigError if the schema is not that of a change stream.
         """
         names = change_columns("binary", None, bad).names
         if schema.names != names:
@@ -153,7 +152,7 @@ class ChangeMaker:
             self._values = RowReader(arrow_schema(value), layout)
 
     def batches(self, rows: Iterable[ChangeRow]) -> Iterator[pa.RecordBatch]:
-        """The rows in batches, in order. Raises BadRow, naming the entry, for what does not fit the columns."""
+        """The rows in batches, in order. Raises BadRow, which names the entry, if one does not fit."""
         waiting = _Waiting()
         for row in rows:
             waiting.rows.append(row)
@@ -165,7 +164,7 @@ class ChangeMaker:
             yield self.batch(waiting.rows)
 
     def batch(self, rows: Sequence[ChangeRow]) -> pa.RecordBatch:
-        """The rows as one batch; those that do not fit as the option `bad` says. Raises BadRow."""
+        """The rows as one batch; bad ones are handled by the option `bad`. Raises BadRow."""
         keys, unfit_keys = self._keys([row.key for row in rows])
         after, unfit = self._cells([row.after for row in rows])
         unfit = {**unfit, **unfit_keys}
@@ -218,7 +217,7 @@ class ChangeMaker:
         return pa.array(numbers, pa.int64()), unfit
 
     def _cells(self, cells: Sequence[bytes | None]) -> tuple[pa.Array[Any], dict[int, str]]:
-        """A column of values, and which of them do not fit."""
+        """A column of values, and the reasons by row for those that do not fit."""
         if self._format == "binary":
             return pa.array(cells, pa.binary()), {}
         if self._values is None:
@@ -234,7 +233,7 @@ class ChangeMaker:
 
 
 def _raw(row: ChangeRow, unfit_key: bool) -> str:
-    """What the option `bad` = `column NAME` puts into the column."""
+    """Text for the column of `bad = column NAME`."""
     value = row.after if row.after is not None else row.before
     text = "" if value is None else cell_text(value)
     return f"key {cell_text(row.key or b'')}: {text}" if unfit_key else text

@@ -1,4 +1,4 @@
-"""What the columns of a map are: kept in the grid itself, so that reading needs no schema."""
+"""Columns of maps that Spark wrote, stored in the grid itself, so that reads need no schema."""
 
 from __future__ import annotations
 
@@ -16,35 +16,30 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SCHEMAS_MAP = "__schemas.spark"
-"""Map name -> `StoredSchema` as JSON."""
+"""`StoredSchema` as JSON, by map name."""
 
 
 class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"}):
-    """How the entries of a map were made of rows."""
-
     schema: dict[str, Any]
-    """The Spark schema, as Spark writes it in JSON."""
+    """The Spark schema in Spark's JSON form."""
     key: list[str]
     value_format: str
     version: int = 1
     type_name: str = ""
-    """Of Compact rows."""
 
     @classmethod
     def of(cls, schema: StructType, key: list[str], value_format: str, type_name: str = "") -> StoredSchema:
-        """Describe rows of this schema. Every column may be null: other clients write to the map too."""
+        """Describe rows of this schema. All columns become nullable, because other clients write to the map too."""
         return cls(json.loads(nullable(schema).json()), key, value_format, type_name=type_name)
 
     @property
     def struct(self) -> StructType:
-        """The schema as Spark's own type."""
         from pyspark.sql.types import StructType
 
         return StructType.fromJson(self.schema)
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, all of them nullable."""
     from pyspark.sql.types import StructType
 
     loose = StructType()
@@ -54,14 +49,14 @@ def nullable(schema: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types in which Spark hands over, and expects, these columns."""
+    """The Arrow types in which Spark passes and expects these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def load_schema(client: Client, map_name: str) -> StoredSchema | None:
-    """What is known of the map; None when nobody has written it through Spark."""
+    """The stored schema of the map; None if Spark did not write it."""
     found = client.get(SCHEMAS_MAP, string_data(map_name))
     if found is None:
         return None
@@ -75,5 +70,4 @@ def load_schema(client: Client, map_name: str) -> StoredSchema | None:
 
 
 def store_schema(client: Client, map_name: str, schema: StoredSchema) -> None:
-    """Remember what the map's columns are."""
     client.set(SCHEMAS_MAP, string_data(map_name), json_data(msgspec.json.encode(schema)), ttl_ms=0)

@@ -1,8 +1,9 @@
-"""Rows as Hazelcast Compact objects, and back: type id -55, the id of the schema, the fields.
+"""Rows as Hazelcast Compact objects, and back: type id -55, schema id, fields.
 
-Numbers of columns that cannot be null lie at fixed places, the widest first, then booleans as bits; everything else
-follows in the order of the names, and its places come last: one, two or four bytes each, by how long the data is.
-A client reads such a row with a `CompactSerializer` for the type name, whatever fields it asks for.
+Non-null numbers have fixed offsets, the widest first, followed by booleans as bits. The other fields follow in
+the order of their names; their offsets are at the end, with one, two or four bytes each, depending on the
+length of the data. Clients read such a row with a `CompactSerializer` for the type name, whichever fields they
+use.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from holdfast.wire.hazelcast.layouts import Schema
 
 COMPACT = -55
 SHORT_MAX, MIDDLE_MAX = 255, 65_535
-"""Data shorter than this has places of one byte, of two bytes."""
+"""Data shorter than this has offsets of one byte, of two bytes."""
 
 BOOLEAN, BINARY, BOOLEANS = 1, 4, 2
 NUMBERS: dict[Any, tuple[int, int, str]] = {
@@ -47,17 +48,17 @@ NUMBERS: dict[Any, tuple[int, int, str]] = {
     pa.float32(): (13, 43, ">f4"),
     pa.float64(): (15, 45, ">f8"),
 }
-"""Kind of the field when the column cannot be null, and when it can; how numpy writes one."""
+"""Field kind if the column cannot be null, field kind if it can, and the numpy type."""
 
 STRING, DECIMAL, DATE, TIMESTAMP, TIMESTAMP_ZONED = 17, 19, 23, 25, 27
 ARRAYS = {pa.bool_(): BOOLEANS, pa.int8(): 4, pa.int16(): 8, pa.int32(): 10, pa.int64(): 12}
 ARRAYS |= {pa.float32(): 14, pa.float64(): 16}
 
 _EXACT = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-"""Python's own context rounds to 28 digits."""
+"""Python's default context rounds to 28 digits."""
 
 DECIMAL_BYTES_MAX = 4096
-"""Columns have 38 digits. Longer ones may end in zeros, but one of megabytes would take minutes to convert."""
+"""Columns have 38 digits. Longer numbers may end in zeros, but one of megabytes would take minutes to convert."""
 
 _FIXED = {kind: code for kind, _, code in NUMBERS.values()}
 _NULLABLE = {kind: code for _, kind, code in NUMBERS.values()}
@@ -65,7 +66,7 @@ _ELEMENTS = {kind: element for element, kind in ARRAYS.items()}
 
 
 def field_kind(kind: Any, *, nullable: bool) -> int | None:
-    """The kind of the field for a column of this type; None when there is none."""
+    """Field kind for a column of this type; None if there is none."""
     if kind in NUMBERS:
         needed, loose, _ = NUMBERS[kind]
         return loose if nullable else needed
@@ -85,7 +86,6 @@ def field_kind(kind: Any, *, nullable: bool) -> int | None:
 
 
 def compact_schema(schema: pa.Schema, type_name: str) -> Schema:
-    """The Compact schema of rows with these columns. Raises ConfigError for a column that has no field kind."""
     fields: list[tuple[str, int]] = []
     for field in sorted(schema, key=lambda one: one.name):
         kind = field_kind(field.type, nullable=field.nullable)
@@ -100,12 +100,8 @@ def compact_schema(schema: pa.Schema, type_name: str) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where the fields of a schema lie."""
-
     fixed: dict[str, int]
-    """Offset of each number in the data."""
     bits: dict[str, tuple[int, int]]
-    """Offset and bit of each boolean."""
     variable: list[str]
     fixed_bytes: int
 
@@ -126,10 +122,9 @@ class _Places:
 
 
 class CompactEncoder:
-    """Makes Compact objects of the rows of record batches of one schema."""
+    """Makes Compact objects from record batches of one schema."""
 
     def __init__(self, schema: pa.Schema, type_name: str) -> None:
-        """Raises ConfigError for a column that Compact rows cannot have."""
         self.schema = compact_schema(schema, type_name)
         self.id = schema_id(self.schema)
         self._kinds = dict(self.schema.fields)
@@ -138,7 +133,7 @@ class CompactEncoder:
         self._head = np.frombuffer(head, np.uint8)
 
     def cells(self, batch: pa.RecordBatch) -> Cells:
-        """The stored forms of the rows. Raises ValueError for a null in a column that has none by its schema."""
+        """The stored forms of the rows. Raises ValueError for a null in a column that the schema declares non-null."""
         rows = batch.num_rows
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         fixed_part = self._fixed_part(columns, rows)
@@ -176,7 +171,7 @@ class CompactEncoder:
 
 
 def _positions(starts: Numbers, end: Numbers) -> Cells:
-    """The places of the variable fields, in as many bytes as the length of the row's data wants."""
+    """Offsets of the variable fields, as wide as the length of the row's data requires."""
     count = starts.shape[1]
     widths = np.where(end < SHORT_MAX, 1, np.where(end < MIDDLE_MAX, 2, 4))
     offsets = np.concatenate(([0], np.cumsum(widths * count)))
@@ -191,7 +186,7 @@ def _positions(starts: Numbers, end: Numbers) -> Cells:
 
 
 def _variable(column: Any, kind: int) -> Cells:
-    """A field that lies where it comes: nothing at all for a null."""
+    """Data of a field with a variable offset; empty for a null."""
     present = column.drop_null()
     if kind in _NULLABLE:
         cells = fixed(big_endian(as_numpy(present), _NULLABLE[kind]))
@@ -255,20 +250,20 @@ def _bits(flags: Sequence[bool]) -> bytes:
     return struct.pack(">i", len(flags)) + np.packbits(np.array(flags, bool), bitorder="little").tobytes()
 
 
-# -- back
+# -- decoding
 
 
 class CompactDecoder:
-    """Reads Compact rows whose schemas it finds out as it meets them."""
+    """Reads Compact rows; schemas are looked up when they first occur."""
 
     def __init__(self, fetch: Callable[[int], Schema | None]) -> None:
-        """`fetch`: the schema with an id, or None when nobody knows it."""
+        """`fetch`: returns the schema with an id, or None if it is unknown."""
         self._fetch = fetch
         self._readers: dict[int, Callable[[bytes], dict[str, Any]]] = {}
         self._missing: set[int] = set()
 
     def read(self, value: bytes) -> dict[str, Any]:
-        """The fields of one row. Raises ValueError when it is no Compact value, or of an unknown schema."""
+        """The fields of one row. Raises ValueError if it is no Compact value, or its schema is unknown."""
         if len(value) < 12 or int.from_bytes(value[:4], "big", signed=True) != COMPACT:
             raise ValueError("it is no Compact value")
         number = int.from_bytes(value[4:12], "big", signed=True)
@@ -276,7 +271,7 @@ class CompactDecoder:
         if reader is None:
             schema = None if number in self._missing else self._fetch(number)
             if schema is None:
-                # A schema is made known before the first value of it is stored: asking again would not help.
+                # Schemas are registered before the first value is stored, so asking again would not help.
                 self._missing.add(number)
                 raise ValueError(f"the cluster does not know the Compact schema {number}")
             reader = partial(_read, dict(sorted(schema.fields)), _Places.of(schema))

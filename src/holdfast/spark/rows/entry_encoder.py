@@ -1,4 +1,4 @@
-"""Rows of record batches as entries, whole columns at a time, and what is wrong with those that cannot be stored."""
+"""Encodes record batches as entries, whole columns at a time, and reports rows that cannot be stored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from holdfast.spark.rows.stored import EntryMaker
 from holdfast.wire.values import JSON, LONG, STRING
 
 TTL_S_MAX = 2**40
-"""Longer than anybody waits, and short enough for a member in milliseconds."""
+"""Longer than anyone waits, and small enough in milliseconds for a member."""
 
 CELL_BYTES_MAX = 64
-"""What any number, date or time takes at most in JSON or Compact, with its place."""
+"""Most bytes of a number, date or time in JSON or Compact, with its offset."""
 ESCAPED_BYTES_MAX = 6
-"""What one byte of a text becomes at most in JSON."""
+"""Most bytes in JSON for one byte of a text."""
 
 _EPOCH = dt.date(1970, 1, 1)
 FIRST_DAY = (dt.date.min - _EPOCH).days
@@ -39,7 +39,7 @@ _FAILURES = (ValueError, OverflowError, pa.ArrowException, msgspec.MsgspecError)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How rows become entries."""
+    """The mapping of rows to entries."""
 
     key: tuple[str, ...]
     value_format: str = "json"
@@ -47,22 +47,20 @@ class Shape:
     type_name: str = ""
     ttl_column: str | None = None
     ttl_ms: int = DEFAULT_TTL
-    """Of rows that have none in `ttl_column`."""
+    """For rows without a value in `ttl_column`."""
     corrupt_column: str | None = None
-    """Not null in rows that could not be read."""
+    """Not null in rows that could not be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A row that cannot be stored."""
-
     row: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a member takes, in bytes of the stored form; 0: anything."""
+    """Limits of a member in bytes of the stored form; 0: none."""
 
     key_bytes: int = 0
     value_bytes: int = 0
@@ -70,28 +68,24 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Keys and values in their stored form, and a time to live for each if there is a column of them."""
+    """Keys and values in their stored form, and times to live if there is a column of them."""
 
     keys: Cells
     values: Cells
     ttls_ms: Numbers | None = None
     wrong: list[Wrong] = field(default_factory=list)
-    """Rows of the batch that are not among them."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def slice(self, start: int, rows: int) -> Entries:
-        """Some of them."""
         ttls = None if self.ttls_ms is None else self.ttls_ms[start : start + rows]
         return Entries(self.keys.slice(start, rows), self.values.slice(start, rows), ttls)
 
 
 class EntryEncoder:
-    """Makes entries of the rows of record batches that all have one schema."""
-
     def __init__(self, schema: pa.Schema, shape: Shape) -> None:
-        """Raises ConfigError when the columns and the shape do not go together."""
+        """Raises ConfigError if columns and shape do not fit together."""
         self.shape = shape
         self._schema = schema
         for name in (shape.ttl_column, shape.corrupt_column):
@@ -112,7 +106,7 @@ class EntryEncoder:
         if shape.value_format == "json" or shape.value_format == "binary":
             self._maker = EntryMaker(self.rows_schema, shape.key, shape.value_format)
         else:
-            # Its key columns are checked as those of JSON rows are.
+            # Checks the key columns in the same way as for JSON.
             EntryMaker(
                 pa.schema([one for one in self.rows_schema if one.name in shape.key]), shape.key, "json"
             )
@@ -124,7 +118,6 @@ class EntryEncoder:
 
     @property
     def compact(self) -> CompactEncoder | None:
-        """What makes Compact rows, if they are such."""
         return self._compact
 
     def _value_column(self) -> str:
@@ -168,7 +161,7 @@ class EntryEncoder:
         return Entries(keys, values, ttls, sorted(wrong, key=lambda one: one.row))
 
     def columns_to_check(self) -> list[str]:
-        """The columns from which `check` can tell, as a rule, whether a row can be stored, if all come in the types
+        """The columns that `check` usually needs to decide whether a row can be stored, if all have the types
         of the schema.
         """
         wanted = {*self._key, self._value, self.shape.ttl_column, self.shape.corrupt_column}
@@ -181,9 +174,9 @@ class EntryEncoder:
         ]
 
     def check(self, batch: pa.RecordBatch, limits: Limits) -> list[Wrong] | None:
-        """What `encode` would find wrong, without making values where they cannot be too large or fail.
+        """The errors that `encode` would report; values are only made if they may be too large or fail.
 
-        None: only all columns can tell, and these are not all.
+        None: all columns are needed, and these are not all.
         """
         if batch.num_columns < len(self._schema):
             schema = pa.schema([one for one in self._schema if one.name in batch.schema.names])
@@ -211,16 +204,16 @@ class EntryEncoder:
                 bound += ESCAPED_BYTES_MAX * int(longest)
         return bool(limits.value_bytes and bound > limits.value_bytes)
 
-    # -- what is wrong
+    # -- errors of rows
 
     def _plainly_wrong(self, batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Wrong]]:
-        """The batch in the types of the schema, and the rows that are seen to be wrong: each once, in order."""
+        """The batch in the types of the schema, and rows with visible errors: each once, in order."""
         batch, failed = _cast(batch, schema)
         found = {one.row: one for one in [*self.plainly_wrong(batch), *failed]}
         return batch, [found[row] for row in sorted(found)]
 
     def plainly_wrong(self, batch: pa.RecordBatch) -> list[Wrong]:
-        """Rows that are seen to be wrong without making anything of them: each once, in order."""
+        """Rows with errors that are visible without encoding them: each once, in order."""
         found: dict[int, str] = {}
         names = batch.schema.names
 
@@ -250,7 +243,7 @@ class EntryEncoder:
                 if inside is not None:
                     note(inside, f"the array in the column {name!r} has a null element")
             if pa.types.is_string(column(name).type) and not _is_text(column(name)):
-                # Files may hold texts that are none.
+                # Files may contain texts that are not valid UTF-8.
                 none = [not _is_text(column(name).slice(row, 1)) for row in range(batch.num_rows)]
                 note(none, f"the column {name!r} holds no text: its bytes are no UTF-8")
             outside = _outside(column(name))
@@ -279,7 +272,6 @@ class EntryEncoder:
     # -- columns as cells
 
     def keys(self, rows: pa.RecordBatch) -> Cells:
-        """The keys of rows that have one."""
         if self.shape.value_format == "binary":
             return rows.column(rows.schema.names.index("key"))
         parts = [rows.column(rows.schema.names.index(name)) for name in self.shape.key]
@@ -314,7 +306,6 @@ class EntryEncoder:
 
 
 def key_texts(column: Any) -> Any:
-    """The texts of key cells, none of which is missing."""
     if pa.types.is_string(column.type):
         return column
     texts = column.cast(pa.string())
@@ -326,7 +317,6 @@ def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _without(batch: pa.RecordBatch, wrong: Sequence[Wrong]) -> tuple[pa.RecordBatch, Numbers]:
-    """The other rows, and their numbers in the batch."""
     if not wrong:
         return batch, np.arange(batch.num_rows)
     stay = np.ones(batch.num_rows, bool)
@@ -348,9 +338,9 @@ def _is_short(kind: Any) -> bool:
 
 
 def moment_bounds(kind: Any) -> tuple[int, int] | None:
-    """The first and last date or time of the years 1 to 9999, in the column's own unit; None for other types.
+    """First and last date or time of the years 1 to 9999, in the column's unit; None for other types.
 
-    ISO 8601 has four digits for a year, and so has what reads JSON and Compact values again.
+    ISO 8601 has four digits for a year, as do the decoders of JSON and Compact values.
     """
     if pa.types.is_date32(kind):
         return FIRST_DAY, LAST_DAY
@@ -360,7 +350,7 @@ def moment_bounds(kind: Any) -> tuple[int, int] | None:
 
 
 def _outside(column: Any) -> Any:
-    """Which cells are dates or times outside of the years 1 to 9999; None when there are none."""
+    """Mask of dates or times outside the years 1 to 9999; None if there are none."""
     bounds = moment_bounds(column.type)
     if bounds is None:
         return None
@@ -375,9 +365,9 @@ def _outside(column: Any) -> Any:
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Wrong]]:
-    """The columns of a schema in just its types: other time zones, larger offsets and dictionaries are undone.
+    """Columns cast to exactly the types of a schema, without other time zones, large offsets and dictionaries.
 
-    Cells that do not fit their type become null, and their rows are told, each once.
+    Cells that do not fit become null; their rows are returned, each once.
     """
     if batch.schema.equals(schema):
         return batch, []
@@ -396,7 +386,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, lis
 
 
 def _cast_cells(column: Any, kind: Any, start: int, failed: dict[int, str]) -> Any:
-    """The cells as this type; those that do not fit are null, and their rows, from `start` on, are in `failed`."""
+    """The cells as this type; those that do not fit become null, and their rows, from `start` on, are added to
+    `failed`.
+    """
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as broken:

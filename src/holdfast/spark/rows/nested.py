@@ -1,4 +1,4 @@
-"""Arrays, structs and maps as JSON, and back: their cells are written as those of plain columns are (`rows.stored`)."""
+"""Arrays, structs and maps as JSON, and back. Their cells have the form of plain columns (`rows.stored`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Change = Callable[[Any], Any]
 
 
 def can_nest(kind: Any) -> bool:
-    """Whether a column of this type, inner types and all, can be JSON. Maps must have texts as keys."""
+    """Whether a column of this type, inner types included, can be JSON. Maps must have texts as keys."""
     if pa.types.is_list(kind):
         return can_nest(kind.value_type)
     if pa.types.is_map(kind):
@@ -36,7 +36,6 @@ def can_nest(kind: Any) -> bool:
 
 
 def outward(kind: Any) -> Change:
-    """What makes a cell of this type, not missing, something that JSON has."""
     if pa.types.is_list(kind):
         item = _or_none(outward(kind.value_type))
         return lambda cell: [item(one) for one in cell]
@@ -57,7 +56,7 @@ def outward(kind: Any) -> Change:
 
 
 def inward(kind: Any) -> Change:
-    """What makes a cell of this type again from what was in JSON. Raises ValueError when it does not fit."""
+    """Function that turns a JSON value back into a cell of this type. It raises ValueError if it does not fit."""
     if pa.types.is_list(kind):
         item = _or_none(inward(kind.value_type))
         return lambda cell: [item(one) for one in _a(list, cell)]
@@ -100,7 +99,7 @@ def _utc(moment: dt.datetime) -> dt.datetime:
 
 
 def number_or_text(number: float) -> float | str:
-    """A number as JSON has it; the texts `NaN`, `Infinity` and `-Infinity` for those that it lacks."""
+    """A number for JSON; the texts `NaN`, `Infinity` and `-Infinity` for those that JSON lacks."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

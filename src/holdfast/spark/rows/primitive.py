@@ -1,4 +1,4 @@
-"""One column as plain Hazelcast values: a number, a text, a byte array, or an array of numbers, and back.
+"""One column as plain Hazelcast values, and back: numbers, texts, byte arrays, and arrays of numbers.
 
 | Spark | Hazelcast |
 |---|---|
@@ -8,7 +8,7 @@
 | array of boolean, short, integer, long | boolean[], short[], int[], long[] |
 | array of float, double, string | float[], double[], String[] |
 
-Numbers are big-endian behind the type id; arrays have their length as an int32 in front.
+Numbers are big-endian after the type id; arrays begin with their length as an int32.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PLAIN: dict[Any, tuple[int, str]] = {
     pa.float32(): (-9, ">f4"),
     pa.float64(): (-10, ">f8"),
 }
-"""Type id, and how numpy writes one."""
+"""Type id and numpy type."""
 
 COUNTED = {pa.string(): -11, pa.binary(): -12}
 
@@ -58,14 +58,13 @@ TEXTS = -20
 
 
 def can_be_primitive(kind: pa.DataType) -> bool:
-    """Whether a column of this type has a plain Hazelcast form."""
     if pa.types.is_list(kind):
         return kind.value_type in ARRAYS or kind.value_type == pa.string()
     return kind in PLAIN or kind in COUNTED
 
 
 def check_primitive(name: str, kind: pa.DataType) -> None:
-    """Raises ConfigError when it has none."""
+    """Raises ConfigError if this type has no plain Hazelcast form."""
     if not can_be_primitive(kind):
         raise ConfigError(
             f"the value column {name!r} is {kind}, which has no plain Hazelcast form; cast it, "
@@ -74,7 +73,6 @@ def check_primitive(name: str, kind: pa.DataType) -> None:
 
 
 def primitive_cells(column: Any) -> Cells:
-    """The stored forms of a column without nulls."""
     kind = column.type
     if kind in PLAIN:
         type_id, code = PLAIN[kind]
@@ -85,7 +83,7 @@ def primitive_cells(column: Any) -> Cells:
 
 
 def array_cells(column: Any) -> Cells:
-    """Lists as a count and their elements; an element of a list of numbers must not be null."""
+    """Lists as a count and their elements; elements of lists of numbers must not be null."""
     offsets = column.offsets.to_numpy()
     counts = fixed(big_endian(np.diff(offsets), ">i4"))
     flat = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
@@ -107,13 +105,12 @@ def _text_lengths(texts: Any) -> Numbers:
 
 
 def as_numpy(column: Any) -> Numbers:
-    """Numbers or booleans without nulls."""
     found: Numbers = column.to_numpy(zero_copy_only=False)
     return found
 
 
 def nulls_inside(column: Any) -> Any:
-    """Which lists of numbers have a null element: as a numpy mask, or None when none has."""
+    """Mask of lists of numbers with a null element; None if there are none."""
     flat = column.values
     if flat.type == pa.string() or not flat.null_count:
         return None
@@ -126,11 +123,11 @@ def _array_id(kind: Any) -> int:
     return TEXTS if kind.value_type == pa.string() else ARRAYS[kind.value_type][0]
 
 
-# -- back
+# -- decoding
 
 
 def primitive_column(values: list[bytes], kind: Any) -> Any:
-    """Stored forms as a column. Raises ValueError when one is of another type."""
+    """Stored forms as a column. Raises ValueError if one is of another type."""
     cells = pa.array(values, pa.binary())
     offsets, data = to_buffers(cells)
     wanted = (
@@ -154,7 +151,6 @@ def primitive_column(values: list[bytes], kind: Any) -> Any:
 
 
 def read_array(payload: bytes, kind: Any) -> tuple[list[Any], int]:
-    """The elements of an array, and how many bytes it took."""
     (count,) = struct.unpack_from(">i", payload)
     if kind == pa.string():
         found: list[str | None] = []

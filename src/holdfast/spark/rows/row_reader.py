@@ -1,7 +1,7 @@
-"""Entries as rows: what is read of the keys and values of a map, and which of them are no rows.
+"""Entries as rows, and the entries that are not rows of the schema.
 
-A batch is read whole columns at a time. Only where that fails are the entries that do not fit looked for (`sift`), and
-their rows made cell by cell: a JSON object whose field `delay` is a text loses `delay` alone.
+A batch is decoded whole columns at a time. Only if that fails, the bad entries are searched (`sift`) and
+decoded cell by cell: a JSON object whose field `delay` does not fit loses only `delay`.
 """
 
 from __future__ import annotations
@@ -32,42 +32,36 @@ from holdfast.wire.hazelcast.layouts import Schema
 from holdfast.wire.values import JSON
 
 Cells = Any
-"""A `pa.BinaryArray` without nulls."""
 
 Column = Any
-"""A `pa.Array`."""
 
 _WIDTHS = {-3: 1, -6: 2, -7: 4, -8: 8}
-"""Type ids of integers, and their bytes."""
+"""Sizes in bytes by type id of an integer."""
 
 _JSON_ID = struct.pack(">i", JSON)
 _JSON_HEAD = np.frombuffer(_JSON_ID, np.uint8)
 _HEAD_BYTES = 8
-"""Of a stored JSON value: type id and length."""
+"""Header of a stored JSON value: type id and length."""
 _BETWEEN = np.frombuffer(b",       ", np.uint8)
-"""What takes the place of those between the values of a JSON array."""
+"""Replaces the headers between values, to form one JSON array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the entries of a map are to be read."""
-
     map: str
     value_format: str
     key: tuple[str, ...] = ()
-    """The columns that are the key. `primitive` reads them from keys; other formats only where the value is bad."""
+    """The key columns. `primitive` reads them from keys, other formats only if the value is bad."""
     bad: BadRows = field(default_factory=BadRows)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What was read of some entries."""
-
     columns: dict[str, Column]
     bad: dict[int, str]
-    """Number of the entry -> why it does not fit."""
+    """Reason by number of the entry."""
     kept: Sequence[int] | None = None
-    """Which entries have a row; None: all."""
+    """Numbers of the entries that have a row; None: all."""
 
 
 class RowReader:
@@ -76,8 +70,8 @@ class RowReader:
     def __init__(
         self, schema: pa.Schema, layout: Layout, fetch: Callable[[int], Schema | None] | None = None
     ) -> None:
-        """`fetch`: how the schema of a Compact value is found out. Raises ConfigError when the columns do not go with
-        the format.
+        """`fetch`: returns the schema of a Compact value. Raises ConfigError if columns and format do not fit
+        together.
         """
         self.schema = schema
         self.layout = layout
@@ -102,7 +96,7 @@ class RowReader:
 
     @property
     def needs_values(self) -> bool:
-        """Whether anything of the values is wanted; else members need not send them."""
+        """Whether any part of the values is needed; otherwise members need not send them."""
         if self._marked:
             return True
         if self.layout.value_format == "binary":
@@ -112,9 +106,9 @@ class RowReader:
         return bool(self._fields)
 
     def read(self, keys: Cells, values: Cells, place: Callable[[int], str] = lambda _: "") -> Rows:
-        """The entries as columns. Raises BadRow, naming the entry, when one does not fit and the mode is `fail`.
+        """The entries as columns. Raises BadRow, which names the entry, if one does not fit and the mode is `fail`.
 
-        `place`: where the entry of this number is, for the error.
+        `place`: describes the location of an entry in errors.
         """
         made = self._format
         if made is None or not self._fields:
@@ -155,7 +149,7 @@ class RowReader:
         )
 
     def _partial(self, key: bytes, value: bytes) -> list[Column]:
-        """A row of what fits of an entry. Columns of the key that the value does not tell are read from the key."""
+        """A row with the fitting parts of an entry. Key columns that the value lacks are read from the key."""
         assert self._format is not None
         cells = self._format.cells(key, value)
         for one in self._fields:
@@ -177,23 +171,21 @@ class RowReader:
         return columns
 
     def _raw(self, key: bytes, value: bytes) -> str:
-        # Only `primitive` reads keys, and one value can only be bad together with its key.
+        # Only `primitive` reads keys, and its single value can only be bad together with its key.
         if self._format is not None and self._format.only_key_unfit(key, value):
             return f"key {cell_text(key)}: {cell_text(value)}"
         return cell_text(value)
 
 
 class _Format(Protocol):
-    """How one format is read."""
-
     def columns(self, keys: Cells, values: Cells) -> list[Column]:
         """All entries, in the order of the schema. Raises one of UNREADABLE."""
 
     def cells(self, key: bytes, value: bytes) -> dict[str, Column]:
-        """Those columns that can be read of one entry, a row each."""
+        """The readable columns of one entry, one row each."""
 
     def only_key_unfit(self, key: bytes, value: bytes) -> bool:
-        """Whether the value fits, and the key does not."""
+        """Whether the value fits and the key does not."""
 
 
 def _fitting(wanted: Mapping[str, Callable[[], Column]]) -> dict[str, Column]:
@@ -216,7 +208,7 @@ def _joined(parts: list[Column], kind: Any) -> Column:
 
 
 class _Json:
-    """JSON objects. A text column takes what is there: a text as it is, anything else as its JSON text."""
+    """JSON objects. A text column accepts any value: a text as it is, others as JSON text."""
 
     def __init__(self, schema: pa.Schema) -> None:
         check_columns(schema)
@@ -280,7 +272,6 @@ def _bound(read: Callable[..., Column], *arguments: Any) -> Callable[[], Column]
 
 
 def _typed(cells: list[Any], kind: pa.DataType) -> Column:
-    """Cells that were decoded from JSON, as a column."""
     if pa.types.is_nested(kind):
         change = inward(kind)
         return pa.array([None if cell is None else change(cell) for cell in cells], kind)
@@ -294,7 +285,6 @@ def _typed(cells: list[Any], kind: pa.DataType) -> Column:
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    """What a text column makes of a JSON value."""
     written = bytes(raw)
     if written[:1] in (b'"', b"n"):
         found: str | None = msgspec.json.decode(written, type=str | None)
@@ -303,7 +293,7 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _glue(values: Cells) -> bytearray:
-    """Stored JSON values as one JSON array. Raises ValueError when some value is no JSON."""
+    """Stored JSON values as one JSON array. Raises ValueError if a value is not JSON."""
     rows = len(values)
     if not rows:
         return bytearray(b"[]")
@@ -328,8 +318,6 @@ def _glue(values: Cells) -> bytearray:
 
 
 class _Compact:
-    """Compact objects: their fields by name."""
-
     def __init__(self, schema: pa.Schema, fetch: Callable[[int], Schema | None] | None) -> None:
         self._schema = schema
         self._decoder = CompactDecoder(fetch or _unknown)
@@ -361,7 +349,7 @@ def _unknown(number: int) -> Schema | None:  # noqa: ARG001 - as whoever knows w
 
 
 class _Primitive:
-    """A plain value under a key whose columns are read from it."""
+    """A plain value; key columns are read from the key."""
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
         self._schema = schema
@@ -413,7 +401,7 @@ def _integers(stored: list[bytes], kind: Any) -> Column:
 
 
 def key_columns(wanted: Sequence[Any], key: Sequence[str], stored: list[bytes]) -> dict[str, Column]:
-    """Columns of a key (`rows.stored`): one integer or text, or the texts of all of its columns, joined by `|`."""
+    """Columns of a key (`rows.stored`): one integer or text, or the texts of all key columns joined by `|`."""
     if len(key) == 1:
         one = wanted[0]
         if pa.types.is_integer(one.type):
@@ -434,7 +422,6 @@ def key_columns(wanted: Sequence[Any], key: Sequence[str], stored: list[bytes]) 
 
 
 def split_key(text: str) -> list[str]:
-    """The texts of the columns of a key of several (`rows.stored`)."""
     if "\\" not in text:
         return text.split("|")
     parts = [""]

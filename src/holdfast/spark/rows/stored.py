@@ -1,18 +1,18 @@
-"""Columns of a DataFrame as the keys and values of a map, and back.
+"""Columns of a DataFrame as keys and values of a map, and back.
 
 A row becomes one entry, in a form that every Hazelcast client can read:
 
-- the value is a JSON object of all its columns (`HazelcastJsonValue`);
-- the key is a long for a key of one integer column, else a string: the text of the key columns, joined by `|`
-  (a `|` or a backslash inside a text is preceded by a backslash).
+- the value is a JSON object of all columns (`HazelcastJsonValue`);
+- the key is a long for one integer key column, else a string: the texts of the key columns joined by `|` (a `|` or a
+  backslash inside a text is preceded by a backslash).
 
-In JSON, integers, booleans and texts are what they are. A double that is not finite is the text `NaN`, `Infinity` or
-`-Infinity`; a timestamp is ISO 8601 in UTC (`2013-01-01T10:00:00.000000Z`), without `Z` when it has no time zone; a
-date is `2013-01-01`; a decimal is its exact text; binary is base64; arrays are arrays; structs, and maps with texts as
-keys, are objects; a missing value is `null`. All of them survive the round trip exactly.
+In JSON, integers, booleans and texts are themselves. A double that is not finite is the text `NaN`, `Infinity`
+or `-Infinity`; a timestamp is ISO 8601 in UTC (`2013-01-01T10:00:00.000000Z`), without `Z` if it has no time
+zone; a date is `2013-01-01`; a decimal is its exact text; binary is base64; arrays are arrays; structs, and
+maps with texts as keys, are objects; a missing value is `null`. All of them survive the round trip exactly.
 
-With the format `binary` there are two columns, `key` and `value`, which hold the stored form itself: a big-endian int32
-type id and the payload.
+With the format `binary` the columns `key` and `value` have the stored form itself: a big-endian int32 type id and the
+payload.
 """
 
 from __future__ import annotations
@@ -33,22 +33,18 @@ _HEAD = struct.Struct(">ii")
 _LONG = struct.Struct(">iq")
 
 BINARY_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
-"""The columns of the format `binary`."""
 
 
 def string_data(text: str) -> bytes:
-    """A text in its stored form."""
     encoded = text.encode()
     return _HEAD.pack(STRING, len(encoded)) + encoded
 
 
 def json_data(encoded: bytes) -> bytes:
-    """JSON in its stored form."""
     return _HEAD.pack(JSON, len(encoded)) + encoded
 
 
 def long_data(number: int) -> bytes:
-    """A 64-bit integer in its stored form."""
     return _LONG.pack(LONG, number)
 
 
@@ -56,10 +52,8 @@ def long_data(number: int) -> bytes:
 
 
 class EntryMaker:
-    """Makes entries of the rows of record batches that all have one schema."""
-
     def __init__(self, schema: pa.Schema, key: Sequence[str], value_format: str) -> None:
-        """Raises ConfigError when the schema, the key and the format do not go together."""
+        """Raises ConfigError if schema, key and format do not fit together."""
         self._binary = value_format == "binary"
         self._key = list(key)
         if self._binary:
@@ -89,7 +83,7 @@ class EntryMaker:
         self._encode = msgspec.json.Encoder().encode
 
     def entries(self, batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the batch's rows, in order. Raises BadRow, before anything is made, for a missing key."""
+        """Keys and values of the rows, in order. Raises BadRow if a key is missing."""
         names = batch.schema.names
         for name in self._key or ["key", "value"]:
             missing = batch.column(names.index(name)).null_count
@@ -103,7 +97,6 @@ class EntryMaker:
         return self._keys(batch, columns), [json_data(one) for one in self._objects(columns)]
 
     def json(self, batch: pa.RecordBatch) -> list[bytes]:
-        """The rows as JSON objects, without the type id and length in front."""
         return self._objects({name: _plain(batch.column(at)) for at, name in enumerate(batch.schema.names)})
 
     def _objects(self, columns: dict[str, list[Any]]) -> list[bytes]:
@@ -139,7 +132,7 @@ def _is_no_key(kind: pa.DataType) -> bool:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Whether every column can be stored. Raises ConfigError, naming the first that cannot."""
+    """Raises ConfigError, which names the first column that cannot be stored."""
     if len(set(schema.names)) != len(schema.names):
         raise ConfigError(f"column names must differ: {', '.join(schema.names)}")
     for field in schema:
@@ -155,7 +148,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def check_binary(schema: pa.Schema) -> None:
-    """Whether these are the columns of the format `binary`. Raises ConfigError."""
+    """Raises ConfigError unless these are the columns of the format `binary`."""
     wanted = {"key": pa.binary(), "value": pa.binary()}
     if {field.name: field.type for field in schema} != wanted:
         raise ConfigError(
@@ -168,7 +161,7 @@ def _escape(text: str) -> str:
 
 
 def _texts(cells: list[Any], kind: pa.DataType) -> list[str]:
-    """The text form of key cells, none of which is missing."""
+    """Texts of key cells; none is missing."""
     if pa.types.is_boolean(kind):
         return ["true" if cell else "false" for cell in cells]
     return cells if isinstance(cells[0] if cells else "", str) else list(map(str, cells))
@@ -178,7 +171,7 @@ _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def _plain(column: pa.Array[Any]) -> list[Any]:
-    """The cells as things that JSON has."""
+    """The cells as JSON values."""
     kind = column.type
     if pa.types.is_nested(kind):
         change = outward(kind)
@@ -194,7 +187,7 @@ def _plain(column: pa.Array[Any]) -> list[Any]:
 
 
 def plain_type(kind: pa.DataType) -> Any:
-    """What JSON decodes a column's cells to; None when the type cannot be stored."""
+    """The type to which JSON decodes a column's cells; None if the column cannot be stored."""
     if pa.types.is_boolean(kind):
         return bool | None
     if pa.types.is_signed_integer(kind):
@@ -212,11 +205,10 @@ def plain_type(kind: pa.DataType) -> Any:
     return Any if pa.types.is_nested(kind) and can_nest(kind) else None
 
 
-# -- as people read them
+# -- for display
 
 
 def key_text(key: bytes) -> str:
-    """A stored key as people read it."""
     try:
         read = from_stored(key)
     except UNREADABLE:
@@ -225,7 +217,7 @@ def key_text(key: bytes) -> str:
 
 
 def cell_text(cell: bytes) -> str:
-    """A stored key or value as text: JSON, unless it is a text; hexadecimal where its type is not known."""
+    """A stored key or value as text: a text itself, else JSON, or hexadecimal if its type is unknown."""
     try:
         if cell.startswith(struct.pack(">i", JSON)):
             return cell[8:].decode()
