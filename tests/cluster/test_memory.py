@@ -20,7 +20,7 @@ from tests.cluster.crew import MAP, PARTITIONS, SETTINGS, Crew, until
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.core.machine import MemoryRoom
+from holdfast.core.events import MemoryRoom
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.views import Room
 from holdfast.core.routing.request_refusals import NO_MEMORY

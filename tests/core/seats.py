@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.config import Settings
+from holdfast.core.effects import Effect, Send, SetTimer
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Effect, Outbox, Send, SetTimer
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import (
@@ -26,6 +26,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")

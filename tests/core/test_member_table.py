@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Settings
-from holdfast.core import machine, member, messages
-from holdfast.core.machine import Heard, Note, Received, TimerFired
+from holdfast.core import events, member, messages
+from holdfast.core.effects import Note
+from holdfast.core.events import Heard, Received, TimerFired
 from holdfast.core.member import DATAGRAMS, EVENTS, MESSAGES, NOTICES, TIMERS, Member
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model import notices
@@ -35,7 +36,7 @@ def test_every_message_has_one_row() -> None:
 
 
 def test_every_event_and_every_timer_has_a_row() -> None:
-    assert EVENTS.keys() == set(typing.get_args(machine.Event))
+    assert EVENTS.keys() == set(typing.get_args(events.Event))
     assert TIMERS.keys() == set(TimerName)
 
 
@@ -55,7 +56,7 @@ def test_what_is_no_event_is_refused_by_name() -> None:
         Heard(HOME, messages.AcceptLoss(1)),
     ],
 )
-def test_a_message_that_came_the_wrong_way_has_no_effect(event: machine.Event) -> None:
+def test_a_message_that_came_the_wrong_way_has_no_effect(event: events.Event) -> None:
     name = type(event.message).__name__  # type: ignore[union-attr]
     (note,) = [effect for effect in one().handle(event, 0) if isinstance(effect, Note)]
     assert note == Note("unexpected message", {"message": name}, "warning")

@@ -17,7 +17,8 @@ from tests.core.state_transfer.supplying import MASTER, ME, NEW, OTHER, VIEW, Si
 from tests.core.telling import assigned, gone, removed
 
 from holdfast.config import PartitionSettings
-from holdfast.core.machine import Checkpoint, HistoryRead
+from holdfast.core.effects import Checkpoint
+from holdfast.core.events import HistoryRead
 from holdfast.core.messages import (
     Enlisted,
     Filled,

@@ -9,16 +9,9 @@ from typing import Self
 from tests.engine.memory_disk import MemoryDisk, Platter
 
 from holdfast.config.schema import PersistenceSettings
+from holdfast.core.effects import Append, Checkpoint, ReadHistory
+from holdfast.core.events import CheckpointWanted, Durable, Event, HistoryRead
 from holdfast.core.journal.recovery import Recovered
-from holdfast.core.machine import (
-    Append,
-    Checkpoint,
-    CheckpointWanted,
-    Durable,
-    Event,
-    HistoryRead,
-    ReadHistory,
-)
 from holdfast.core.model.journal_entries import Began, Entry, MapSnapshot, Snapshot, Wrote
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.partition_copy import PartitionCopy

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machine import (
-    Announce,
-    BackpressureChanged,
+from holdfast.core.effects import Announce, BackpressureChanged, ClusterChanged, Complete, Notify
+from holdfast.core.events import (
     ChangesAsked,
-    ClusterChanged,
     CollectorAdded,
-    Complete,
     CutLeased,
     CutRequested,
     Event,
     ListenerAdded,
-    Notify,
     SubscriptionEnded,
 )
 from holdfast.core.model.changes_since import Asked

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.core.machine import Effect, Event, OpenLink, Received, TimerFired
+from holdfast.core.effects import Effect, OpenLink
+from holdfast.core.events import Event, Received, TimerFired
 from holdfast.core.messages import Replicate, TableFetch
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status

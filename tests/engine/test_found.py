@@ -9,8 +9,8 @@ import pytest
 from tests.engine.lives import SMALL, TERM, Life
 from tests.engine.memory_disk import MemoryDisk, Platter
 
+from holdfast.core.events import CheckpointWanted
 from holdfast.core.journal.recovery import Recovered
-from holdfast.core.machine import CheckpointWanted
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,

@@ -10,17 +10,8 @@ from tests.engine.lives import SMALL, TERM, Life, content, reopened, taken_of
 from tests.engine.memory_disk import Platter
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.machine import (
-    Append,
-    Checkpoint,
-    CheckpointDone,
-    CheckpointWanted,
-    DiskRoom,
-    Durable,
-    Event,
-    HistoryRead,
-    ReadHistory,
-)
+from holdfast.core.effects import Append, Checkpoint, ReadHistory
+from holdfast.core.events import CheckpointDone, CheckpointWanted, DiskRoom, Durable, Event, HistoryRead
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableAssignments, Wrote
 from holdfast.core.model.partition_table import Assignment

@@ -9,8 +9,8 @@ from tests.engine.lives import TERM, Life, State, content
 from tests.engine.memory_disk import Platter
 
 from holdfast.config.schema import PersistenceSettings
+from holdfast.core.events import CheckpointDone
 from holdfast.core.journal.recovery import Recovered
-from holdfast.core.machine import CheckpointDone
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.store.partition_copy import PartitionCopy
 

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.lives import SMALL, Life, content, reopened
 from tests.engine.memory_disk import Platter
 
-from holdfast.core.machine import ReadHistory
+from holdfast.core.effects import ReadHistory
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.engine.journal import Journal

@@ -9,7 +9,8 @@ import pytest
 from tests.engine.lives import SMALL, Life, content, reopened
 from tests.engine.memory_disk import Platter
 
-from holdfast.core.machine import CheckpointDone, DiskRoom, Event, HistoryRead, ReadHistory
+from holdfast.core.effects import ReadHistory
+from holdfast.core.events import CheckpointDone, DiskRoom, Event, HistoryRead
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.engine import journal_history as history
 from holdfast.engine.ports import Create, Deed, Remove, Rename, Sync, Write

@@ -10,14 +10,8 @@ import pytest
 from tests.engine.lives import SMALL, Life, content, reopened
 from tests.engine.memory_disk import Platter
 
-from holdfast.core.machine import (
-    CheckpointDone,
-    CheckpointWanted,
-    DiskRoom,
-    Durable,
-    HistoryRead,
-    ReadHistory,
-)
+from holdfast.core.effects import ReadHistory
+from holdfast.core.events import CheckpointDone, CheckpointWanted, DiskRoom, Durable, HistoryRead
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped, Seen
 from holdfast.core.model.views import View

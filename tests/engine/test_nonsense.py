@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from holdfast.core.machine import Heard, Received
+from holdfast.core.events import Heard, Received
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.errors import ProtocolError
 from holdfast.wire import codec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machine import Event, EvictionOrdered, EvictionWithoutMajorityOrdered
+from holdfast.core.events import Event, EvictionOrdered, EvictionWithoutMajorityOrdered
 from holdfast.core.model.ids import MemberId
 from holdfast.engine.recording import event_name, event_of, fields_of
 

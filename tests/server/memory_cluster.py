@@ -15,12 +15,12 @@ from typing import Any, Self
 from tests.server.hazelcast.one_member import Clock, OneLane, OneMemberGrid, Rows
 
 from holdfast.config import MapSettings, Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica

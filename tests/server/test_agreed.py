@@ -7,7 +7,8 @@ from dataclasses import fields
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
-from holdfast.core.machine import Complete, MetastoreAsked, ZoneOrdered
+from holdfast.core.effects import Complete
+from holdfast.core.events import MetastoreAsked, ZoneOrdered
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,
     KeyAsked,

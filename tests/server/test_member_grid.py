@@ -13,7 +13,7 @@ import pytest
 from tests.runtime.test_member import cluster, run
 
 from holdfast.config import Settings
-from holdfast.core.machine import ClusterChanged
+from holdfast.core.effects import ClusterChanged
 from holdfast.core.migration.migration_master import PARTING_NS
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.partition_table import Assignment

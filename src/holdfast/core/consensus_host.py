@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.config import Settings
+from holdfast.core.effects import EndTurn
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import EndTurn, Outbox, Reply, Token
 from holdfast.core.membership.lost_majority import way_out
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.metastore_voters import MetastoreVoters
 from holdfast.core.metastore.operator_questions import OperatorQuestions
-from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, Token
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
     MetastoreQuestion,
@@ -29,6 +29,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder, zone_summary
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft_partition.leader_routing import LeaderRouting

@@ -12,58 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.config import Settings
+from holdfast.core import effects
+from holdfast.core import events as e
 from holdfast.core import messages as m
 from holdfast.core.consensus_host import ConsensusHost
 from holdfast.core.hosted_services import Service
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered
-from holdfast.core.machine import (
-    AnswersUnread,
-    BaselineOrdered,
-    Become,
-    ChangesAsked,
-    ChangeState,
-    CheckpointDone,
-    CheckpointWanted,
-    ClientRequest,
-    ClockSet,
-    ClusterChanged,
-    CollectorAdded,
-    CutLeased,
-    CutRequested,
-    DiskRoom,
-    Durable,
-    Effect,
-    Event,
-    EvictionOrdered,
-    EvictionWithoutMajorityOrdered,
-    FlightBounded,
-    Heard,
-    HistoryRead,
-    LaneUsed,
-    LeaveRequested,
-    LevelOrdered,
-    ListenerAdded,
-    LossAccepted,
-    LostReset,
-    MapDestroyed,
-    MemoryRoom,
-    MetastoreAsked,
-    Outbox,
-    PeerSilent,
-    Received,
-    RefillRequested,
-    Reply,
-    SeedAbsent,
-    SeedBehind,
-    Started,
-    SubscriptionEnded,
-    TimerFired,
-    TransactionAsked,
-    TurnEnded,
-    ZoneBatches,
-    ZoneOrdered,
-)
 from holdfast.core.member_view import MemberView
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership import Membership
@@ -75,6 +30,7 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.client_acks import ClientAcks
 from holdfast.core.primary_backup.lane import PLAIN, Lane, Ways
@@ -91,6 +47,10 @@ from holdfast.core.streams.entry_listeners import EntryListeners
 from holdfast.core.transactions.member_transactions import MemberTransactions
 
 SWEEP_NS = 500 * MILLISECOND
+
+
+_REQUESTS = frozenset({e.ClientRequest, m.Forward, m.ZoneForward})
+"""Steps with these events may wait for others of the turn, so that what they cause leaves together."""
 
 
 class Member:
@@ -253,7 +213,7 @@ class Member:
 
     # -- the contract
 
-    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+    def handle(self, event: e.Event, now_ns: int) -> list[effects.Effect]:
         """One step: the effects of one event."""
         self.out.now_ns = now_ns
         handle = EVENTS.get(type(event))
@@ -289,22 +249,22 @@ class Member:
         if self.membership.view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
 
-    def on_lost_reset(self, event: LostReset) -> None:
+    def on_lost_reset(self, event: e.LostReset) -> None:
         view = self.membership.view
         if view is not None and self.membership.master is not None:
             self.out.send(
                 self.membership.master, m.ResetLost(view.number, list(event.partitions), list(event.maps))
             )
 
-    def on_durable(self, event: Durable) -> None:
+    def on_durable(self, event: e.Durable) -> None:
         self.log.on_durable(event.number)
         self.membership.durable(event.reached)
 
-    def on_history(self, event: HistoryRead) -> None:
+    def on_history(self, event: e.HistoryRead) -> None:
         """The journal was read, for a replica or for a change stream."""
         (self.source if event.ticket > 0 else self.changes).on_history(event)
 
-    def on_request(self, event: ClientRequest) -> None:
+    def on_request(self, event: e.ClientRequest) -> None:
         if self.membership.has_left:
             self.out.complete(event.token, HAS_LEFT)
         elif self.agreed.zones.holds(event.request):
@@ -312,7 +272,7 @@ class Member:
         else:
             self.router.execute(event.request, event.token)
 
-    def on_zone_batches(self, event: ZoneBatches) -> None:
+    def on_zone_batches(self, event: e.ZoneBatches) -> None:
         for token, batch in event.batches:
             self.agreed.zones.take(token, batch)
 
@@ -332,34 +292,34 @@ class Member:
         self.router.gatherings.take_turns()
         self.agreed.zones.take_turns()
 
-    def on_unread(self, event: AnswersUnread) -> None:
+    def on_unread(self, event: e.AnswersUnread) -> None:
         self.router.unread(event.member, too_many=event.too_many)
         self.agreed.zones.unread(event.member, too_many=event.too_many)
 
-    def on_checkpoint_wanted(self, event: CheckpointWanted) -> None:
+    def on_checkpoint_wanted(self, event: e.CheckpointWanted) -> None:
         self.destination.write_out(tuple(each for each in event.partitions if each < GROUPS_FROM))
         for number in event.partitions:
             if number >= GROUPS_FROM:
                 self.agreed.groups.journal.write_out(number)
 
-    def on_cut(self, event: CutRequested) -> None:
+    def on_cut(self, event: e.CutRequested) -> None:
         reply = Reply(self.out, event.token)
         cuts = self.copies.cuts
         cuts.take(event.cut, event.maps, event.partitions, event.lease_ms, reply, passive=event.passive)
 
-    def on_unsubscribe(self, event: SubscriptionEnded) -> None:
+    def on_unsubscribe(self, event: e.SubscriptionEnded) -> None:
         self.listeners.remove(event.token)
         self.collectors.remove(event.token)
 
-    def _end_of_step(self, event: Event) -> list[Effect]:
+    def _end_of_step(self, event: e.Event) -> list[effects.Effect]:
         self.repair.look()
         self.transactions.hear()
         if self.lane.awaited:
             self.replication.wake()
             self.transactions.hear()
         self.lane.flush()
-        kind = type(event.message) if isinstance(event, Received) else type(event)
-        if kind is ClientRequest or kind is m.Forward or kind is m.ZoneForward:
+        kind = type(event.message) if isinstance(event, e.Received) else type(event)
+        if kind in _REQUESTS:
             self.agreed.gather()
         else:
             self.agreed.flush()
@@ -369,7 +329,7 @@ class Member:
         self.transactions.rest()
         if self._changed:
             self._changed = False
-            self.out.effects.append(ClusterChanged())
+            self.out.effects.append(effects.ClusterChanged())
         return self.out.take()
 
     # -- messages and timers
@@ -551,65 +511,67 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.SWEEP: lambda member: member.on_sweep(),
     TimerName.EXPIRY: lambda member: member.serving.sweep(),
 }
-EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
-    Received: lambda member, event: member.on_received(event.sender, event.message),
-    Heard: lambda member, event: member.on_datagram(event.address, event.message),
-    TimerFired: lambda member, event: member.on_timer(event.name),
-    ClientRequest: Member.on_request,
-    ZoneBatches: Member.on_zone_batches,
-    LaneUsed: lambda member, event: None,
-    TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
-    Durable: lambda member, event: member.on_durable(event),
-    CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),
-    CheckpointWanted: lambda member, event: member.on_checkpoint_wanted(event),
-    HistoryRead: lambda member, event: member.on_history(event),
-    DiskRoom: lambda member, event: member.membership.note_full(full=event.full),
-    MemoryRoom: lambda member, event: member.serving.on_memory_room(event.room),
-    Started: lambda member, event: member.on_start(),
-    ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
-    PeerSilent: lambda member, event: member.on_silent(event.member),
-    SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
-    SeedBehind: lambda member, event: member.membership.joining.seed_behind(event.address, event.members),
-    AnswersUnread: lambda member, event: member.on_unread(event),
-    RefillRequested: lambda member, event: member.source.refill(
+EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
+    e.Received: lambda member, event: member.on_received(event.sender, event.message),
+    e.Heard: lambda member, event: member.on_datagram(event.address, event.message),
+    e.TimerFired: lambda member, event: member.on_timer(event.name),
+    e.ClientRequest: Member.on_request,
+    e.ZoneBatches: Member.on_zone_batches,
+    e.LaneUsed: lambda member, event: None,
+    e.TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
+    e.Durable: lambda member, event: member.on_durable(event),
+    e.CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),
+    e.CheckpointWanted: lambda member, event: member.on_checkpoint_wanted(event),
+    e.HistoryRead: lambda member, event: member.on_history(event),
+    e.DiskRoom: lambda member, event: member.membership.note_full(full=event.full),
+    e.MemoryRoom: lambda member, event: member.serving.on_memory_room(event.room),
+    e.Started: lambda member, event: member.on_start(),
+    e.ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
+    e.PeerSilent: lambda member, event: member.on_silent(event.member),
+    e.SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
+    e.SeedBehind: lambda member, event: member.membership.joining.seed_behind(event.address, event.members),
+    e.AnswersUnread: lambda member, event: member.on_unread(event),
+    e.RefillRequested: lambda member, event: member.source.refill(
         event.partition, event.member, Reply(member.out, event.token)
     ),
-    CutRequested: lambda member, event: member.on_cut(event),
-    CutLeased: lambda member, event: member.out.complete(
+    e.CutRequested: lambda member, event: member.on_cut(event),
+    e.CutLeased: lambda member, event: member.out.complete(
         event.token, member.copies.cuts.hold(event.cut, event.lease_ms)
     ),
-    ChangesAsked: lambda member, event: member.changes.ask(event.asked, Reply(member.out, event.token)),
-    MetastoreAsked: lambda member, event: member.agreed.ask_metastore(
+    e.ChangesAsked: lambda member, event: member.changes.ask(event.asked, Reply(member.out, event.token)),
+    e.MetastoreAsked: lambda member, event: member.agreed.ask_metastore(
         event.question, Reply(member.out, event.token)
     ),
-    ZoneOrdered: lambda member, event: member.agreed.order_zone(event.order, Reply(member.out, event.token)),
-    TransactionAsked: lambda member, event: member.transactions.take(
+    e.ZoneOrdered: lambda member, event: member.agreed.order_zone(
         event.order, Reply(member.out, event.token)
     ),
-    ListenerAdded: lambda member, event: member.listeners.add(
+    e.TransactionAsked: lambda member, event: member.transactions.take(
+        event.order, Reply(member.out, event.token)
+    ),
+    e.ListenerAdded: lambda member, event: member.listeners.add(
         event.token,
         event.map,
         event.key,
         local_only=event.local_only,
         invalidations=event.invalidations,
     ),
-    CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
-    MapDestroyed: lambda member, event: member.listeners.destroy(event.map),
-    SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
-    LeaveRequested: lambda member, event: member.membership.leave(),
-    Become: lambda member, event: member.membership.become(event.wish),
-    ChangeState: lambda member, event: member.membership.order(event.state, ending=event.ending),
-    EvictionWithoutMajorityOrdered: lambda member, event: member.membership.evict_without_majority(
+    e.CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
+    e.MapDestroyed: lambda member, event: member.listeners.destroy(event.map),
+    e.SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
+    e.LeaveRequested: lambda member, event: member.membership.leave(),
+    e.Become: lambda member, event: member.membership.become(event.wish),
+    e.ChangeState: lambda member, event: member.membership.order(event.state, ending=event.ending),
+    e.EvictionWithoutMajorityOrdered: lambda member, event: member.membership.evict_without_majority(
         set(event.members)
     ),
-    EvictionOrdered: lambda member, event: member.membership.evict(set(event.members)),
-    LossAccepted: lambda member, event: member.on_loss_accepted(),
-    FlightBounded: lambda member, event: member.source.bound_flight(event.bytes),
-    LostReset: Member.on_lost_reset,
-    BaselineOrdered: lambda member, event: member.membership.order_baseline(
+    e.EvictionOrdered: lambda member, event: member.membership.evict(set(event.members)),
+    e.LossAccepted: lambda member, event: member.on_loss_accepted(),
+    e.FlightBounded: lambda member, event: member.source.bound_flight(event.bytes),
+    e.LostReset: Member.on_lost_reset,
+    e.BaselineOrdered: lambda member, event: member.membership.order_baseline(
         event.after, event.members, event.adjust_ms
     ),
-    LevelOrdered: lambda member, event: member.membership.order_level(event.level),
+    e.LevelOrdered: lambda member, event: member.membership.order_level(event.level),
 }
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (

@@ -14,7 +14,6 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.consensus_host import ConsensusHost
 from holdfast.core.hosted_services import MigrationEvent, Service
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.identity import Identity
 from holdfast.core.membership.membership import Membership
 from holdfast.core.migration.migration_master import MigrationMaster
@@ -26,6 +25,7 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas

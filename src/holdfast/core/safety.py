@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.lost_majority import eviction_rejection, silent_members, way_out
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation

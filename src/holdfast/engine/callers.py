@@ -1,6 +1,6 @@
 """Who is to be told what the member answers? The callables of sessions, operators and judges, by token.
 
-The member knows tokens alone (`core.machine`); what is called lives here, outside of it.
+The member knows tokens alone (`core.events`); what is called lives here, outside of it.
 """
 
 from __future__ import annotations
@@ -8,27 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.machine import (
-    Announce,
-    BackpressureChanged,
+from holdfast.core.effects import Announce, BackpressureChanged, ClusterChanged, Complete, Delivery, Notify
+from holdfast.core.events import (
     ChangesAsked,
-    ClusterChanged,
     CollectorAdded,
-    Complete,
     CutLeased,
     CutRequested,
-    Delivery,
     Event,
     ListenerAdded,
     MapDestroyed,
     MetastoreAsked,
-    Notify,
     SubscriptionEnded,
-    Token,
     TransactionAsked,
     ZoneOrdered,
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
+from holdfast.core.model.ids import Token
 from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import EntryEvent
 from holdfast.core.model.partition_events import News

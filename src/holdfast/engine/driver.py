@@ -6,23 +6,32 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import assert_never, cast
 
-from holdfast.core.machine import (
+from holdfast.core.effects import (
     Announce,
-    AnswersUnread,
     Append,
     BackpressureChanged,
-    BaselineOrdered,
-    Become,
-    ChangeState,
     Checkpoint,
-    ClientRequest,
-    ClockSet,
     CloseLink,
     ClusterChanged,
     Complete,
     Datagram,
     Effect,
     EndTurn,
+    Note,
+    Notify,
+    OpenLink,
+    ReadHistory,
+    Send,
+    SetTimer,
+    Stop,
+)
+from holdfast.core.events import (
+    AnswersUnread,
+    BaselineOrdered,
+    Become,
+    ChangeState,
+    ClientRequest,
+    ClockSet,
     Event,
     EvictionOrdered,
     EvictionWithoutMajorityOrdered,
@@ -33,27 +42,19 @@ from holdfast.core.machine import (
     LevelOrdered,
     LossAccepted,
     LostReset,
-    Note,
-    Notify,
-    OpenLink,
     PeerSilent,
-    ReadHistory,
     Received,
     RefillRequested,
     SeedAbsent,
     SeedBehind,
-    Send,
-    SetTimer,
     Started,
-    Stop,
     TimerFired,
-    Token,
     TurnEnded,
     ZoneBatches,
 )
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
-from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import ClusterState, Intent

@@ -1,4 +1,4 @@
-"""The data lane, as sessions see it: the one way into a member that is no event (`core.machine`)."""
+"""The data lane, as sessions see it: the one way into a member that is no event (`core.events`)."""
 
 from __future__ import annotations
 

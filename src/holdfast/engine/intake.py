@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.machine import Append, Checkpoint, ReadHistory
+from holdfast.core.effects import Append, Checkpoint, ReadHistory
 from holdfast.core.model.journal_entries import Entry
 from holdfast.engine.checkpoints import Checkpoints, RunningCheckpoint
 

@@ -25,17 +25,9 @@ from functools import partial
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
+from holdfast.core.effects import Append, Checkpoint, ReadHistory
+from holdfast.core.events import CheckpointDone, CheckpointWanted, DiskRoom, Durable, Event
 from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.machine import (
-    Append,
-    Checkpoint,
-    CheckpointDone,
-    CheckpointWanted,
-    DiskRoom,
-    Durable,
-    Event,
-    ReadHistory,
-)
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Checkpointed, Entry, level_of
 from holdfast.core.model.levels import OF_THIS_BUILD, FeatureLevels, segment_format

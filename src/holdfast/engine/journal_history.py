@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from holdfast.core.machine import HistoryRead, ReadHistory
+from holdfast.core.effects import ReadHistory
+from holdfast.core.events import HistoryRead
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote, WrotePuts
 from holdfast.core.model.records import Record
 from holdfast.core.store.tail import size_of

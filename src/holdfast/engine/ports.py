@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.machine import Append, Checkpoint, Note, ReadHistory
+from holdfast.core.effects import Append, Checkpoint, Note, ReadHistory
 from holdfast.core.model.ids import Address, MemberId
 
 

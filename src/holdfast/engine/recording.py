@@ -19,9 +19,10 @@ from zlib import crc32
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.core import machine, messages
+from holdfast.core import events, messages
+from holdfast.core.effects import Effect
+from holdfast.core.events import Event, Heard, Received
 from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.machine import Effect, Event, Heard, Received
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model import (
     changes_since,
@@ -46,8 +47,8 @@ _HEAD = Struct("<II")
 """Length and checksum of a piece."""
 PIECE_MAX = 1 << 30
 _FIRST_NAMES = {
-    machine.EvictionOrdered: "SuspicionOrdered",
-    machine.EvictionWithoutMajorityOrdered: "DeadDeclared",
+    events.EvictionOrdered: "SuspicionOrdered",
+    events.EvictionWithoutMajorityOrdered: "DeadDeclared",
 }
 """Events that were renamed: records keep their first names."""
 
@@ -57,7 +58,7 @@ def event_name(kind: type[Any]) -> str:
     return _FIRST_NAMES.get(kind, kind.__name__)
 
 
-EVENTS: dict[str, type[Any]] = {event_name(kind): kind for kind in typing.get_args(machine.Event)}
+EVENTS: dict[str, type[Any]] = {event_name(kind): kind for kind in typing.get_args(events.Event)}
 """Every event, by the name under which it is recorded."""
 _NAMES = {
     name: value

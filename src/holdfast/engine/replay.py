@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.config import Settings
+from holdfast.core.effects import Effect
+from holdfast.core.events import Event
 from holdfast.core.hosted_services import Service
-from holdfast.core.machine import Effect, Event
 from holdfast.core.member import Member
 from holdfast.engine import recording
 from holdfast.engine.recording import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.machine import Note
+from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_events import Kind

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.core import messages as m
-from holdfast.core.machine import (
+from holdfast.core.effects import Complete, Effect, Note, Send, Stop
+from holdfast.core.events import (
     BaselineOrdered,
     Become,
     ChangeState,
     ClientRequest,
-    Complete,
     CutRequested,
     DiskRoom,
-    Effect,
     Event,
     EvictionOrdered,
     EvictionWithoutMajorityOrdered,
@@ -29,14 +28,11 @@ from holdfast.core.machine import (
     LostReset,
     MapDestroyed,
     MemoryRoom,
-    Note,
     PeerSilent,
     Received,
     RefillRequested,
     SeedAbsent,
     SeedBehind,
-    Send,
-    Stop,
 )
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.config import Settings
-from holdfast.core.machine import Note
+from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MemberId
 from holdfast.observe.alarms import Alarms

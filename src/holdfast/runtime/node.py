@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
+from holdfast.core import effects, events
 from holdfast.core.hosted_services import Service, with_services
-from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model.ids import Address, MemberId
@@ -501,7 +501,7 @@ class Node(MemberGrid):
         room = self.gauge.look()
         if room is not self._room:
             self._room = room
-            self.guard(lambda: self.driver.handle(MemoryRoom(room)))
+            self.guard(lambda: self.driver.handle(events.MemoryRoom(room)))
         if room is Room.NONE:
             self._door.relieve(self.gauge.limit.size // HELD_PART)
 
@@ -527,7 +527,7 @@ class Node(MemberGrid):
     def shuffle(self, effects: list[object]) -> None:
         """The real world leaves them as they are."""
 
-    def note(self, note: Note) -> None:
+    def note(self, note: effects.Note) -> None:
         self._watch.note(note)
 
     def stopped(self, why: str) -> None:

@@ -16,10 +16,11 @@ from statistics import median
 import click
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Message, Replicate, Replicated
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.store.partition_copy import PartitionCopy

@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 import click
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Fill, Filled, Message, MigrationRequest
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane, Ways
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.destination import Destination

@@ -16,9 +16,9 @@ import click
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.runtime.data_lane import DataLane, data_lane

@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
+from holdfast.core.effects import Append, Effect
+from holdfast.core.events import Event, Heard, Received
 from holdfast.core.hosted_services import Service, with_services
-from holdfast.core.machine import Append, Effect, Event, Heard, Received
 from holdfast.core.member import Member
 from holdfast.core.member_view import MemberView
 from holdfast.core.membership.identity import Identity

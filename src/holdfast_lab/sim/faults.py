@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.machine import MemoryRoom
+from holdfast.core.events import MemoryRoom
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.views import ClusterState, Intent, Room

@@ -13,7 +13,7 @@ from functools import partial
 from heapq import heappop, heappush
 from zlib import crc32
 
-from holdfast.core.machine import Note
+from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.primary_backup.lane import PLAIN, Ways

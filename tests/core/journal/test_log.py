@@ -6,8 +6,8 @@ import pytest
 from tests.core.telling import Around, assigned, gone
 
 from holdfast.config import MapSettings, PartitionSettings, PersistenceSettings, Settings
+from holdfast.core.effects import Append, Checkpoint, Effect, Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Checkpoint, Effect, Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -24,6 +24,7 @@ from holdfast.core.model.notices import CheckpointEnded, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.destination import Destination

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.journal.snapshot import snapshot_of
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import (
     Began,
@@ -27,6 +26,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, as_puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
+from holdfast.core.outbox import Outbox
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import map_replica
 from holdfast_lab.sim.ablations.switching import ablated

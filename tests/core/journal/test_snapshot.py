@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.core.journal.snapshot import snapshot_of
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.request_ids import Remembered, mark_of
 

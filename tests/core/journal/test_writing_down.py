@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.core.telling import assigned
 
+from holdfast.core.effects import Append, Checkpoint, Note
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Checkpoint, Note, Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Snapshot, TableAssignments, Wrote
 from holdfast.core.model.notices import CheckpointEnded, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 
 RECORD = Record("m", 1, Change.SET, b"key", b"value")
 SNAPSHOT = Snapshot(0, 4, [])

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.machine import Datagram, Note, Outbox, Send
+from holdfast.core.effects import Datagram, Note, Send
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import Heartbeat, JoinRequest
@@ -16,6 +16,7 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, FilesSeen, MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 HEARTBEAT_NS = 500 * MILLISECOND
 TIMING = Timing(HEARTBEAT_NS, 3000 * MILLISECOND)

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from tests.core.membership.one_member import A, B, C, D, a, b, c, d, view
 
-from holdfast.core.machine import Outbox, Send
+from holdfast.core.effects import Send
 from holdfast.core.membership.desired_state import DesiredState
 from holdfast.core.messages import BaselineWanted, Heartbeat, StateWanted
 from holdfast.core.model.baseline import Baseline, BaselineMember
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
+from holdfast.core.outbox import Outbox
 
 ACTIVE, FROZEN, PASSIVE = ClusterState.ACTIVE, ClusterState.FROZEN, ClusterState.PASSIVE
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.lost_majority import called, eviction_rejection, silent_members, way_out
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 LONG_AGO = 1000 * MILLISECOND
 """Members are suspected after 100 ms."""

@@ -25,7 +25,7 @@ from tests.core.membership.one_member import (
     view,
 )
 
-from holdfast.core.machine import Datagram, Note, Send, SetTimer, Stop
+from holdfast.core.effects import Datagram, Note, Send, SetTimer, Stop
 from holdfast.core.membership.membership import EVICTED_KEPT, LAST_WORDS_NS
 from holdfast.core.membership.membership_status import RETURN_FACTOR, MembershipState
 from holdfast.core.messages import (

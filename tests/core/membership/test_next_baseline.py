@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from tests.core.membership.one_member import A, B, C, D, info
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
@@ -17,6 +16,7 @@ from holdfast.core.messages import BaselineWanted, Heartbeat
 from holdfast.core.model.baseline import FIXED, Baseline, BaselineMember
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 LITE = info("e", lite=True)
 EVERYBODY = {"a": A, "b": B, "c": C, "d": D, "e": LITE}

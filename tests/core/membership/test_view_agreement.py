@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.machine import Outbox, Send, SetTimer
+from holdfast.core.effects import Send, SetTimer
 from holdfast.core.membership.view_agreement import RETRY_NS, ZERO, ViewAgreement, is_quorum
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 A, B, C, D = (MemberId(name) for name in "abcd")
 NUMBER = 7

@@ -26,7 +26,7 @@ from tests.core.membership.one_member import (
     view,
 )
 
-from holdfast.core.machine import CloseLink, Datagram, Note, OpenLink, SetTimer
+from holdfast.core.effects import CloseLink, Datagram, Note, OpenLink, SetTimer
 from holdfast.core.membership.joining import JOIN_INTERVAL_NS
 from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.messages import (

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.machine import Outbox
 from holdfast.core.metastore import metastore
 from holdfast.core.metastore.commands import (
     COMMAND_BYTES_MAX,
@@ -43,6 +42,7 @@ from holdfast.core.metastore.metastore import (
 )
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND
 from holdfast.core.multiraft.hosted_group import LeadChanged
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import CaughtUp, LeaderElected, RaftRole

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.schema import MetastoreSettings
-from holdfast.core.machine import Note, Outbox, SetTimer
+from holdfast.core.effects import Note, SetTimer
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
 from holdfast.core.metastore.metastore_voters import MetastoreVoters, odd, wanted_voters
@@ -20,6 +20,7 @@ from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.reconfiguration import ChangeAnswer

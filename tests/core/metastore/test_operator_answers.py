@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.metastore.test_keyspace import Store
 
-from holdfast.core.machine import Reply
 from holdfast.core.metastore.invoke import Branch, MetastoreEntry
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.operator_questions import OperatorQuestions
@@ -23,6 +22,7 @@ from holdfast.core.model.metastore_questions import (
     PutAsked,
     RemoveAsked,
 )
+from holdfast.core.outbox import Reply
 from holdfast.errors import NotReady, RequestError
 
 ANSWER_BYTES = "holdfast.core.metastore.operator_questions.ANSWER_BYTES"

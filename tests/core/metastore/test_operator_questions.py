@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from tests.core.metastore.metastore_cluster import MetastoreCluster
 
-from holdfast.core.machine import Reply
 from holdfast.core.metastore.commands import CompactCommand, encode_command
 from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.model.ids import METASTORE_GROUP
@@ -21,6 +20,7 @@ from holdfast.core.model.metastore_questions import (
     PutAsked,
     RemoveAsked,
 )
+from holdfast.core.outbox import Reply
 
 
 class Operator:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tests.core.seats import A, B, C, Seat, view_of
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import Announce, Note, Send, SetTimer
+from holdfast.core.effects import Announce, Note, Send, SetTimer
 from holdfast.core.messages import (
     Heartbeat,
     Holdings,

@@ -9,7 +9,7 @@ import pytest
 from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info, view_of
 
-from holdfast.core.machine import SetTimer
+from holdfast.core.effects import SetTimer
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, TableReport, TableStored
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.levels import EXCHANGES

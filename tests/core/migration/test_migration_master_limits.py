@@ -9,7 +9,7 @@ from tests.core.migration.lead import Lead, settings
 from tests.core.seats import A, B, C, D, info, view_of
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import Send, SetTimer
+from holdfast.core.effects import Send, SetTimer
 from holdfast.core.messages import Prepare
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.migration import NONE, Migration, ReplicaList

@@ -7,7 +7,7 @@ from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import SetTimer
+from holdfast.core.effects import SetTimer
 from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_events import Loss

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from holdfast.core.effects import Append, Checkpoint, Send, SetTimer
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.machine import Append, Checkpoint, Outbox, Send, SetTimer
 from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken, LeadAsked, LeadConfirmed
 from holdfast.core.model.ids import GROUPS_FROM, GroupNumber, MemberId
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, Notice, ViewInstalled
@@ -17,6 +17,7 @@ from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.multiraft.group_host import GroupHost, node_of
 from holdfast.core.multiraft.hosted_group import GroupClient, HostedGroup, ReplicaNotice
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft.raft_messages import RaftEntry, RaftKind, RaftMessage
 from holdfast.wire.codec import decode, encode

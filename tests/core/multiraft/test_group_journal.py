@@ -18,8 +18,8 @@ from tests.core.multiraft.group_cluster import (
     raft,
 )
 
+from holdfast.core.effects import Append, Checkpoint, Note
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Append, Checkpoint, Note
 from holdfast.core.model.journal_entries import Began, Dropped, GroupWrote
 from holdfast.core.model.notices import CheckpointEnded
 from holdfast.core.multiraft import group_host, group_journal, snapshot_transfer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.multiraft.group_cluster import ONE, TWO, Cluster, Ledger, given, hosted, led, raft
 
-from holdfast.core.machine import SetTimer
+from holdfast.core.effects import SetTimer
 from holdfast.core.messages import GroupMessages, LeadAsked
 from holdfast.core.model.ids import METASTORE_GROUP
 from holdfast.core.model.notices import ViewInstalled

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from tests.core.multiraft.test_read_rounds import Reader
 
-from holdfast.core.machine import Outbox, Send, SetTimer
+from holdfast.core.effects import Send, SetTimer
 from holdfast.core.messages import LeadAsked, LeadConfirmed
 from holdfast.core.model.ids import GROUPS_FROM, SECOND, GroupNumber, MemberId
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.multiraft.read_rounds import AGAIN_NS, SLOW_NS, ReadRounds
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration
 
 ONE, TWO, THREE = (GroupNumber(GROUPS_FROM + at) for at in (1, 2, 3))

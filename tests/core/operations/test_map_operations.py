@@ -10,12 +10,12 @@ from tests.core.store.noted import deadlines
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, Op, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import decide, decide_whole
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.store.map_state import MapState

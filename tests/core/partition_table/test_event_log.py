@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machine import Announce, Outbox
+from holdfast.core.effects import Announce
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table import event_log as under_test
 from holdfast.core.partition_table.event_log import EventLog, Reporter
 

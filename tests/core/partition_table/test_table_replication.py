@@ -23,7 +23,7 @@ from tests.core.placement.rounds import (
 )
 from tests.core.seats import A, B, C, D, Picks, Seat, every_order, info, view_of
 
-from holdfast.core.machine import Note, SetTimer
+from holdfast.core.effects import Note, SetTimer
 from holdfast.core.messages import (
     Heartbeat,
     Prepare,

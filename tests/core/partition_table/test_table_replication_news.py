@@ -19,7 +19,7 @@ from tests.core.placement.rounds import (
 )
 from tests.core.seats import A, B, C, D, Seat, info, view_of
 
-from holdfast.core.machine import Announce
+from holdfast.core.effects import Announce
 from holdfast.core.messages import TableCommit, TableFetch
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News

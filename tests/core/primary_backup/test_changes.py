@@ -6,13 +6,15 @@ import msgspec
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Append, ReadHistory, Send
+from holdfast.core.events import HistoryRead
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, HistoryRead, Outbox, ReadHistory, Send
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EventKind
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.store.partition_copy import PartitionCopy

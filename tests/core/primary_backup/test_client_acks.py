@@ -5,11 +5,12 @@ from __future__ import annotations
 from tests.core.telling import Around, Told, came, gone
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Notify, Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Notify, Outbox, Send
 from holdfast.core.messages import Ack, Collecting, Replicate, Replicated
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.client_acks import ClientAcks
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas

@@ -21,14 +21,15 @@ from tests.core.primary_backup.test_local_replicas import (
 from tests.core.primary_backup.test_unsent_puts import WAYS
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Append
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Outbox
 from holdfast.core.messages import Replicate, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, as_puts, pack_puts
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.wire.codec import decode, encode

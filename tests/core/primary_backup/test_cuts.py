@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.cuts import CUTS_MAX, ENDED_MAX, LOOKED_AT_MAX, Cuts, Pin, Taken
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas

@@ -7,12 +7,13 @@ from typing import Literal
 import pytest
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Append, Send, SetTimer
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.notices import BacklogChanged, Notice
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts

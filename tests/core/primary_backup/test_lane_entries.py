@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Append, Send, SetTimer
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -15,6 +15,7 @@ from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import lane
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.primary_backup.lane import Awaited, Lane, Swept

@@ -6,8 +6,8 @@ import pytest
 from tests.core.primary_backup.test_lane import BEN, CAL, DAN, ME, PARTITIONS, SMALL, Primary, rest
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
+from holdfast.core.effects import SetTimer
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
@@ -15,6 +15,7 @@ from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import Replica

@@ -6,8 +6,8 @@ import pytest
 from tests.core.telling import Audience, Told
 
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, ServiceSettings, Settings
+from holdfast.core.effects import Append, Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Outbox, Send
 from holdfast.core.messages import (
     Ack,
     Enlist,
@@ -26,6 +26,7 @@ from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, pack_puts
 from holdfast.core.model.sync_request import How
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import local_replicas as copies_module
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.staging_replica import StagingReplica

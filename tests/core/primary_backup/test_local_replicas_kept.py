@@ -7,14 +7,15 @@ from tests.core.store.noted import deadlines
 from tests.core.telling import removed
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Append
 from holdfast.core.hosted_services import Endpoint, MigrationEvent, Share, part_name
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Outbox
 from holdfast.core.messages import Replicate, Section
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.errors import InvariantBroken

@@ -7,13 +7,14 @@ from itertools import permutations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
 from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import LeadershipPhase, LeadershipStep, PrimaryActivation
 from holdfast.core.store.partition_copy import PartitionCopy

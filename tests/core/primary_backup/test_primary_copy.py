@@ -8,14 +8,15 @@ import pytest
 from tests.core.operations.queues import QueueShare
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy, position_of

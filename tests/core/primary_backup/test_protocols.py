@@ -12,13 +12,13 @@ from tests.core.routing.around import Around, Told
 
 from holdfast.config import PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import READS, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.operations.map_operations import decide, decide_whole, merge, version_of
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
 from holdfast.core.replication_engine import Decided, ReplicationEngine, ReplicationEngineDelegate, ShareDone

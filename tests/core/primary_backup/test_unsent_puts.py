@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.core.primary_backup.test_lane import BEN, CAL, DAN, ME, PARTITIONS, JournalMode, Primary
 
-from holdfast.core.machine import Append, Send
+from holdfast.core.effects import Append, Send
 from holdfast.core.messages import Replicate
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.levels import HIGHEST, LOWEST, FeatureLevels

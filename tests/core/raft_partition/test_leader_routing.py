@@ -9,7 +9,7 @@ import pytest
 from tests.core.multiraft.group_cluster import Cluster
 
 from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, Settings
-from holdfast.core.machine import Complete, Send
+from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.core.machine import Complete, Effect, Outbox
+from holdfast.core.effects import Complete, Effect
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 
 
 class Around:

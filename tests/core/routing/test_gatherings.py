@@ -6,11 +6,12 @@ import pytest
 from tests.core.routing.around import Around, Told
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import Outbox, Send, SetTimer
+from holdfast.core.effects import Send, SetTimer
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.replication_engine import ReplicationEngineDelegate, ShareDone
 from holdfast.core.routing.gatherings import PARTLY, PAUSE_NS, RETRY_NS, timed_out
 from holdfast.core.routing.router import Router

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import LimitSettings, Settings
-from holdfast.core.machine import Complete, Outbox, Send, SetTimer
+from holdfast.core.effects import Complete, Send, SetTimer
 from holdfast.core.messages import Answer
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 from holdfast.core.routing.pending import FULL, REQUEST_BYTES, Parked, Peer, Waiting, answer, size_of
 
 A, B = MemberId("a"), MemberId("b")

@@ -10,8 +10,8 @@ from tests.core.routing.around import Around, Told
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.config.schema import ReplicationSettings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Send
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.object_names import part_name

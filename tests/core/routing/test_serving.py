@@ -6,20 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import (
-    BackpressureChanged,
-    ChangeState,
-    ClientRequest,
-    Complete,
-    Effect,
-    MemoryRoom,
-    Note,
-    Received,
-    Send,
-    SetTimer,
-    Started,
-    TimerFired,
-)
+from holdfast.core.effects import BackpressureChanged, Complete, Effect, Note, Send, SetTimer
+from holdfast.core.events import ChangeState, ClientRequest, MemoryRoom, Received, Started, TimerFired
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model import notices as n

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.core.telling import Around
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import (
     Fill,
     FillEntries,
@@ -19,6 +19,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.destination import Destination
 from holdfast.core.store.partition_copy import PartitionCopy

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.core.telling import Around
 
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
+from holdfast.core.effects import Send
 from holdfast.core.hosted_services import MigrationEvent
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -18,6 +18,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Demand
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.source import Source

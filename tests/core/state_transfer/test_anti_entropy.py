@@ -6,8 +6,8 @@ import pytest
 from tests.core.state_transfer.supplying import ME, NEW, OTHER, Side
 from tests.core.telling import assigned, gone, removed
 
+from holdfast.core.effects import Note, Send, SetTimer
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Note, Send, SetTimer
 from holdfast.core.messages import Fill, Filled, FillRefused, RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.notices import RecordsTaken

@@ -19,7 +19,8 @@ from tests.core.state_transfer.supplying import (
 )
 from tests.core.telling import assigned
 
-from holdfast.core.machine import HistoryRead, Note, ReadHistory, Send
+from holdfast.core.effects import Note, ReadHistory, Send
+from holdfast.core.events import HistoryRead
 from holdfast.core.messages import (
     Fill,
     Filled,

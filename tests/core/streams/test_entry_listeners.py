@@ -8,12 +8,13 @@ import pytest
 from tests.core.telling import Around, gone
 
 from holdfast.config import Settings
+from holdfast.core.effects import Notify, Send
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Notify, Outbox, Send, Token
 from holdfast.core.messages import Events, Subscribe
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import MemberId, Token
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.streams.entry_listeners import EntryListeners
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings, TransactionSettings
-from holdfast.core.machine import Complete, Note, Outbox, Reply, Send, SetTimer
+from holdfast.core.effects import Complete, Note, Send, SetTimer
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
 from holdfast.core.messages import Message
@@ -46,6 +46,7 @@ from holdfast.core.model.transactions import (
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.operations.map_operations import peek
 from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.routing.pending import Parked, Within
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.transactions.member_transactions import MemberTransactions

@@ -11,7 +11,7 @@ import pytest
 from tests.core.zones.small_metastore import SmallMetastore
 
 from holdfast.config import Settings
-from holdfast.core.machine import Complete, Outbox, Reply, Send
+from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Leaf, MetastoreEntry, PutKey
 from holdfast.core.model.ids import MemberId, group_of
@@ -27,6 +27,7 @@ from holdfast.core.model.zone_questions import (
     ZoneAnswer,
     ZoneOrder,
 )
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.zones.descriptors import ClusterTopology, DataMember
 from holdfast.core.zones.zone_keys import IDS_KEY, TOPOLOGY_KEY, decoded, encoded, zone_key
 from holdfast.core.zones.zone_orders import MEMBERS_NS, STATES_NS, TRIES, ZoneOrders

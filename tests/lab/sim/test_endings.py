@@ -9,8 +9,8 @@ import pytest
 from tests.lab.sim.test_services import FORMS, PARTITION, Form, Play
 from tests.sampled_cases import sampled
 
+from holdfast.core.events import DiskRoom, Received
 from holdfast.core.hosted_services import Endpoint
-from holdfast.core.machine import DiskRoom, Received
 from holdfast.core.member import Member
 from holdfast.core.messages import Replicate
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.lab.sim.test_scenarios import Stage
 
-from holdfast.core.machine import Note
+from holdfast.core.effects import Note
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.lab.sim.stage import Stage, settings
 
-from holdfast.core.machine import LaneUsed
+from holdfast.core.events import LaneUsed
 from holdfast.core.model.ids import METASTORE_GROUP, SECOND
 from holdfast.core.multiraft.group_host import node_of
 from holdfast.core.raft.configuration import Configuration

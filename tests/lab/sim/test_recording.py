@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from holdfast.core.machine import TimerFired
+from holdfast.core.events import TimerFired
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.engine import recording

@@ -15,7 +15,6 @@ from tests.sampled_cases import sampled
 from holdfast.config import ReplicationSettings
 from holdfast.core.hosted_services import Endpoint, MigrationEvent, with_services
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Replicate, Section
 from holdfast.core.migration import returning_members as returns_module
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -23,6 +22,7 @@ from holdfast.core.model.migration import MigrationKind, ReplicaList
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.destination import StagingReplica

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, kept_settings, zoned_settings
 
-from holdfast.core.machine import DiskRoom, MemoryRoom, Received
+from holdfast.core.events import DiskRoom, MemoryRoom, Received
 from holdfast.core.messages import ZoneForward
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of

@@ -21,11 +21,11 @@ from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 
 from holdfast.config import TRANSACTIONS_MAP, MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import PLAIN, Lane
 from holdfast.core.store.entry_mapping import Entries, NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy

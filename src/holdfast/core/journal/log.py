@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from holdfast.core.machine import Append, Checkpoint, Outbox
+from holdfast.core.effects import Append, Checkpoint
 from holdfast.core.model.journal_entries import (
     Began,
     Dropped,
@@ -36,6 +36,7 @@ from holdfast.core.model.notices import (
     ViewInstalled,
 )
 from holdfast.core.model.records import Puts, Record
+from holdfast.core.outbox import Outbox
 
 
 class Log:

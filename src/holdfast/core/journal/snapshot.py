@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.machine import Outbox
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
+from holdfast.core.outbox import Outbox
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import BaselineWanted, Heartbeat, StateWanted
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
+from holdfast.core.outbox import Outbox
 
 ORDER_NS = 3 * SECOND
 """Lifetime of an order about the baseline or the level; a few times the interval at which it is repeated."""

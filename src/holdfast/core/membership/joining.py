@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.machine import Outbox, Stop
+from holdfast.core.effects import Stop
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.formation import Formation, baseline_of_before
@@ -25,6 +25,7 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import View
+from holdfast.core.outbox import Outbox
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 

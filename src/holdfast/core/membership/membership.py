@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
+from holdfast.core.effects import CloseLink, OpenLink, Stop
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.identity import Identity, Timing
@@ -47,6 +47,7 @@ from holdfast.core.model.notices import (
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
+from holdfast.core.outbox import Outbox
 
 SILENT_BEATS = 3
 """Of whom nothing was heard for so many heartbeats an operator may say that it has ended."""

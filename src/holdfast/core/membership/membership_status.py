@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.desired_state import DesiredState
 from holdfast.core.membership.failure_detector import FailureDetector
 from holdfast.core.membership.identity import Identity, Timing
@@ -24,6 +23,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 RETURN_FACTOR = 3
 """A removed member is expected back for so many suspicion times."""

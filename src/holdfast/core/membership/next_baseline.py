@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.membership_status import MembershipStatus
@@ -21,6 +20,7 @@ from holdfast.core.messages import BaselineWanted
 from holdfast.core.model.baseline import Baseline, BaselineMember
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 
 class DataPermissions(Protocol):

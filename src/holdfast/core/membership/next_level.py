@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.model.levels import common
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 
 def all_can(members: Iterable[MemberInfo], level: int) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.membership_status import MembershipStatus
@@ -20,6 +19,7 @@ from holdfast.core.membership.next_level import NextLevel
 from holdfast.core.membership.view_agreement import ViewAgreement
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 
 
 class Permissions(DataPermissions, Protocol):

@@ -24,13 +24,13 @@ from __future__ import annotations
 from enum import StrEnum, unique
 from typing import Final, Protocol
 
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import View
+from holdfast.core.outbox import Outbox
 
 RETRY_NS = 400 * MILLISECOND
 ZERO: Ballot = (0, "")

@@ -22,7 +22,6 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.machine import Outbox
 from holdfast.core.metastore.commands import (
     NAME_BYTES_MAX,
     NUMBER_MAX,
@@ -38,6 +37,7 @@ from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.config.schema import MetastoreSettings
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.lost_majority import called, way_out
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.metastore.metastore import KeyChange
@@ -35,6 +34,7 @@ from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.multiraft.group_host import GroupHost, node_of
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.reconfiguration import ChangeAnswer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.machine import Reply
 from holdfast.core.metastore.invoke import (
     Absent,
     Branch,
@@ -33,6 +32,7 @@ from holdfast.core.model.metastore_questions import (
     PutAsked,
     RemoveAsked,
 )
+from holdfast.core.outbox import Reply
 from holdfast.errors import RequestError, TooLarge
 
 

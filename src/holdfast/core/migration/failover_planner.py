@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable
 from msgspec.structs import replace
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.migration.returning_members import ReturningMembers
 from holdfast.core.migration.running_migrations import (
@@ -32,6 +31,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Assignment, survivors
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.event_log import loss_notes
 from holdfast.core.partition_table.table_replication import TableReplication
 

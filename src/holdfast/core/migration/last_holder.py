@@ -12,13 +12,13 @@ from collections import Counter
 
 from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.joining import JOIN_INTERVAL_NS
 from holdfast.core.membership.membership import Membership
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Intent, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 JOINERS_NS = 2 * JOIN_INTERVAL_NS

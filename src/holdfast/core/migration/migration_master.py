@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest
 from holdfast.core.migration.failover_planner import FailoverPlanner
@@ -38,6 +37,7 @@ from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInsta
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import View
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.layout import Layout
 

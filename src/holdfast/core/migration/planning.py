@@ -14,7 +14,6 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.migration.failover_planner import FailoverPlanner
 from holdfast.core.migration.returning_members import ReturningMembers
@@ -24,6 +23,7 @@ from holdfast.core.model.levels import EXCHANGES
 from holdfast.core.model.migration import Migration, ReplicaList
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.affinity import layout_of, ranking
 from holdfast.core.placement.kept_places import keeping, own_places, places_of

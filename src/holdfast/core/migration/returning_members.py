@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from holdfast.config import Settings
 from holdfast.core.journal.recovery import Recovered
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.admission import awaited
 from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import Holdings, RetainedCopy
@@ -33,6 +32,7 @@ from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, keeping, next_generation, revived

@@ -27,6 +27,10 @@ GROUPS_FROM = 1 << 20
 METASTORE_GROUP: GroupNumber = GROUPS_FROM
 
 
+Token = int
+"""Names a request or a subscription of the world outside. The engine chooses it, and knows the caller."""
+
+
 def group_of(zone: int, partition: PartitionId) -> GroupNumber:
     """The group of a zone's partition. Zones are numbered from 1."""
     assert zone > 0, "number 0 is the metastore's"

@@ -31,7 +31,6 @@ from typing import Protocol
 
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import GroupMessages, GroupState
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND, GroupNumber, MemberId
 from holdfast.core.model.notices import CheckpointEnded, ViewInstalled
@@ -41,6 +40,7 @@ from holdfast.core.multiraft.group_journal import GroupJournal
 from holdfast.core.multiraft.hosted_group import GroupClient, HostedGroup, LeadChanged, PendingWrite
 from holdfast.core.multiraft.read_rounds import ReadRounds
 from holdfast.core.multiraft.snapshot_transfer import SnapshotTransfer
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft.group import Group, RaftReady
 from holdfast.core.raft.leader import ProposalRefused

@@ -19,7 +19,6 @@ import msgspec
 
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Snapshot
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten
@@ -33,6 +32,7 @@ from holdfast.core.multiraft.persistence import (
     encoded,
     regained,
 )
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.group import RaftReady
 from holdfast.core.raft.raft_messages import RaftSnapshot

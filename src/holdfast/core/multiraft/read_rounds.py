@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import LeadAsked, LeadConfirmed
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.group import Group
 from holdfast.core.raft.quorum import majority

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import GroupState, GroupStateTaken
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.raft_messages import RaftMessage, RaftSnapshot
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.machine import Announce, Note, Outbox
+from holdfast.core.effects import Announce, Note
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, Number
+from holdfast.core.outbox import Outbox
 
 RECENT = 2000
 """News kept for listeners that reconnect."""

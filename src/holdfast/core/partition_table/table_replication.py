@@ -38,7 +38,6 @@ from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership import Membership
 from holdfast.core.messages import (
     TableCheck,
@@ -64,6 +63,7 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.event_log import EventLog, Reporter
 
 

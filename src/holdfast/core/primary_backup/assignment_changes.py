@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Replicate, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Record, one_by_one
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.pending_acks import PendingAcks
 from holdfast.core.primary_backup.replication_targets import ReplicationTargets
 from holdfast.core.store.partition_copy import PartitionCopy

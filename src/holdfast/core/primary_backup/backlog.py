@@ -14,8 +14,8 @@ the memory of its primary:
 from __future__ import annotations
 
 from holdfast.config import LimitSettings
-from holdfast.core.machine import Outbox
 from holdfast.core.model.notices import BacklogChanged
+from holdfast.core.outbox import Outbox
 
 RECORD_BYTES = 200
 """Approximate size of a record besides its key and value."""

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.replication_engine import ShareDone

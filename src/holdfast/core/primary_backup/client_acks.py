@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.machine import Notify, Outbox, Token
+from holdfast.core.effects import Notify
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import Ack, Collecting
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import MemberId, Token
 from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.outbox import Outbox
 
 
 class ClientAcks:

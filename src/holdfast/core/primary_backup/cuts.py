@@ -34,10 +34,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.ack_batch import Completion
 from holdfast.core.store.entry_mapping import Entries
 from holdfast.core.store.expiry import Expiry

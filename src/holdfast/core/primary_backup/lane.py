@@ -18,7 +18,6 @@ import msgspec
 
 from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
@@ -26,6 +25,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.ack_batch import Completion, Written
 from holdfast.core.primary_backup.assignment_changes import retarget

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 from holdfast.config import Settings
 from holdfast.core.hosted_services import Endpoint, HostedServices, MigrationEvent, Service
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.client_acks import ClientAcks
 from holdfast.core.primary_backup.cuts import Cuts

@@ -31,7 +31,6 @@ from itertools import islice
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.levels import PACKED
@@ -39,6 +38,7 @@ from holdfast.core.model.notices import PartitionDrained
 from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.records import Puts, Record, Recorded, as_puts, one_by_one
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.ack_batch import (
     NOBODY,

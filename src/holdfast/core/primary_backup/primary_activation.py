@@ -20,12 +20,12 @@ from enum import StrEnum, unique
 from typing import Final
 
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.notices import CopyDurable, LeadershipTaken, ReplicaDiffers
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 

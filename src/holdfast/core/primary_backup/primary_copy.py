@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.config import TRANSACTIONS_MAP, Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.notices import MapEmptied
@@ -44,6 +43,7 @@ from holdfast.core.model.transactions import (
 )
 from holdfast.core.operations.map_operations import decide, decide_whole, merge
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.clearings import Clearings
 from holdfast.core.primary_backup.lane import Awaited, Lane
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone

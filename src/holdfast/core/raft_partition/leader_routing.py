@@ -24,9 +24,8 @@ from typing import Protocol, cast
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox, Token
 from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
-from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, group_of, place_of
+from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, Token, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
@@ -35,6 +34,7 @@ from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import MarkPartitions, PartitionMark
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
+from holdfast.core.outbox import Outbox
 
 NAMES_KEPT = 1000
 """Maps whose settings are cached."""

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import can_read, read_backup
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.primary_copy import attempt, position_of
 from holdfast.core.store.partition_copy import PartitionCopy
 

@@ -12,7 +12,6 @@ from itertools import islice
 from msgspec.structs import replace
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.levels import FORGETS
@@ -34,6 +33,7 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.operations.map_operations import answers, merge
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.primary_copy import SLICE_ENTRIES
 from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import Neighbours

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.config import Settings
-from holdfast.core.machine import Complete, Outbox, Token
+from holdfast.core.effects import Complete
 from holdfast.core.messages import Answer
 from holdfast.core.model.decisions import Wait
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import MemberId, Token
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 
 REQUEST_BYTES = 500
 """Approximate size of a request besides its keys and values."""

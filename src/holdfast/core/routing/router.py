@@ -38,7 +38,6 @@ from typing import Protocol
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward, ZoneForward
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -46,6 +45,7 @@ from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import FROM_BACKUPS
+from holdfast.core.outbox import Outbox
 from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Gatherings, timed_out

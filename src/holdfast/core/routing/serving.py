@@ -8,7 +8,7 @@ through the router, which rejects them with a reason.
 from __future__ import annotations
 
 from holdfast.config import Settings
-from holdfast.core.machine import BackpressureChanged, Outbox
+from holdfast.core.effects import BackpressureChanged
 from holdfast.core.membership.membership import Membership
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.notices import (
@@ -21,6 +21,7 @@ from holdfast.core.model.notices import (
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Room
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane, Swept
 from holdfast.core.primary_backup.local_replicas import LocalReplicas

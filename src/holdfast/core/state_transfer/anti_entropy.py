@@ -23,7 +23,6 @@ from functools import partial
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -31,6 +30,7 @@ from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.notices import AssignmentChanged, MapForgotten, RecordsTaken, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation

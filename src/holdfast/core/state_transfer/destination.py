@@ -26,7 +26,6 @@ from typing import Final
 from holdfast.core.hosted_services import Endpoint, MigrationEvent
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
@@ -36,6 +35,7 @@ from holdfast.core.model.notices import AssignmentChanged, CheckpointEnded, Repl
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Room
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.staging_replica import StagingPhase, StagingReplica, StagingStep

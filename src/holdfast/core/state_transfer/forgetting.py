@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from holdfast.config import INTERNAL
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox
 from holdfast.core.messages import ForgetMaps, ForgottenMap
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
@@ -26,6 +25,7 @@ from holdfast.core.model.levels import FORGETS
 from holdfast.core.model.notices import MapEmptied, MapForgotten
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.source import Source

@@ -6,9 +6,11 @@ its maps are selected.
 
 from __future__ import annotations
 
-from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.effects import ReadHistory
+from holdfast.core.events import HistoryRead
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.state_transfer.content import Content, ContentPart, earlier_updates
 from holdfast.core.state_transfer.delta_or_full import Choice, Mine, choose

@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections import deque
 
 from holdfast.config import Settings
+from holdfast.core.events import HistoryRead
 from holdfast.core.hosted_services import Endpoint, MigrationEvent
-from holdfast.core.machine import HistoryRead, Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import (
     Fill,
@@ -59,6 +59,7 @@ from holdfast.core.model.notices import (
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas

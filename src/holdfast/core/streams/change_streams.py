@@ -25,10 +25,12 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.effects import ReadHistory
+from holdfast.core.events import HistoryRead
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.records import Change, Record
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.core.machine import Notify, Outbox, Token
+from holdfast.core.effects import Notify
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import Events, Subscribe
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import MemberId, Token
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.outbox import Outbox
 
 
 class Listener:

@@ -9,7 +9,6 @@ them.
 from __future__ import annotations
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox, Reply
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.transaction_orders import (
@@ -18,6 +17,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionAnswer,
     TransactionFate,
 )
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.finishing import Finishing
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.own_writes import change_in

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import DeadlockFound, LocksAwaited
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op
 from holdfast.core.model.transaction_orders import LockWait
 from holdfast.core.model.transactions import LockKeys, TransactionId, decode_step
+from holdfast.core.outbox import Outbox
 from holdfast.core.routing.router import Router
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 

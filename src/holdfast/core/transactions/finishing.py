@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.transactions import (
@@ -34,6 +33,7 @@ from holdfast.core.model.transactions import (
     TransactionId,
     TransactionStep,
 )
+from holdfast.core.outbox import Outbox
 from holdfast.core.transactions.steps import Steps, result_of
 
 AGAIN_NS = 100 * MILLISECOND

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.config import TRANSACTIONS_MAP, Settings
-from holdfast.core.machine import Outbox, Reply
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -25,6 +24,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionFate,
     TransactionOrder,
 )
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.transactions.coordinator import Coordinator

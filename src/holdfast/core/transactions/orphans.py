@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.transactions import BranchState, TransactionBranch, TransactionId
 from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.outbox import Outbox
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.transactions.finishing import Finishing
 from holdfast.core.transactions.running_transactions import RunningTransactions

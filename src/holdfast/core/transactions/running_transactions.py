@@ -9,7 +9,6 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox, Reply
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
@@ -19,6 +18,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionFate,
 )
 from holdfast.core.model.transactions import TransactionId
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.steps import Steps
 from holdfast.core.transactions.transaction import Transaction, TransactionPhase
 

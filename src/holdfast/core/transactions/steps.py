@@ -8,7 +8,6 @@ from typing import Protocol
 import msgspec
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
@@ -20,6 +19,7 @@ from holdfast.core.model.transactions import (
     decode_result,
     encode,
 )
+from holdfast.core.outbox import Outbox
 from holdfast.core.routing.pending import Within
 from holdfast.core.routing.router import Router
 

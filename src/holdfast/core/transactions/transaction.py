@@ -6,10 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast.core.machine import Reply
 from holdfast.core.model.topology import UNKNOWN_TOPOLOGY, MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import OperateIn
 from holdfast.core.model.transactions import EntryKey, PrepareBranch, TransactionalWrite, TransactionId
+from holdfast.core.outbox import Reply
 from holdfast.core.transactions.mapping import Mapping
 
 

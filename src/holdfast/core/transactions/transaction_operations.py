@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config import INTERNAL, Settings
-from holdfast.core.machine import Outbox, Reply
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import OperateIn, TransactionAnswer, TransactionFate
 from holdfast.core.model.transactions import KEYS_MAX, EntryKey, LockKeys, StepFate, TransactionId
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.own_writes import KEYED, WHOLE_IN, change_in, whole_in
 from holdfast.core.transactions.running_transactions import ENTRY_BYTES, RunningTransactions

@@ -18,7 +18,6 @@ from __future__ import annotations
 from msgspec import structs
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox, Reply
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Outcome, Status
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
@@ -30,6 +29,7 @@ from holdfast.core.model.transactions import (
     TransactionId,
     ValueSeen,
 )
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.transactions.finishing import Finishing
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.running_transactions import RunningTransactions

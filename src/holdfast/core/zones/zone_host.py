@@ -17,7 +17,6 @@ from hashlib import blake2b
 
 import msgspec
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry, PutKey
@@ -28,6 +27,7 @@ from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.zone_questions import TroubleTold
 from holdfast.core.multiraft.group_host import GroupHost, node_of
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
+from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.reconfiguration import ChangeAnswer
 from holdfast.core.raft_partition.leader_routing import LeaderRouting

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox, Reply
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Branch, If, Invoked, MetastoreEntry, PutKey
@@ -37,6 +36,7 @@ from holdfast.core.model.zone_questions import (
     ZonePartitionTold,
 )
 from holdfast.core.multiraft.group_host import node_of
+from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.data_nodes import data_nodes_changes, data_nodes_of, gone_given_up

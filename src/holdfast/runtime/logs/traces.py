@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
-from holdfast.core.machine import Note
+from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.partition_events import Kind, News, Number

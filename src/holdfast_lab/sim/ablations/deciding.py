@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core.machine import Outbox
 from holdfast.core.membership import admission, next_level
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.migration import failover_planner, planning, returning_members
@@ -22,6 +21,7 @@ from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.operations import Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.planner import Plan
 from holdfast.core.placement.revival import Claim

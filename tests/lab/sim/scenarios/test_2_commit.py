@@ -16,7 +16,7 @@ from functools import partial
 
 from tests.lab.sim.scenarios.scene import Packet, Scene, row_history
 
-from holdfast.core.machine import Received
+from holdfast.core.events import Received
 from holdfast.core.messages import (
     Filled,
     MigrationReady,

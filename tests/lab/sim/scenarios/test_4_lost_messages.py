@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 from tests.lab.sim.scenarios.scene import Packet, Scene, row_history
 
-from holdfast.core.machine import Received
+from holdfast.core.events import Received
 from holdfast.core.messages import (
     Enlisted,
     Fill,

@@ -25,7 +25,7 @@ from tests.lab.sim.scenarios.keeping import (
 from tests.lab.sim.stage import clean
 from tests.sampled_cases import sampled
 
-from holdfast.core.machine import CheckpointWanted, Received
+from holdfast.core.events import CheckpointWanted, Received
 from holdfast.core.messages import Fill, Filled, Message, MigrationReady
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op

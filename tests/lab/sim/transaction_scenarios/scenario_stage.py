@@ -14,7 +14,7 @@ from tests.lab.sim.transaction_stage import Desk, Told, taking_part
 from tests.lab.sim.transaction_stage import kept as locks_and_branches
 
 from holdfast.config import Settings
-from holdfast.core.machine import CheckpointWanted
+from holdfast.core.events import CheckpointWanted
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.transaction_orders import (

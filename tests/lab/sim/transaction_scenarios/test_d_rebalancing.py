@@ -11,7 +11,7 @@ import pytest
 from tests.lab.sim.scenarios.keeping import NO_HISTORY, PARTITION, Files, at, kept, keys_in
 from tests.lab.sim.transaction_scenarios.scenario_stage import HISTORICAL, TransactingStage, under_load
 
-from holdfast.core.machine import Received
+from holdfast.core.events import Received
 from holdfast.core.messages import (
     Fill,
     Filled,

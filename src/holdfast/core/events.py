@@ -1,0 +1,378 @@
+"""Events: everything that can happen to a member, from outside.
+
+The world calls `handle(event, now_ns)` with one event at a time; `effects.py` says what the member returns. Events with
+a `token` are requests: `Complete` with that token answers them, once. Orders of operators are events, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.model.ids import Address, MemberId, PartitionId, Token
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.model.views import Room
+
+if TYPE_CHECKING:
+    from holdfast.core.messages import Message
+    from holdfast.core.model.changes_since import Asked
+    from holdfast.core.model.metastore_questions import MetastoreQuestion
+    from holdfast.core.model.operations import Request
+    from holdfast.core.model.records import Record
+    from holdfast.core.model.transaction_orders import TransactionOrder
+    from holdfast.core.model.views import ClusterState, Intent
+    from holdfast.core.model.zone_batches import ZoneBatch
+    from holdfast.core.model.zone_questions import ZoneOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from a member over its link: once, in order."""
+
+    sender: MemberId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message outside links: a heartbeat, or one from a process that is not in the view."""
+
+    address: Address
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer is due."""
+
+    name: TimerName
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSilent:
+    """The connection to this member broke, and no new one can be made. A hint, never proof."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """Leave the cluster when the partitions of this member are safe elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Become:
+    """Become a lite member, or a data member."""
+
+    wish: Intent
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeState:
+    """Put the cluster into this state; `ending`: then all members leave."""
+
+    state: ClusterState
+    ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionWithoutMajorityOrdered:
+    """Evict these members although the rest is no majority. The operator vouches that their processes have ended."""
+
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOrdered:
+    """Evict these members, whose processes have ended: the majority removes them without waiting for suspicion."""
+
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LossAccepted:
+    """Do not wait any longer for missing members or missing parts of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlightBounded:
+    """Limit the bytes in flight to members that this one copies partitions to."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostReset:
+    """Let these maps use what is left of these lost partitions."""
+
+    partitions: tuple[int, ...]
+    maps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineOrdered:
+    """Make these members the baseline, if `after` is still the end of its history."""
+
+    after: str
+    members: tuple[str, ...]
+    """Consistent ids."""
+    adjust_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelOrdered:
+    """Raise the feature level of the cluster to this one."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Every append up to this number is durable."""
+
+    number: int
+    reached: int = 0
+    """Last durable block of the journal that is about a partition; 0: not to be reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone:
+    """A checkpoint is durable or, if not `well`, there was no room for it."""
+
+    ticket: int
+    well: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """The journal has grown so much that these partitions should have new checkpoints."""
+
+    partitions: tuple[PartitionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """The response to `ReadHistory`: (term, record), by counter, without gaps.
+
+    None if the journal does not have all of them; `since` is the counter from which on it has them (-1: none).
+    """
+
+    ticket: int
+    records: list[tuple[int, Record]] | None
+    since: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """Whether the disk is too full for the journal to grow. What is in progress still fits."""
+
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoom:
+    """Free memory of this member (`limits.memory_bytes`)."""
+
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The member begins: always the first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet:
+    """Wall clock, in milliseconds since 1970, at the member's monotonic time 0, as measured now."""
+
+    epoch_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUsed:
+    """Sessions used the data lane in this turn: send what it has caused."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The event loop's turn ended (requested with `EndTurn`)."""
+
+
+@dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
+class ClientRequest:
+    """A request of a session of this member. Answered by one `Outcome`."""
+
+    token: Token
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneBatches:
+    """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
+
+    batches: tuple[tuple[Token, ZoneBatch], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefillRequested:
+    """Copy a partition that is served here to a backup again. Answered by "", or by the reason why not."""
+
+    token: Token
+    partition: PartitionId
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequested:
+    """Pin these maps as they are now. Answered by a `primary_backup.cuts.Taken`."""
+
+    token: Token
+    cut: bytes
+    maps: tuple[str, ...]
+    partitions: tuple[PartitionId, ...]
+    lease_ms: int
+    passive: bool = False
+    """The cluster is passive: nothing changes, so no backup needs the cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutLeased:
+    """Extend the lease of a cut, or end it (0). Answered by the number of pinned maps, counted in each partition."""
+
+    token: Token
+    cut: bytes
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesAsked:
+    """Read a change stream. Answered by a `ChangesSince`."""
+
+    token: Token
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreAsked:
+    """Read or change a key of the metastore, for an operator. Answered by a `MetastoreAnswer`."""
+
+    token: Token
+    question: MetastoreQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneOrdered:
+    """An order about a zone, or a request for its status. Answered by a `ZoneAnswer`."""
+
+    token: Token
+    order: ZoneOrder
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionAsked:
+    """An order about a transaction. Answered by a `TransactionAnswer`."""
+
+    token: Token
+    order: TransactionOrder
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAdded:
+    """Subscribe to the entries of a map: `Notify` with each `EntryEvent`."""
+
+    token: Token
+    map: str
+    key: bytes | None
+    """None: all keys."""
+    local_only: bool
+    invalidations: bool = False
+    """Whether it feeds a near cache, and gets `EventKind.INVALIDATED`, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorAdded:
+    """A client collects the acknowledgements of backups: `Notify` with the correlation id of each."""
+
+    token: Token
+    client: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MapDestroyed:
+    """A client destroys a map: its listeners end on all members, but for those that feed near caches."""
+
+    map: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionEnded:
+    """End the subscription of a listener or a collector."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class SeedAbsent:
+    """No process listens at this address of `cluster.seeds`."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class SeedBehind:
+    """All addresses of this seed, a DNS name, were tried: these members were found there."""
+
+    address: Address
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersUnread:
+    """Whether more than `limits.answer_bytes` sent to this member are not acknowledged."""
+
+    member: MemberId
+    too_many: bool
+
+
+Event = (
+    Started
+    | ClockSet
+    | LaneUsed
+    | TurnEnded
+    | ClientRequest
+    | ZoneBatches
+    | RefillRequested
+    | CutRequested
+    | CutLeased
+    | ChangesAsked
+    | MetastoreAsked
+    | ZoneOrdered
+    | TransactionAsked
+    | ListenerAdded
+    | CollectorAdded
+    | MapDestroyed
+    | SubscriptionEnded
+    | SeedAbsent
+    | SeedBehind
+    | AnswersUnread
+    | Received
+    | Heard
+    | TimerFired
+    | PeerSilent
+    | LeaveRequested
+    | Become
+    | ChangeState
+    | EvictionWithoutMajorityOrdered
+    | EvictionOrdered
+    | LossAccepted
+    | FlightBounded
+    | LostReset
+    | BaselineOrdered
+    | LevelOrdered
+    | Durable
+    | CheckpointDone
+    | CheckpointWanted
+    | HistoryRead
+    | DiskRoom
+    | MemoryRoom
+)
