@@ -1,1 +1,1 @@
-"""Judges: pure functions over histories and states that say whether something was lost, doubled or invented."""
+"""Judges: pure functions over histories and states that report lost, duplicated and invented data."""

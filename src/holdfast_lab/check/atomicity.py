@@ -1,15 +1,18 @@
-"""Each transaction is there whole, or not at all: from what it wrote, what others read, and what is there in the end.
+"""Judge of atomicity: each transaction took effect as a whole or not at all, by writes, reads and the final state.
 
-No value is written twice to one key. So the final value of a key names the transaction that wrote it; if that one had
-read the key before, the value that it read names the one before; and so on, down to what was there at first. That is
-the *chain* of the key: these writes happened. As transactions hold what they have read until they end, nothing can have
-been in between. What was read was there as well, whoever read it.
+No value is written twice to one key, so a final value names the transaction that wrote it. If that transaction had read
+the key before, the value it read names the previous writer, and so on, down to the initial value. These values are the
+*chain* of the key: their writes took effect, and nothing came in between, because transactions hold what they have read
+until they end. Values that anyone read took effect too.
 
-A write that is not in the chain of its key did not happen, or was undone, if the chain goes down to what was there at
-first; or if its transaction began when another, whose value is in the chain, had ended: it would have come after that.
-Else somebody who wrote without reading may have written over it, and nothing is said. Removals leave no name: below
-one, and at a final absence that may be one, nothing is known either. That a removal did not happen is known in the same
-way as of a write; that it did is not.
+Example: k was a at first. T1 read a and wrote b; T2 read b and wrote c; k is c at the end. The chain is c, b,
+a. If T3 committed a write of d to k, d is not in the chain: T3 is lost.
+
+A write outside the chain of its key did not take effect, or was undone, in two cases: if the chain goes down to
+the initial value; or if its transaction began when another one, whose value is in the chain, had ended, since
+its write would have come later. Otherwise a writer that did not read may have overwritten it, and nothing is
+concluded. Removals leave no name: nothing is known below one, or from a final absence that may be one. That a
+removal did not take effect is concluded as for a write; that it did never is.
 """
 
 from __future__ import annotations
@@ -23,29 +26,29 @@ from holdfast_lab.check.serializability import TransactionOutcome
 
 @dataclass(slots=True)
 class WritingTransaction:
-    """One transaction as its client saw it. Times are of one clock for all clients, in nanoseconds."""
+    """One transaction as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     id: str
     outcome: TransactionOutcome
     start: int
     end: int | None
-    """When its outcome was answered; None: it never was."""
+    """When its outcome was answered; None: never."""
     writes: Mapping[str, str | None]
-    """By key, what it wrote last; None is a removal."""
+    """Last value that it wrote, by key; None: a removal."""
     reads: Mapping[str, str | None] = field(default_factory=dict)
-    """By key, what it read before it wrote there; None: the key was absent."""
+    """Value that it read before it wrote the key; None: absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """What is known of the values of one key."""
+    """Known values of one key."""
 
     values: frozenset[str]
-    """What was there at some time, and then written over by those who had read it, or is still there."""
+    """Values that took effect, and were overwritten by a transaction that had read them, or are final."""
     whole: bool
-    """Nothing else has ever been there for good."""
+    """Whether no other value ever took effect."""
     since: int
-    """Nothing else has been there since."""
+    """No other value took effect after this time."""
 
 
 def judge(
@@ -54,11 +57,11 @@ def judge(
     seen: Iterable[tuple[str, str]] = (),
     initial: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Transactions that are there by half, lost or there though rolled back, and values that nobody wrote, in words.
+    """Transactions that took effect partly, are lost, or took effect though rolled back, and values that were
+    never written.
 
-    `final` is what all keys hold in the end, `seen` are keys and values that were read by anybody else than the
-    transactions, `initial` what was there at first. Raises ValueError when an id is used twice, or a value is written
-    twice to a key.
+    `final`: all keys at the end; `seen`: keys and values read by others than the transactions; `initial`: the
+    keys at the start. Raises ValueError for a duplicate id, or a value that is written twice to a key.
     """
     history = _Writes(transactions, dict(initial or {}))
     shown = set(seen)
@@ -78,14 +81,14 @@ def judge(
 
 
 class _Writes:
-    """Who wrote what."""
+    """Writers of all values."""
 
     def __init__(self, transactions: Iterable[WritingTransaction], initial: dict[str, str]) -> None:
         self.transactions = list(transactions)
         self.initial = initial
         self.writer: dict[tuple[str, str], WritingTransaction] = {}
         self.keys: dict[str, bool] = {}
-        """Every key that somebody wrote, and whether it may have been removed."""
+        """Every written key, and whether it may have been removed."""
         ids: set[str] = set()
         for transaction in self.transactions:
             if transaction.id in ids:
@@ -103,7 +106,7 @@ class _Writes:
                 self.writer[key, value] = transaction
 
     def chain(self, key: str, value: str | None) -> _Chain:
-        """From the final value down."""
+        """The chain, from the final value down."""
         values: set[str] = set()
         since = FOREVER
         while value is not None and value not in values:

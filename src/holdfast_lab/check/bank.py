@@ -1,12 +1,13 @@
-"""Money is neither made nor lost: transfers between accounts of which the total is known.
+"""Judge of transfers between accounts: money is neither created nor lost.
 
-Every read of all accounts shows the total. In the end each account holds what it held at first, with each committed
-transfer and some of those whose client does not know, each whole or not at all. (The workload `bank` of Jepsen, which
-looks at the total only.)
+Every read of all accounts shows the known total. At the end each account has its initial balance with each
+committed transfer and some of those with unknown outcome, each whole or not at all. (The workload `bank` of
+Jepsen checks only the total.)
 
-Whether some of the unknown transfers explain the balances is a question about sums of vectors, one number for each
-account. An account that only one unknown transfer touches decides about that one. The rest falls into groups that have
-no account in common; of each, all sums of one half are compared with all sums of the other. There may be too many.
+Whether some of the unknown transfers explain the balances is a subset-sum question over vectors with a number
+for each account. An account that only one unknown transfer touches decides about that one. The rest forms
+groups without a common account; for each, all sums of one half of its transfers are compared with all sums of
+the other. There may be too many.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from holdfast_lab.check.serializability import TransactionOutcome
 
 MOST_SUMS = 1 << 16
-"""Sums of a half of the unknown transfers of a group: reached by 32 transfers, if no two sums are the same."""
+"""Most sums of half of a group: 32 transfers reach it if no two sums are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,12 @@ class Transfer:
     id: str
     outcome: TransactionOutcome
     changes: Mapping[str, int]
-    """By account, what it adds to the balance; together 0."""
+    """Change of the balance by account; their sum is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalancesRead:
-    """One transaction that read all accounts, and is committed."""
+    """One committed transaction that read all accounts."""
 
     id: str
     balances: Mapping[str, int]
@@ -41,11 +42,9 @@ class BalancesRead:
 
 @dataclass(slots=True)
 class BankVerdict:
-    """What was found, in words."""
-
     problems: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
-    """Balances for which there are too many unknown transfers to decide. Their total was judged."""
+    """Balances with too many unknown transfers to decide. Their total was judged."""
 
 
 def judge(
@@ -57,9 +56,9 @@ def judge(
     may_be_negative: bool = False,
     most_sums: int = MOST_SUMS,
 ) -> BankVerdict:
-    """What is wrong with balances that were read, and with those in the end.
+    """Errors in balances that were read, and in the final ones.
 
-    Raises ValueError when an id is used twice, or a transfer makes or destroys money, or names an account that is not
+    Raises ValueError for a duplicate id, or a transfer that changes the total or names an account that is not
     in `initial`.
     """
     verdict = BankVerdict()
@@ -108,7 +107,7 @@ def _check(transfer: Transfer, initial: Mapping[str, int], ids: set[str]) -> Non
 def _judge_balances(
     where: str, initial: Mapping[str, int], balances: Mapping[str, int], may_be_negative: bool
 ) -> list[str]:
-    """All accounts must be there, and no others; their total is known."""
+    """Exactly the known accounts must be there, with the known total."""
     problems = [f"{where}: account {account} is missing" for account in initial if account not in balances]
     problems += [f"{where}: {account} is no account" for account in balances if account not in initial]
     total, expected = sum(balances.values()), sum(initial.values())
@@ -124,7 +123,6 @@ def _judge_balances(
 
 
 def _groups(accounts: Iterable[str], transfers: Sequence[Transfer]) -> list[tuple[list[str], list[Transfer]]]:
-    """Accounts that transfers connect, with these."""
     root = {account: account for account in accounts}
 
     def find(account: str) -> str:
@@ -150,7 +148,7 @@ def _touched(transfer: Transfer) -> list[str]:
 
 
 def _explained(surplus: dict[str, int], transfers: list[Transfer], most_sums: int) -> bool | None:
-    """Whether some of the transfers together are the surplus; None: too many to decide."""
+    """Whether some of the transfers sum up to the surplus; None: too many to decide."""
     left = _decide_forced(surplus, transfers)
     answers = [_sums_meet(accounts, surplus, some, most_sums) for accounts, some in _groups(surplus, left)]
     if False in answers:
@@ -159,8 +157,9 @@ def _explained(surplus: dict[str, int], transfers: list[Transfer], most_sums: in
 
 
 def _decide_forced(surplus: dict[str, int], transfers: list[Transfer]) -> list[Transfer]:
-    """What is left when accounts that only one transfer touches have decided about that one; those that must have been
-    done are taken out of the surplus. Where the account fits neither, its surplus stays, which nothing explains.
+    """Decide transfers that are the only one to touch an account; returns the others. Those that must have been
+    applied are subtracted from the surplus. If an account fits neither case, its surplus stays, and no sum
+    explains it.
     """
     open_transfers = {transfer.id: transfer for transfer in transfers}
     count = Counter(account for transfer in transfers for account in _touched(transfer))
@@ -187,7 +186,7 @@ def _decide_forced(surplus: dict[str, int], transfers: list[Transfer]) -> list[T
 def _sums_meet(
     accounts: list[str], surplus: Mapping[str, int], transfers: list[Transfer], most_sums: int
 ) -> bool | None:
-    """Whether a sum of some of one half, taken from the surplus, is a sum of some of the other half."""
+    """Whether the surplus is a sum of transfers of one half plus a sum of transfers of the other half."""
     nothing = (0,) * len(accounts)
     one, other = {nothing}, {tuple(surplus[account] for account in accounts)}
     for transfer in transfers:

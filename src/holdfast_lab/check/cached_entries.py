@@ -1,9 +1,9 @@
-"""Near caches: a client that keeps what it has read forgets it when it changes.
+"""Judge of near caches: a client forgets a cached entry when it changes.
 
-Two things are judged. The numbers of a partition's invalidations rise, so that a client can detect a lost one: after
-number 7 comes 8, and never 7 again. (9 may come, too, when the update 8 was a cut, which changes no entry. The client
-then forgets the partition although it has missed nothing.) And an entry that is still kept when the cluster is at rest
-is the value of the map: a client that missed an invalidation would otherwise answer the old value for ever.
+The numbers of a partition's invalidations must rise, so that a client can detect a lost one: after number 7
+comes 8, and never 7 again. (9 may come if update 8 was a cut, which changes no entry; the client then forgets
+the partition without need.) And an entry that is still cached when the cluster is at rest must be the map's
+value: a client that missed an invalidation would return the old value for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An entry of a near cache, with the names of key and value."""
+    """An entry of a near cache, with names of key and value."""
 
     key: str
     value: str
@@ -24,16 +24,15 @@ class Kept:
 
 @dataclass(slots=True)
 class Numbering:
-    """Checks the numbers of one registration on one member."""
+    """Checks the numbers of one registration at one member."""
 
     name: str
-    """The client and the member, for messages."""
+    """Client and member, for messages."""
     problems: list[str] = field(default_factory=list)
     _last: dict[int, tuple[bytes, int]] = field(default_factory=dict)
-    """By partition: history and number of the last invalidation."""
+    """History and number of the last invalidation, by partition."""
 
     def on_invalidation(self, partition: int, history: bytes, number: int) -> None:
-        """A key of this partition has changed."""
         last = self._last.get(partition)
         self._last[partition] = (history, number)
         if last is not None and last[0] == history and number <= last[1]:
@@ -42,12 +41,12 @@ class Numbering:
             )
 
     def on_clear(self) -> None:
-        """All keys have changed: each partition has counted that, and the message has none of these numbers."""
+        """All keys have changed: each partition has counted that, and the message has none of the numbers."""
         self._last.clear()
 
 
 def judge_kept(name: str, kept: Iterable[Kept], final: Mapping[str, str | None]) -> list[str]:
-    """Entries that differ from what the map holds at rest, in words. `final`: the value of each key that was read."""
+    """Entries that differ from the map at rest. `final`: values of keys that were read."""
     return [
         f"near cache {name}: {one.key} is {one.value} for ever, read at {one.since / 1e9:.6f} s; "
         f"the map has {final[one.key]}"

@@ -1,4 +1,4 @@
-"""The convergence judge: after the faults have ended, all members agree, and every copy equals its primary's."""
+"""Judge of convergence: after the faults have ended, all members agree, and every copy equals its primary's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOBODY: Mapping[MemberId, str] = MappingProxyType({})
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """What is not as it should be in a cluster at rest, in words. `members` are all that live."""
+    """Errors of a cluster at rest. `members`: all that are alive."""
     problems = _views(members)
     if problems:
         return problems
@@ -27,7 +27,7 @@ def judge(members: Sequence[MemberView]) -> list[str]:
         if unfinished := member.under_way():
             told = ", ".join(f"{kind} ({count})" for kind, count in unfinished.items())
             problems.append(f"{name}: unfinished: {told}")
-        # A judge trusts nothing that the member remembers to have seen.
+        # Ask for a fresh reason: a judge does not trust what the member remembers.
         why = member.fresh_unsafe_reason()
         if why:
             problems.append(f"{name}: not safe: {why}")
@@ -40,10 +40,10 @@ def unequal(
     partition: int,
     excused: Mapping[MemberId, str] = NOBODY,
 ) -> list[str]:
-    """Replicas that differ from their primary though every write of the partition is acknowledged, in words.
+    """Replicas that differ from their primary though every write of the partition is acknowledged.
 
-    Only members whose row is of the version at which the primary serves are asked: the others' copies are judged by
-    what becomes of them. `excused` names the map, by member, whose copy was damaged on purpose: only that is not asked.
+    Only members whose assignment has the version at which the primary serves are compared; other copies will change.
+    `excused`: the map, by member, whose copy was damaged on purpose and is not compared.
     """
     serves = primary.admitted and primary.serves(partition)
     if not serves or primary.unfinished(partition):
@@ -108,7 +108,7 @@ def _partition(members: Sequence[MemberView], partition: int) -> list[str]:
 
 
 def _being_forgotten(copy: PartitionCopy, other: PartitionCopy) -> list[str]:
-    """The maps that are empty here and not held there: one of the two has forgotten them first (state_transfer/M-2)."""
+    """Maps that are empty here and absent there: one of the two forgot them first (state_transfer/M-2)."""
     return [
         name for name, held in copy.maps.items() if name not in other.maps and not len(held.state.entries)
     ]
@@ -117,8 +117,8 @@ def _being_forgotten(copy: PartitionCopy, other: PartitionCopy) -> list[str]:
 def _replica(
     owner: MemberView, member: MemberView, partition: int, index: int, excused: str = ""
 ) -> list[str]:
-    """How the member's copy differs from its primary's at this index; a map that is not held there must not be. The map
-    `excused` is not looked at.
+    """Differences between the member's copy and its primary's at this index. A map that does not belong there
+    must be absent; the map `excused` is not compared.
     """
     primary, copy = owner.held[partition], member.held.get(partition)
     if copy is None:

@@ -1,9 +1,9 @@
-"""The durability ledger: every acknowledged write is there, or was overwritten by a later one. Linear in the
-history; for those who write to their keys one after the other, and for histories too long to be searched.
+"""Judge of durability: every acknowledged write is there, or was overwritten by a later one.
 
-A client's operation on a key has a start, an end and an outcome: done, refused (certainly not applied), or
-unknown (perhaps applied, at any time after its start). Values are unique, so the final value names the write
-that made it.
+It is linear in the history, for clients that write their keys one after the other, and for histories that are
+too long to search. An operation of a client on a key has a start, an end and an outcome: done, refused
+(certainly not applied), or unknown (possibly applied, at any time after its start). Values are unique, so a
+final value names its write.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Write:
 
 
 def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:
-    """What is wrong with the final values, in words; empty when nothing acknowledged was lost.
+    """Errors in the final values; none if no acknowledged write was lost.
 
-    The write behind the final value must not have ended before an acknowledged write of the same key began,
-    and must not have been refused. An absent key counts as written before everything, or by any removal that
-    allows it.
+    The write of the final value must not have ended before an acknowledged write of the same key began, and
+    must not have been refused. An absent key counts as written before everything, or by any removal that allows
+    it.
     """
     by_key: dict[str, list[Write]] = {}
     for write in writes:
@@ -66,8 +66,6 @@ def _end(write: Write) -> int:
 
 @dataclass(slots=True)
 class Read:
-    """One answered read."""
-
     key: str
     value: str | None
     start: int
@@ -75,7 +73,7 @@ class Read:
 
 
 def judge_reads(writes: Iterable[Write], reads: Iterable[Read]) -> list[str]:
-    """Reads that saw a value which nobody wrote, which was refused, or which was written only later."""
+    """Reads of values that were never written, were refused, or were written only later."""
     made = {write.value: write for write in writes if write.value is not None}
     problems = []
     for read in reads:

@@ -1,9 +1,9 @@
-"""What listeners hear: each change once, as it was, and nothing else.
+"""Judge of entry listeners: each change is reported once, correctly, and nothing else is.
 
-An event is told when the primary makes the change, before it is acknowledged. So one may be heard of a change that is
-lost with its primary, and heard again when it is made once more: from another member, or from the same one, if that
-has taken office anew since. In one office each change is heard once at most. And it is heard for certain, if the member
-that made it knew of the listener, and both lived on.
+The primary sends an event when it makes the change, before the change is acknowledged. So an event may report a
+change that is lost with its primary, and again when the change is repeated: by another member, or by the same
+one, if it has become primary again since. During one leadership each change is reported at most once. It is
+certainly reported if the member that made it knew of the listener, and both lived on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STORING = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"
 REMOVING = frozenset({"remove", "delete", "remove_if_same"})
 COUNTED = frozenset({"delete", "set_ttl"})
 LATE_NS = 5_000_000_000
-"""An event arrives at most so long after it was made: as long as members who are cut off wait for each other."""
+"""Longest delay of an event: as long as members that are cut off wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One event, with the names of key and values. Times as in `Call`."""
+    """One event, with names of key and values. Times as in `Call`."""
 
     kind: EventKind
     key: str | None
@@ -44,22 +44,23 @@ class Heard:
 
 @dataclass(slots=True)
 class Listening:
-    """One registration, on the changes of one map."""
+    """One registration for the changes of one map."""
 
     name: str
-    """Whose it is, for people."""
+    """Its owner, for messages."""
     key: str | None = None
     """The only key of interest; None: all."""
     heard: list[Heard] = field(default_factory=list)
     must_hear: Callable[[Call], bool] = lambda call: True
-    """Whether the change that a call has made was certain to be heard."""
+    """Whether the change of a call was certain to be reported."""
     offices: Callable[[Heard], Sequence[int]] = lambda heard: ()
-    """When the member that tells of an event has taken office in the partition of its key: what it had made in an
-    earlier office, and nobody had acknowledged, may be lost since."""
+    """Times at which the event's member became primary of the key's partition: unacknowledged changes of earlier
+    leaderships may have been lost.
+    """
 
 
 def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
-    """What is wrong with what was heard, in words. `calls` are those on the map that is listened to."""
+    """Errors in the received events. `calls`: all calls on the map."""
     written = {call.argument: call for call in calls if call.operation in STORING}
     problems: list[str] = []
     for listening in listenings:
@@ -70,7 +71,7 @@ def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
 
 
 def _sound(listening: Listening, written: dict[str | None, Call]) -> list[str]:
-    """Events whose kind does not fit, or that tell of what nobody has done."""
+    """Events that are inconsistent, or report changes that were never made."""
     problems: list[str] = []
     for heard in listening.heard:
         if heard.kind in WHOLE:
@@ -96,7 +97,7 @@ def _sound(listening: Listening, written: dict[str | None, Call]) -> list[str]:
 
 
 def _twice(listening: Listening, written: dict[str | None, Call]) -> list[str]:
-    """Values are unique: in one office each is stored once, and ends once."""
+    """Changes reported twice. Values are unique: during one leadership each is stored once, and ends once."""
     problems: list[str] = []
     stored: dict[tuple[str, str | None], Heard] = {}
     ended: dict[tuple[str, str | None], Heard] = {}
@@ -115,8 +116,8 @@ def _twice(listening: Listening, written: dict[str | None, Call]) -> list[str]:
 
 
 def _lost(listening: Listening, first: Heard, again: Heard, write: Call | None) -> bool:
-    """Whether a change that is heard again may have been lost after it was heard first: in between its member took
-    office anew, and if it was a write, nobody had acknowledged it until then.
+    """Whether a change that is reported again may have been lost after the first report: its member became
+    primary again in between, before the write, if it is one, was acknowledged.
     """
     acknowledged_ns = write.end if write is not None and write.outcome is Outcome.DONE else again.at
     return any(
@@ -125,7 +126,7 @@ def _lost(listening: Listening, first: Heard, again: Heard, write: Call | None) 
 
 
 def _late(listening: Listening, written: dict[str | None, Call]) -> list[str]:
-    """Of one key a member tells an older change after a newer one."""
+    """Reports of an older change of a key after a newer one, by the same member."""
     problems: list[str] = []
     newest: dict[tuple[str, str | None], tuple[int, Heard]] = {}
     for heard in listening.heard:
@@ -140,13 +141,13 @@ def _late(listening: Listening, written: dict[str | None, Call]) -> list[str]:
 
 
 def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
-    """Acknowledged changes that should have been heard, and were not, or otherwise."""
+    """Acknowledged changes that were not reported as they should."""
     heard_of: dict[str | None, list[Heard]] = defaultdict(list)
     for heard in listening.heard:
         heard_of[heard.key].append(heard)
     certain: dict[str, list[Call]] = defaultdict(list)
     claimed: set[str | None] = set()
-    """Values of which somebody was told that he has removed them."""
+    """Values whose removal was acknowledged to a caller."""
     for call in calls:
         if call.outcome is not Outcome.DONE or call.operation in READS or changed_nothing(call):
             continue
@@ -157,7 +158,7 @@ def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
     for key, mine in certain.items():
         told = [*heard_of[key], *heard_of[None]]
         for call in mine:
-            # Who is not told which value he has met cannot tell his event from those of others like him.
+            # A caller that is not told which value it met cannot tell its event from those of similar calls.
             alike = 1
             if call.operation in COUNTED:
                 alike = sum(c.operation == call.operation and c.start >= call.start for c in mine)
@@ -170,13 +171,13 @@ def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
 
 
 def _removed(call: Call) -> str | None:
-    """The value that its caller knows to have removed."""
+    """The value that the caller knows to have removed."""
     removed = call.expected if call.operation == "remove_if_same" else call.result
     return removed if call.operation in REMOVING and isinstance(removed, str) else None
 
 
 def _tells(heard: Heard, call: Call, claimed: Container[str | None]) -> bool:
-    """Whether the event may be that of the call: with the old value that its caller was told, or has compared with."""
+    """Whether the event may belong to the call: with the old value that the caller was told, or compared with."""
     if call.operation in STORING:
         if heard.kind not in STORED or heard.value != call.argument:
             return False
@@ -188,5 +189,5 @@ def _tells(heard: Heard, call: Call, claimed: Container[str | None]) -> bool:
         return heard.kind in (EventKind.REMOVED, EventKind.EVICTED) and heard.old not in claimed
     removed = _removed(call)
     if removed is None:
-        return heard.kind in WHOLE  # Who clears a map is told nothing of its keys.
+        return heard.kind in WHOLE  # A clear does not report its keys.
     return heard.kind is EventKind.REMOVED and heard.old == removed

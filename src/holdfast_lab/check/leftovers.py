@@ -1,4 +1,4 @@
-"""The leak judge: in a cluster at rest no member keeps what is not its own, nor anything of what is over."""
+"""Judge of leaks: in a cluster at rest no member keeps foreign or outdated state."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.core.model.ids import SECOND
 from holdfast.core.store.map_state import MapState
 
 OVER_NS = 10 * SECOND
-"""How long after its time an entry, and what is noted of it, may still be there: some are swept at a time."""
+"""How long after its end an entry, and notes about it, may remain, since only some are swept at a time."""
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """What members keep that they should not, in words. `members` are all that live, at rest, of one view."""
+    """State that members should not have. `members`: all that are alive, at rest, in one view."""
     problems: list[str] = []
     for member in members:
         name = member.info.name
@@ -24,7 +24,7 @@ def judge(members: Sequence[MemberView]) -> list[str]:
 
 
 def _copies(member: MemberView) -> list[str]:
-    """Copies, maps and offices that the table does not give to this member."""
+    """Copies, maps and leaderships that the table does not assign to this member."""
     problems: list[str] = []
     for partition, row in enumerate(member.assignments):
         index = row.index_of(member.me)
@@ -49,16 +49,16 @@ def _copies(member: MemberView) -> list[str]:
 
 
 def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
-    """What is noted of entries that are not there, or are to be gone since then. `backup`: of a copy whose primary says
-    when they are.
+    """Notes about entries that do not exist, or should have ended before `since_ns`. `backup`: the primary decides when
+    entries of this copy end.
     """
     problems: list[str] = []
     if not held.expiries.keys() <= held.entries.keys():
         problems.append("expiries of entries that are gone")
     if not held.hashes.keys() <= held.entries.keys():
         problems.append("hashes of keys that are gone")
-    # A deadline that was noted is put off when it comes up: only one whose entry is gone, or really over, is left over.
-    # In a table it is not noted apart from its entry, which a backup has for as long as its primary wants.
+    # A noted deadline is postponed when it comes up, so it is only left over if its entry is gone or has really
+    # ended. In a table the deadline is part of the entry, which a backup keeps as long as its primary does.
     waits = backup and held.packed is not None
     first = held.endings.first_ns
     if first is not None and first < since_ns:
@@ -69,7 +69,7 @@ def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
 
 
 def _subscriptions(member: MemberView, members: Sequence[MemberView]) -> list[str]:
-    """Who hears of changes here is who wants to."""
+    """Subscribers must be exactly the members that want changes."""
     problems: list[str] = []
     names = {name for other in members for name in other.heard_of}
     for name in sorted(names):

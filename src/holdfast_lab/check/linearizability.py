@@ -1,20 +1,27 @@
-"""Could all clients have seen one register for each key? (The search of Wing and Gong, with Lowe's memory.)
+"""Judge of linearizability: all clients could have used one register for each key (Wing and Gong, with Lowe's
+memory).
 
-A *call* is one operation on one key as its client saw it. A history is linearizable when each answered call takes
-effect at one moment between its start and its end, each call of unknown outcome at one moment after its start or
-never, and every answer is the one that the operation gives at its moment.
+A *call* is one operation on one key as its client saw it. A history is linearizable if each answered call takes
+effect at one moment between its start and its end, each call of unknown outcome at one moment after its start
+or never, and every answer is the one that the operation gives at its moment.
 
-The search goes through the history in the order of time and keeps every *configuration* that is still possible: the
-value of the key, and which of the calls under way have taken effect. When a call ends, only configurations in which it
-has taken effect, with this answer, remain. When none does the history is not linearizable, and that call is named.
+The search goes through the history in the order of time and keeps every possible *configuration*: the value of
+the key, and which of the calls in progress have taken effect. When a call ends, only configurations in which it
+has taken effect, with this answer, remain. If none does, the history is not linearizable, and the call is
+reported.
 
-A call of unknown outcome stays under way until its end, if it has one, and else for ever. With many of them, or with
-many calls under way at a time, there would be exponentially many configurations. Three
-things keep them few. Of two configurations with the same value and the same answered calls, the one that has used
-fewer unknown calls can do all that the other can: only it is kept. Calls that nobody can tell apart (two removals with
-the same answer; two writes of values that no answer names) are used in the order of their ends: if they can take
-effect in another order, they can in this one. And a call whose answer says that it changed nothing takes effect as soon
-as the value allows this answer: nothing speaks for waiting.
+Example: set(a) is answered at 1 s. set(b) runs from 2 s to 4 s, and at 3 s a read starts. While both are in
+progress, two values are possible: a (set(b) is not applied) and b. If the read returns b and a second read,
+started after it ended, returns a, no configuration is left: the second read is reported.
+
+A call of unknown outcome stays in progress until its end, if it has one, or for ever, so configurations could
+multiply exponentially. Three rules keep them few:
+
+- Of two configurations with the same value and the same answered calls, the one that has used fewer unknown
+calls can do   all that the other can: only it is kept. - Indistinguishable calls (two removals with the same
+answer; two writes of values that no answer names) are used in the   order of their ends: if they can take
+effect in another order, they can in this one. - A call whose answer says that it changed nothing takes effect
+as soon as the value allows this answer: waiting never   helps.
 """
 
 from __future__ import annotations
@@ -33,7 +40,7 @@ UNNAMED = "a value that nobody has named"
 
 @unique
 class Outcome(Enum):
-    """What the client was told."""
+    """Outcome of a call for its client."""
 
     DONE = "ok"
     REFUSED = "refused"
@@ -43,7 +50,7 @@ class Outcome(Enum):
 
 @unique
 class Untold(Enum):
-    """The answer of a client that does not pass on what the operation answers (`delete` in some languages)."""
+    """Answer of a client that does not pass on the result (`delete` in some languages)."""
 
     UNTOLD = "not told"
 
@@ -53,26 +60,26 @@ UNTOLD = Untold.UNTOLD
 
 @dataclass(slots=True)
 class Call:
-    """One operation as its client saw it. Times are of one clock for all clients, in nanoseconds."""
+    """One operation as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     operation: str
     """One of `OPERATIONS`."""
     key: str
     start: int
     end: int = FOREVER
-    """When it was answered. Of one whose outcome is unknown: until when it has taken effect, if it ever does."""
+    """When it was answered. With unknown outcome: until when it takes effect, if ever."""
     outcome: Outcome = Outcome.UNKNOWN
     argument: str | None = None
-    """The value that is written, or that is looked for."""
+    """The value to write or to look for."""
     expected: str | None = None
-    """The value that is compared with."""
+    """The value to compare with."""
     result: str | bool | Untold | None = None
-    """What was answered; counts only when `outcome` is `DONE` and the operation answers something."""
+    """The answer; only valid if `outcome` is `DONE` and the operation has one."""
     client: str = ""
     ttl: int = FOREVER
-    """How long after this call the value is to be there at the most, if nobody gives it another time."""
+    """Longest life of the value after this call, unless another call changes it."""
     idle: int = FOREVER
-    """How long after its last use the value is to be there at the most."""
+    """Longest life of the value after its last use."""
 
     def __str__(self) -> str:
         words = [self.operation, self.key]
@@ -113,17 +120,17 @@ OPERATIONS: dict[str, Callable[[Value, Call], Step]] = {
     "remove_if_same": _remove_if_same,
     "set_ttl": lambda value, call: (value, value is not None),
 }
-"""What each operation makes of the key's value (None: absent), and answers."""
+"""Effect of each operation on the key's value (None: absent), and its answer."""
 
 SILENT = frozenset({"set"})
-"""Operations that answer nothing."""
+"""Operations without an answer."""
 READS = frozenset({"get", "contains"})
 STILL = READS | {"set_ttl"}
-"""Operations that leave the value as it is."""
+"""Operations that do not change the value."""
 
 
 def changed_nothing(call: Call) -> bool:
-    """Whether the answer says that the operation found nothing to do."""
+    """Whether the answer says that the operation had nothing to do."""
     if call.outcome is not Outcome.DONE or call.operation in SILENT | READS or call.operation == "put":
         return False
     if call.operation == "put_if_absent":
@@ -133,13 +140,11 @@ def changed_nothing(call: Call) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class Broken:
-    """A key whose history nobody could have seen with one register."""
-
     key: str
     call: Call
-    """The first call, by its end, for which no configuration is left."""
+    """The first call, by its end, without a possible configuration."""
     possible: tuple[Value, ...]
-    """The values that were possible just before it ended."""
+    """Values that were possible just before it ended."""
 
     def __str__(self) -> str:
         values = ", ".join("absent" if value is None else value for value in self.possible)
@@ -149,13 +154,13 @@ class Broken:
 def judge(
     calls: Iterable[Call], *, quiet: bool = True, reads: bool = True, most: int = 100_000
 ) -> list[Broken]:
-    """The keys whose histories are not linearizable.
+    """Keys whose histories are not linearizable.
 
-    Which calls are held against the register: those that changed something always; with `quiet` also those whose
-    answer says that they changed nothing; with `reads` also reads.
+    Calls that changed something are always checked; with `quiet` also those whose answer says that they changed
+    nothing; with `reads` also reads.
 
-    Raises RuntimeError when a key needs more than `most` configurations at a time, or they have to be compared with one
-    another more than `COMPARED` times for each: then nothing is known of it.
+    Raises RuntimeError if a key needs more than `most` configurations at a time, or more than `COMPARED`
+    comparisons for each of them: then nothing is known about it.
     """
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
@@ -169,38 +174,38 @@ def judge(
 
 
 Kind = tuple[str, str | None, str | None, str | bool | Untold | None]
-"""Operation, value compared with, value written (`UNNAMED` when nobody names it), answer."""
+"""Operation, value compared with, value written (`UNNAMED` if no answer names it), answer."""
 
 
 _NOTHING: dict[Kind, list[tuple[int, Call]]] = {}
 
 
 def _names(call: Call) -> list[str]:
-    """The values that a call names, other than by writing them."""
+    """Values that a call names, other than by writing them."""
     return [name for name in (call.result, call.expected) if isinstance(name, str)]
 
 
 class _Search:
-    """The search through the history of one key."""
+    """Search through the history of one key."""
 
     def __init__(self, history: list[Call], most: int) -> None:
         self._calls = history
         self._most = most
         self._answered: dict[Kind, list[tuple[int, Call]]] = {}
-        """Under way, and answered later: those that nobody can tell apart together, in the order of their ends."""
+        """Answered calls in progress, grouped if indistinguishable, in the order of their ends."""
         self._quiet: dict[int, Call] = {}
-        """Under way, and answered later with what says that nothing was changed."""
+        """Answered calls in progress whose answer says that nothing was changed."""
         self._unknown: dict[Kind, list[tuple[int, Call]]] = {}
-        """Under way, and never answered: the same, in the order of their starts."""
+        """Calls in progress that are never answered, grouped if indistinguishable, in the order of their starts."""
         self._comparing: dict[str | None, dict[Kind, list[tuple[int, Call]]]] = {}
-        """The same of those that compare, by the value that they look for."""
+        """Unanswered calls that compare, by the value they look for."""
         self._named = Counter(name for call in history for name in _names(call))
-        """Values that answers and comparisons name, and how many of these calls have not ended."""
+        """Number of unfinished calls whose answer or comparison names a value."""
         self._configurations: dict[tuple[Value, int], list[int]] = {(None, 0): [0]}
-        """Value and used answered calls -> the least sets of used unknown calls, as bits."""
+        """By value and used answered calls: the minimal sets of used unknown calls, as bits."""
 
     def run(self) -> Broken | None:
-        """The first call that nobody can explain."""
+        """The first call that cannot be explained."""
         events: list[tuple[int, int, int]] = []
         for number, call in enumerate(self._calls):
             events.append((call.start, 0, number))
@@ -236,7 +241,7 @@ class _Search:
         return None
 
     def _kind(self, call: Call) -> Kind:
-        """What is the same of two calls that nobody can tell apart."""
+        """Common key of indistinguishable calls."""
         argument = call.argument if call.argument is None or self._named[call.argument] else UNNAMED
         if call.outcome is Outcome.DONE:
             return (call.operation, call.expected, argument, call.result)
@@ -259,7 +264,7 @@ class _Search:
         insort(kinds.setdefault(kind, []), (bit, call), key=lambda one: (one[1].end, one[1].start))
 
     def _forget(self, names: Iterable[str]) -> None:
-        """A call that names these values has ended. What nobody names any more is like all else that nobody names."""
+        """A call that names these values has ended. Values without a name are indistinguishable from now on."""
         for name in names:
             self._named[name] -= 1
             if not self._named[name]:
@@ -268,7 +273,7 @@ class _Search:
                         self._begin(bit, call)
 
     def _end_unknown(self, bit: int) -> None:
-        """This call takes effect no more. Whether it has does not matter from now on."""
+        """This call takes no effect after now; whether it did does not matter any more."""
         remain = self._with(bit, unknown_too=True)
         for (value, used), sets in self._configurations.items():
             for unknown in sets:
@@ -279,12 +284,12 @@ class _Search:
                 alike[:] = [one for one in alike if one[0] != bit]
 
     def _with(self, bit: int, *, unknown_too: bool = False) -> dict[tuple[Value, int], list[int]]:
-        """The configurations in which this call has taken effect, by now at the latest. The bit is free in them."""
+        """Configurations in which this call has taken effect by now, with its bit free again."""
         remain: dict[tuple[Value, int], list[int]] = {}
         seen: dict[tuple[Value, int], list[int]] = {}
         compared = 0
         fitting: dict[Value, int] = {}
-        """Value -> the quiet calls that it lets take effect."""
+        """Quiet calls that take effect at a value, by value."""
 
         def settled(value: Value, used: int, unknown: int) -> tuple[Value, int, int]:
             if value not in fitting:
@@ -302,12 +307,12 @@ class _Search:
         ]
         work = deque(one for one in begun if _keep(seen, *one))
         while work:
-            value, used, unknown = work.popleft()  # Those that use little come first.
+            value, used, unknown = work.popleft()  # Configurations that use little come first.
             if (unknown if unknown_too else used) & bit:
                 _keep(remain, value, used if unknown_too else used & ~bit, unknown & ~bit)
                 continue
             if unknown not in seen[value, used]:
-                continue  # One that has used less has taken its place.
+                continue  # It was replaced by one that has used less.
             for step in self._steps(value, used, unknown):
                 after = settled(*step)
                 compared += len(seen.get(after[:2], ()))
@@ -337,7 +342,7 @@ class _Search:
 
 
 def _keep(kept: dict[tuple[Value, int], list[int]], value: Value, used: int, unknown: int) -> bool:
-    """Keep this configuration unless one that has used less is kept; it takes the place of those that used more."""
+    """Keep this configuration unless one that has used less is kept; drop those that have used more."""
     sets = kept.setdefault((value, used), [])
     if any(one & unknown == one for one in sets):
         return False

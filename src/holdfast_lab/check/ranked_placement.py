@@ -1,8 +1,8 @@
-"""Is every partition where it belongs by rendezvous? For clusters at rest with `partitions.placement = "rendezvous"`.
+"""Judge of placement by rendezvous, for clusters at rest with `partitions.placement = "rendezvous"`.
 
-A row is good if it is that of the function over the members that may hold data. The one exception is the planner's:
-the members of the row are the right ones, but three or more are in each other's place, which no plan could change
-without taking a copy away (or two are, at a feature level without exchanges).
+An assignment is right if it is that of the function over the members that may hold data. The planner has one
+exception: the members are the right ones, but three or more are in each other's place, which no plan could
+change without removing a copy (or two are, at a feature level without exchanges).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.core.placement.planner import plan
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """Partitions that are elsewhere, in words; none while the cluster's state forbids it to move them."""
+    """Partitions in the wrong place; none while the cluster's state forbids moving them."""
     problems = []
     exchanges = any(member.level >= EXCHANGES for member in members if member.is_master)
     for partition, row, wanted in _elsewhere(members):
@@ -29,17 +29,17 @@ def judge(members: Sequence[MemberView]) -> list[str]:
 
 
 def swapped(members: Sequence[MemberView]) -> int:
-    """How many partitions have the right members, of which some are in each other's place."""
+    """Number of partitions with the right members in other places."""
     return sum(set(row) == set(wanted) for _, row, wanted in _elsewhere(members))
 
 
 def _elsewhere(members: Sequence[MemberView]) -> list[tuple[int, ReplicaList, ReplicaList]]:
-    """Partition, row and wanted row, as the master knows them, where these differ."""
+    """Partition, assignment and wanted assignment, as the master knows them, where they differ."""
     master = next((member for member in members if member.is_master), None)
     if master is None or not master.cluster_state.migrates or not master.data_members():
         return []
     if master.view is not None and master.view.baseline is not None and master.view.baseline.away:
-        # While places are kept rows change only where somebody gets something.
+        # While places of absent members are kept, assignments change only if a member gets something.
         return []
     here = [Candidate(info.uuid, info.group, info.consistent_id) for info in master.data_members()]
     found: list[tuple[int, ReplicaList, ReplicaList]] = []

@@ -1,6 +1,6 @@
-"""Is nobody told, and nothing written down, what came with a higher feature level than the one in force allows?
+"""Judge of feature levels: no member sends or stores what only a higher level than the one in force allows.
 
-For clusters in which members of several builds are mixed (`core.model.levels`).
+For clusters of members with several builds (`core.model.levels`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _begins(records: Iterable[Record]) -> bool:
 
 
 def level_of_message(message: Message) -> int:
-    """The feature level that whoever reads this must be able to do."""
+    """Feature level that a reader of this message needs."""
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
         return EXCHANGES
     if isinstance(message, ForgetMaps) or (isinstance(message, Forward) and message.request.op is Op.DESTROY):
@@ -49,14 +49,14 @@ def level_of_message(message: Message) -> int:
 
 
 def level_of_entry(entry: Entry) -> int:
-    """The same of an entry of a journal."""
+    """Feature level that a reader of this journal entry needs."""
     if isinstance(entry, Wrote) and _begins(entry.records):
         return FORGETS
     return PACKED if isinstance(entry, WrotePuts) else LOWEST
 
 
 def unreadable(message: Message, levels: FeatureLevels) -> str:
-    """Why a member of this build could not read it; empty when it can."""
+    """Why a member of this build cannot read the message; empty if it can."""
     level = level_of_message(message)
     if level <= levels.highest:
         return ""
@@ -64,7 +64,7 @@ def unreadable(message: Message, levels: FeatureLevels) -> str:
 
 
 def too_early(entries: Iterable[Entry], level: int) -> str:
-    """Why a member in whose view this level is in force must not write these down; empty when it may."""
+    """Why a member with this level in force must not store these entries; empty if it may."""
     for entry in entries:
         if level_of_entry(entry) > level:
             return (

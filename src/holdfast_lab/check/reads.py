@@ -1,4 +1,4 @@
-"""What one member answers to reads, one after the other: never older values; and versions of entries that fit."""
+"""Judge of successive reads of one member: values never become older, and entry versions fit the values."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from holdfast_lab.check.linearizability import FOREVER, Call, Outcome, changed_n
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One answered read."""
-
     member: str
-    """The life of the member that was asked."""
+    """The life of the member that answered."""
     key: str
     value: str | None
     start: int
     end: int
     version: int = 0
-    """The version in an entry view; 0: the read was of the value alone, or found nothing."""
+    """Version of an entry view; 0: only the value was read, or nothing was found."""
 
     def __str__(self) -> str:
         version = f", version {self.version}" if self.version else ""
@@ -30,7 +28,7 @@ class Read:
 
 
 def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
-    """Reads of one member that went back in time, or that saw what nobody wrote or what was refused, in words."""
+    """Reads of one member that went back in time, or saw values that were never written or were refused."""
     history: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         if call.outcome is not Outcome.REFUSED:
@@ -39,7 +37,7 @@ def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
     problems: list[str] = []
     for key, mine in _grouped(reads, lambda read: (read.member, read.key)):
         floors: list[tuple[int, int, Read]] = []
-        """End of a read, when the write that it saw began, and it itself."""
+        """End of a read, start of the write that it saw, and the read itself."""
         for read in mine:
             write = written.get(read.value)
             if read.value is not None and (write is None or write.key != key):
@@ -56,19 +54,19 @@ def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
             if seen is not None and _older(write, history[key], seen[0], read.end):
                 problems.append(f"key {key}: {read}, and before that {seen[1]}")
             if write is not None and write.outcome is Outcome.DONE:
-                # What was never acknowledged may have been seen, and be lost.
+                # A value that was never acknowledged may have been seen and then lost.
                 floors.append((read.end, write.start, read))
     return problems
 
 
 def _older(write: Call | None, history: list[Call], floor: int, answered: int) -> bool:
-    """Whether a read that shows this write, or nothing, and was `answered` then, is of a time before what had begun at
-    `floor`.
+    """Whether a read, `answered` at that time, that shows this write, or nothing, is older than a write begun
+    at `floor`.
     """
     if write is not None:
         return write.outcome is Outcome.DONE and write.end < floor
     if any(call.ttl < FOREVER or call.idle < FOREVER for call in history):
-        return False  # It may have ended.
+        return False  # The value may have expired.
     return not any(
         call.operation in REMOVING
         and call.end >= floor
@@ -79,8 +77,8 @@ def _older(write: Call | None, history: list[Call], floor: int, answered: int) -
 
 
 def judge_versions(reads: Sequence[Read]) -> list[str]:
-    """Pairs of entry views of one key in which the version does not tell whether the value is the same, whichever
-    members answered: two values with one version, or two versions of one value.
+    """Pairs of entry views of one key with the same version of different values, or different versions of one value,
+    whichever members answered.
     """
     problems: list[str] = []
     for key, views in _grouped((read for read in reads if read.version), lambda read: (read.key,)):
@@ -95,7 +93,7 @@ def judge_versions(reads: Sequence[Read]) -> list[str]:
 
 
 def _grouped(reads: Iterable[Read], by: Callable[[Read], tuple[str, ...]]) -> list[tuple[str, list[Read]]]:
-    """In the order of their starts, by whatever they have in common: the key, and perhaps more."""
+    """Groups with the same key (and perhaps more), ordered by start."""
     found: dict[tuple[str, ...], list[Read]] = defaultdict(list)
     for read in sorted(reads, key=lambda read: read.start):
         found[by(read)].append(read)

@@ -1,24 +1,29 @@
-"""Could the transactions that clients saw have run one after the other? The judge of list-append histories.
+"""Judge of serializability: the transactions of a list-append history could have run one after the other.
 
-Transactions append elements to lists and read whole lists. No element is appended twice to one list, so a read tells
-which appends came before it, and in which order (Kingsbury and Alvaro, "Elle", VLDB 2020). From that follow the
-dependencies of Adya's thesis (1999, chapter 3): *ww*, over whose append a transaction appended; *wr*, whose append it
-read; *rw*, whose append it did not see yet. A cycle of them is an anomaly:
+Transactions append elements to lists and read whole lists. No element is appended twice to one list, so a read
+shows which appends came before it, and in which order (Kingsbury and Alvaro, "Elle", VLDB 2020). This gives the
+dependencies of Adya's thesis (1999, chapter 3): *ww*, after whose append a transaction appended; *wr*, whose
+append it read; *rw*, whose append it did not see yet. A cycle of them is an anomaly:
 
 - *G0*: of ww only. *G1c*: of ww and wr. *G-single*: with exactly one rw. *G2*: with more.
 
-Others show in one read: *G1a*, an append of a transaction that was rolled back; *G1b*, a list as it was in the middle
-of a transaction; *internal*, a list without what the reading transaction itself had appended; an element that nobody
-appended, or that is there twice; *torn*, an append without what the same transaction had appended there before it;
-lists of which neither is the beginning of the other. And an append is *lost* when the last read of its key began after
-it was committed, and does not show it. So a history should end with a read of each key, made where the newest state is.
+Example (G-single, a lost update): x is [1]. T1 and T2 both read [1]; T1 appends 2, T2 appends 3; x ends as [1, 2, 3].
+T2 did not see the 2 (rw: T2 before T1), but appended after it (ww: T1 before T2).
 
-Only transactions that are committed are judged. Of those whose client does not know, the ones whose appends were read
-by another that counts are taken for committed; nothing can be said of the rest.
+Other anomalies show in one read: *G1a*, an append of a transaction that was rolled back; *G1b*, a list from the
+middle of a transaction; *internal*, a list without what the reading transaction itself had appended; an element
+that was never appended, or is there twice; *torn*, an append without what the same transaction had appended
+there before; two lists neither of which is a prefix of the other. An append is *lost* if the last read of its
+key began after it was committed, and does not show it. So a history should end with a read of each key from the
+newest state.
 
-What is committed and was never seen comes after all that was: whoever read a key without it came before. With this,
-where nothing is found at `SERIALIZABLE` there is an order that explains every read, and at `STRICT_SERIALIZABLE` one
-that fits the times; where something is found there is none. Lost appends look at times at every level.
+Only committed transactions are judged. Those with unknown outcome count as committed if another one that counts
+has read their appends; nothing is concluded about the rest.
+
+A committed append that was never seen comes after all that were: a transaction that read the key without it
+came before. With this, if nothing is found at `SERIALIZABLE`, some order explains every read, and at
+`STRICT_SERIALIZABLE` one that fits the times; if something is found, there is none. Lost appends consider times
+at every level.
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ from holdfast_lab.check.linearizability import FOREVER
 
 @unique
 class TransactionOutcome(Enum):
-    """What the client was told."""
+    """Outcome of a transaction for its client."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -48,21 +53,19 @@ class TransactionOutcome(Enum):
 
 @unique
 class Isolation(Enum):
-    """What is promised, and so which anomalies are forbidden."""
+    """Promised isolation, which decides the forbidden anomalies."""
 
     READ_COMMITTED = "read-committed"
-    """Cycles with an rw are allowed; nothing else."""
+    """Only cycles with an rw are allowed."""
     REPEATABLE_READ = "repeatable-read"
     """Without reads by predicate this is the same as `SERIALIZABLE`."""
     SERIALIZABLE = "serializable"
     STRICT_SERIALIZABLE = "strict-serializable"
-    """Also: what had ended before another began came before it."""
+    """In addition: a transaction that ended before another began came before it."""
 
 
 @unique
 class Anomaly(Enum):
-    """What can be wrong; the module says what is meant."""
-
     G0 = "G0"
     G1A = "G1a"
     G1B = "G1b"
@@ -79,7 +82,7 @@ class Anomaly(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListAppend:
-    """`element` at the end of the list of `key`."""
+    """Append `element` to the list of `key`."""
 
     key: str
     element: Element
@@ -87,7 +90,7 @@ class ListAppend:
 
 @dataclass(frozen=True, slots=True)
 class ListRead:
-    """The whole list of `key`; empty if it is absent. None: it was not answered, which says nothing."""
+    """The whole list of `key`; empty if absent. None: not answered, which proves nothing."""
 
     key: str
     elements: Sequence[Element] | None
@@ -95,24 +98,22 @@ class ListRead:
 
 @dataclass(slots=True)
 class ListTransaction:
-    """One transaction as its client saw it. Times are of one clock for all clients, in nanoseconds."""
+    """One transaction as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     id: str
     outcome: TransactionOutcome
     start: int
     end: int | None
-    """When its outcome was answered; None: it never was."""
+    """When its outcome was answered; None: never."""
     operations: Sequence[ListAppend | ListRead]
-    """In the order in which they were done."""
+    """In the order of execution."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnomalyFound:
-    """One thing that must not be."""
-
     anomaly: Anomaly
     transactions: tuple[str, ...]
-    """Those it is about; of a cycle, in its order."""
+    """The transactions involved; of a cycle, in its order."""
     words: str
 
     def __str__(self) -> str:
@@ -122,10 +123,10 @@ class AnomalyFound:
 def judge(
     transactions: Iterable[ListTransaction], level: Isolation = Isolation.SERIALIZABLE
 ) -> list[AnomalyFound]:
-    """What `level` forbids and has happened. Of each set of transactions that depend on each other in circles one short
-    cycle of each kind is told; in very large sets perhaps a G2 where there is a G-single, too.
+    """Anomalies that `level` forbids. For each set of transactions in cycles, one short cycle of each kind is
+    reported; in very large sets possibly a G2 where there is a G-single, too.
 
-    Raises ValueError when an id is used twice, an element is appended twice to a key, or an end is before its start.
+    Raises ValueError for a duplicate id, an element that is appended twice to a key, or an end before its start.
     """
     history = _History(transactions)
     inference = _Inference(history)
@@ -136,7 +137,7 @@ def judge(
 
 
 class _Base(NamedTuple):
-    """What a transaction read of others: a list without what it had appended itself."""
+    """What a transaction read of others: a list without its own appends."""
 
     reader: int
     elements: tuple[Element, ...]
@@ -150,16 +151,16 @@ class _Write(NamedTuple):
 
 
 _Last = tuple[int, int, Element | None]
-"""Who wrote or read the last of a list, which of the two it was, and what was written."""
+"""Transaction that wrote or read the end of a list, whether it wrote or read, and what was written."""
 
 
 class _History:
-    """Who appended what, and which transactions count."""
+    """Appends of all transactions, and which transactions count."""
 
     def __init__(self, transactions: Iterable[ListTransaction]) -> None:
         self.transactions = list(transactions)
         self.writers: dict[str, dict[Element, int]] = defaultdict(dict)
-        """Every key that somebody appended to or read: its elements, and by whom."""
+        """For each key that was appended to or read: the writer of each element."""
         self.previous: dict[str, dict[Element, Element]] = defaultdict(dict)
         """By key and element: what the same transaction had appended there just before."""
         self.appended: list[dict[str, list[Element]]] = []
@@ -173,7 +174,7 @@ class _History:
             ids.add(transaction.id)
             self.appended.append(self._appends(number, transaction))
         self.settled = self._settle()
-        """The transactions that count, and when they were committed at the latest."""
+        """Transactions that count, and when they were committed at the latest."""
 
     def _appends(self, number: int, transaction: ListTransaction) -> dict[str, list[Element]]:
         found: dict[str, list[Element]] = defaultdict(list)
@@ -194,7 +195,7 @@ class _History:
         return dict(found)
 
     def _settle(self) -> dict[int, int]:
-        """Those that are committed count, and unknown ones that these, or each other, have read."""
+        """Committed transactions count, and unknown ones that these, or each other, have read."""
         unknown = {
             number: one
             for number, one in enumerate(self.transactions)
@@ -221,12 +222,11 @@ class _History:
         return settled
 
     def is_rolled_back(self, number: int) -> bool:
-        """Whether its client was told so."""
         return self.transactions[number].outcome is TransactionOutcome.ROLLED_BACK
 
 
 class _Inference:
-    """From reads to the order of appends, from that to dependencies, from these to cycles."""
+    """Derives the order of appends from reads, dependencies from that order, and cycles from dependencies."""
 
     def __init__(self, history: _History) -> None:
         self.found: list[AnomalyFound] = []
@@ -234,7 +234,7 @@ class _Inference:
         self._graph = DependencyGraph(len(history.transactions))
         self._bases: dict[str, list[_Base]] = defaultdict(list)
         self._newest: dict[str, _Base] = {}
-        """By key the last read, of the transaction that began last; with what that one had appended."""
+        """Last read by key, of the transaction that began last, including its own appends."""
         self._told: set[tuple[Anomaly, str, Element]] = set()
         for number in sorted(history.settled):
             self._read(number)
@@ -246,7 +246,7 @@ class _Inference:
         return self._history.transactions[number].id
 
     def _read(self, number: int) -> None:
-        """What a transaction read of others, and whether it saw what is its own."""
+        """Collect what a transaction read of others, and check that it saw its own appends."""
         transaction, appended = self._history.transactions[number], self._history.appended[number]
         so_far: dict[str, list[Element]] = defaultdict(list)
         for operation in transaction.operations:
@@ -270,10 +270,10 @@ class _Inference:
             else:
                 self._bases[key].append(_Base(number, others))
 
-    # -- what one key shows
+    # -- single keys
 
     def judge_key(self, key: str) -> None:
-        """The order of its appends, with the dependencies that follow; and what is wrong with single reads."""
+        """Find the order of the key's appends, the dependencies that follow, and errors of single reads."""
         bases = self._bases[key]
         longest = max(bases, default=_Base(-1, ()), key=lambda base: len(base.elements))
         self._judge_elements(key, longest)
@@ -290,7 +290,7 @@ class _Inference:
         self._depend(key, longest.elements, fitting, seen)
 
     def _judge_elements(self, key: str, base: _Base) -> None:
-        """Each element must have been appended, by one that may be committed, in its order; and be there once."""
+        """Each element must have been appended once, by a transaction that may be committed, in its order."""
         shown: set[Element] = set()
         for element in base.elements:
             writer = self._history.writers[key].get(element)
@@ -359,15 +359,15 @@ class _Inference:
                 "which began later and is the last to have read it, did not see it",
             )
 
-    # -- what depends on what
+    # -- dependencies
 
     def _depend(
         self, key: str, longest: tuple[Element, ...], fitting: list[_Base], seen: set[Element]
     ) -> None:
-        """The dependencies by the appends to one key, of which `longest` are in order and `seen` were read at all."""
+        """Dependencies from the appends to one key; `longest` are in order, `seen` were read at all."""
         order: list[_Write] = []
         place = [0]
-        """By length of a list, how many of its elements are in `order`."""
+        """By length of a list: how many of its elements are in `order`."""
         shown: set[Element] = set()
         for element in longest:
             writer = self._history.writers[key].get(element)
@@ -389,14 +389,15 @@ class _Inference:
                 last.append((reader, RW, None))
         unseen: dict[int, Element] = {}
         for element, writer in self._history.writers[key].items():
-            if element not in seen:  # Of those that do not count nothing follows.
+            if element not in seen:  # Nothing follows from those that do not count.
                 unseen.setdefault(writer, element)
         if unseen:
             self._depend_unseen(key, last, unseen)
 
     def _depend_unseen(self, key: str, last: list[_Last], unseen: dict[int, Element]) -> None:
-        """What nobody saw comes after the last that was seen, and after who read that. Such a transaction may be one of
-        the unseen itself: so one row of hubs leads to each of these and to those after it, another to those before.
+        """Unseen appends come after the last one that was seen, and after its readers. Such a transaction may
+        itself be one of the unseen ones, so one row of hubs leads to each of these and those after it, another
+        one to those before.
         """
         add = self._graph.add
         at = {writer: number for number, writer in enumerate(unseen)}
@@ -419,7 +420,7 @@ class _Inference:
                 add(Edge(source, onward[mine + 1], kind, key, before))
 
     def _depend_by_time(self) -> None:
-        """What had ended before another began: through a hub for each end, in their order."""
+        """Real-time order, through a hub for each end, in their order."""
         events: list[tuple[int, int, int]] = []
         for number in self._history.settled:
             one = self._history.transactions[number]
@@ -439,7 +440,6 @@ class _Inference:
     # -- cycles
 
     def judge_cycles(self, level: Isolation) -> None:
-        """The cycles that `level` forbids."""
         graph = self._graph
         cycles = [graph.cycle(component, WW, WW) for component in graph.components(WW)]
         cycles += [graph.cycle(component, WR, WW | WR) for component in graph.components(WW | WR)]
@@ -458,7 +458,7 @@ class _Inference:
                 self._tell_cycle(cycle)
 
     def _cycle_in_time(self, component: list[int]) -> list[Edge]:
-        """One without rw if there is one, else one with as few as can be found."""
+        """A cycle without rw if there is one, otherwise one with as few as can be found."""
         ways = (
             (REAL_TIME, WW | WR | REAL_TIME),
             (RW, WW | WR | REAL_TIME),
@@ -468,7 +468,7 @@ class _Inference:
         return next(cycle for cycle in found if cycle)
 
     def _tell_cycle(self, cycle: list[Edge]) -> None:
-        """In words, and by the name that its kinds give it."""
+        """Report a cycle under the name that its kinds give it."""
         steps: list[Edge] = []
         entered = cycle[0]
         for edge in cycle:
@@ -498,6 +498,6 @@ class _Inference:
 
 
 def _list(elements: Sequence[Element]) -> str:
-    """As people write it; of a long one only the end."""
+    """A list as text; only the end of a long one."""
     shown = ", ".join(map(str, elements[-10:]))
     return f"[..., {shown}]" if len(elements) > 10 else f"[{shown}]"

@@ -1,4 +1,4 @@
-"""What a change stream tells: every acknowledged change once, as it was, and nothing else."""
+"""Judge of change streams: every acknowledged change is delivered once, correctly, and nothing else is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast_lab.check.linearizability import Call, Outcome, changed_nothing
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One change, with the names of key and values."""
+    """One change, with names of key and values."""
 
     key: str
     value: str | None
-    """None: it was removed, or has ended."""
+    """None: removed or expired."""
     old: str | None
     update: tuple[int, int, int]
     """Partition, term and counter."""
@@ -29,10 +29,9 @@ class Told:
 def judge(
     calls: Sequence[Call], told: Iterable[Told], known_from: Callable[[str], int] = lambda key: 0
 ) -> list[str]:
-    """What is wrong with a stream that was read to its end, in words. `calls` are those on its map.
+    """Errors of a stream that was read to its end. `calls`: all calls on its map.
 
-    `known_from`: the moment from which on the changes of a key were read without a gap, because the reader was told
-    that older ones are forgotten.
+    `known_from`: from when on a key's changes were read without a gap, because older ones are gone.
     """
     written = {call.argument: call for call in calls if call.operation in STORING}
     stored: dict[str, list[Told]] = defaultdict(list)
@@ -65,7 +64,7 @@ def _invented(written: dict[str | None, Call], found: dict[str, list[Told]]) -> 
 
 
 def _missing(call: Call, stored: dict[str, list[Told]], ended: dict[str, list[Told]]) -> list[str]:
-    """Whether an acknowledged change is told, with the old value that its caller knows of."""
+    """Whether an acknowledged change is delivered, with the old value that its caller knows."""
     if call.operation in STORING and call.argument is not None:
         changes = stored.get(call.argument, [])
         if not changes:

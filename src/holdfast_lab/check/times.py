@@ -1,12 +1,12 @@
-"""The judge of time: an entry is there until its time is over, and gone after it.
+"""Judge of time: an entry is there until its time is over, and gone after it.
 
-The first half is a matter of the register that clients see: an entry that ends is a removal that nobody has asked for.
-`endings` says when each value may end, as calls for the judge of linearizability: at no other time may it disappear.
-The second half is `outlived`: who sees a value long after its time sees what should be gone. An entry view also says
-how long an entry still has, so `misdated` needs not wait for the end.
+The first half concerns the register that clients see: an expiry is a removal that no client asked for.
+`endings` lists when each value may end, as calls for the judge of linearizability; at no other time may it
+disappear. The second half is `outlived`: a value that is seen long after its time should be gone. An entry view
+also shows the remaining time, so `misdated` need not wait for the end.
 
-Restarts have no allowance. An entry of 60 s that was written at 10 s ends at 70 s, whether its members started again
-once or ten times. Members may be late by `OUTLIVES` in all, so a view at 50 s that still gives it 40 s is wrong.
+Restarts get no allowance. An entry of 60 s that was written at 10 s ends at 70 s, whether its members restarted
+once or ten times. Members may be late by `OUTLIVES` in all, so a view at 50 s that still shows 40 s is wrong.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ from dataclasses import dataclass
 from holdfast_lab.check.linearizability import FOREVER, Call, Outcome
 
 OUTLIVES = 15_000_000_000
-"""How long after its time to live an entry may still be found, however often its members have started again. Each
-change of its primary lengthens the time a little, by what the record or the chunk was under way: as long as it may take
-until a backup that nobody reaches is left out."""
+"""How long after its time an entry may still be found, however often its members restarted. Each change of primary adds
+the travel time of the record or chunk: up to the time until an unreachable backup is removed.
+"""
 ROUNDED = 10_000_000
-"""An entry view counts whole milliseconds, and so does each record or chunk that hands an entry on to another member: a
-few of them."""
+"""Entry views, and records or chunks that pass an entry on, count whole milliseconds: the sum of a few roundings."""
 WRITES = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"})
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What the clocks of the members were like."""
+    """Behaviour of the members' clocks."""
 
     fastest: float = 1.0
-    """How many seconds the fastest of them counts in one."""
+    """Seconds that the fastest clock counts in one second."""
     slowest: float = 1.0
     early_ns: int = 0
-    """How much sooner a time may be over because a clock jumped ahead, or a calendar was set."""
+    """How much earlier a time may end because a clock jumped ahead."""
     late_ns: int = 0
     """How much later, because a clock stood still."""
     settled_ns: int = 0
-    """Since when no primary has changed: each new one takes all entries for just used."""
+    """When a primary changed last: each new one treats all entries as just used."""
 
     def least(self, span: int) -> int:
-        """How long a time of so many nanoseconds takes at the least."""
+        """Least duration of a time of so many nanoseconds."""
         return max(0, int((span - self.early_ns) / self.fastest))
 
     def most(self, span: int) -> int:
-        """And at the most."""
+        """Longest duration."""
         return int(span / self.slowest) + self.late_ns + OUTLIVES
 
 
@@ -55,12 +54,12 @@ EXACT = Clocks()
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """How long an entry still has, as a read of it was told."""
+    """Remaining time of an entry, as a read reported it."""
 
     call: Call
     """The read, with the value as its result."""
     left: int | None
-    """Nanoseconds of the answering member's clock, less than `ROUNDED` too few; None: it never ends."""
+    """Nanoseconds of the answering member's clock, less than `ROUNDED` too few; None: no end."""
 
     def __str__(self) -> str:
         left = "for ever" if self.left is None else f"for {self.left / 1e9:.3f} s more"
@@ -69,7 +68,7 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """Something that gave a value its time, or may have done so."""
+    """An event that gave a value its time, or may have."""
 
     start: int
     end: int
@@ -78,7 +77,7 @@ class _Renewal:
 
 
 def endings(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[Call]:
-    """When values may end, as calls of unknown outcome: `remove_if_same` of each value that has a time, within each
+    """When values may end, as calls of unknown outcome: a `remove_if_same` of each value with a time, for each
     span in which that time can be over.
     """
     found: list[Call] = []
@@ -92,7 +91,7 @@ def endings(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[Call]:
 
 
 def outlived(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[str]:
-    """Who saw a value long after its time, in words. A time without use counts from the last call on the key."""
+    """Reads of a value long after its time. Idle time counts from the last call on the key."""
     problems: list[str] = []
     for key, history in _by_key(calls).items():
         made = {call.argument: call for call in history if writes(call)}
@@ -107,8 +106,8 @@ def outlived(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[str]:
 
 
 def misdated(calls: Iterable[Call], seen: Iterable[Remaining], clocks: Clocks = EXACT) -> list[str]:
-    """Entries that end earlier or later, as a read of them was told, than their writes allow. Entries without a maximum
-    idle time are judged, whose writes were all answered.
+    """Entries whose reported end is earlier or later than their writes allow. Judges entries without a maximum
+    idle time whose writes were all answered.
     """
     problems: list[str] = []
     histories = _by_key(calls)
@@ -133,7 +132,7 @@ def misdated(calls: Iterable[Call], seen: Iterable[Remaining], clocks: Clocks = 
 
 
 def writes(call: Call) -> bool:
-    """Whether the call stores its value, or may have done so."""
+    """Whether the call stored its value, or may have."""
     if call.operation not in WRITES or call.outcome is Outcome.REFUSED:
         return False
     if call.outcome is Outcome.UNKNOWN or call.operation in ("set", "put"):
@@ -142,7 +141,7 @@ def writes(call: Call) -> bool:
 
 
 def _by_key(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """The calls on each key some of whose values have a time."""
+    """Calls on keys with a value that has a time."""
     by_key: dict[str, list[Call]] = defaultdict(list)
     timed: set[str] = set()
     for call in calls:
@@ -153,7 +152,7 @@ def _by_key(calls: Iterable[Call]) -> dict[str, list[Call]]:
 
 
 def _times(write: Call, history: list[Call]) -> tuple[list[_Renewal], list[_Renewal]]:
-    """What gave the value a time to live, and what used it."""
+    """Events that set the value's time to live, and uses of the value."""
     lives = [_renewal(write, write.ttl)]
     uses = [_renewal(write, write.idle)]
     for call in history:
@@ -172,7 +171,7 @@ def _renewal(call: Call, span: int) -> _Renewal:
 
 
 def _windows(write: Call, renewals: list[_Renewal], clocks: Clocks) -> list[Call]:
-    """The spans in which one of these times can be over: each until the next one has begun for certain."""
+    """Spans in which one of these times can be over: each until the next renewal has certainly begun."""
     found: list[Call] = []
     sure = [one for one in renewals[1:] if one.certain and one.start >= renewals[0].end] if renewals else []
     for renewal in renewals:
@@ -188,7 +187,7 @@ def _windows(write: Call, renewals: list[_Renewal], clocks: Clocks) -> list[Call
 
 
 def _over(write: Call, history: list[Call], seen: Call, clocks: Clocks) -> int:
-    """When the value had ended for sure, for who saw it; FOREVER when nobody can say."""
+    """When the value had certainly ended for the reader; FOREVER if unknown."""
     before = [call for call in history if call is not seen and call.start <= seen.start]
     if any(call.outcome is Outcome.UNKNOWN for call in before):
         return FOREVER

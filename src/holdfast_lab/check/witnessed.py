@@ -1,4 +1,4 @@
-"""How much of what was acknowledged the other judges can judge at all: the writes whose loss would have shown."""
+"""Coverage of the judges: the share of acknowledged writes whose loss would have been noticed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from holdfast_lab.check.linearizability import STILL, UNTOLD, Call, Outcome, changed_nothing
 
 NAMING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
-"""Operations whose answers name the value that was there."""
+"""Operations whose answers name the previous value."""
 
 COMPARING = frozenset({"replace_if_same", "remove_if_same"})
 
 
 def witnessed(calls: Iterable[Call]) -> Iterator[tuple[Call, bool]]:
-    """Every acknowledged call that changed something, and whether its loss would have shown.
+    """Every acknowledged call that changed something, and whether its loss would have been noticed.
 
-    A value is witnessed when a later answer names it, or compares with it and finds it the same; a removal when an
-    answer tells that nothing was there, before anything can have been stored again.
+    A value is witnessed if a later answer names it, or compares it successfully; a removal, if an answer shows
+    the absence before anything may have been stored again.
     """
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
@@ -30,7 +30,7 @@ def witnessed(calls: Iterable[Call]) -> Iterator[tuple[Call, bool]]:
             if call.outcome is not Outcome.DONE or call.operation in STILL or changed_nothing(call):
                 continue
             if call.result is UNTOLD:
-                continue  # Nobody knows whether there was anything to remove.
+                continue  # Unknown whether there was anything to remove.
             if call.operation in ("remove", "delete", "remove_if_same"):
                 yield call, _absence_seen(call, history[number + 1 :])
             else:
@@ -38,7 +38,7 @@ def witnessed(calls: Iterable[Call]) -> Iterator[tuple[Call, bool]]:
 
 
 def _named(history: list[Call]) -> dict[str | None, int]:
-    """Each value that an answer named, with the end of the last one that did."""
+    """Values that an answer named, with the end of the last such call."""
     found: dict[str | None, int] = {}
     for call in history:
         if call.outcome is not Outcome.DONE:
@@ -51,7 +51,7 @@ def _named(history: list[Call]) -> dict[str | None, int]:
 
 
 def _absence_seen(removal: Call, later: list[Call]) -> bool:
-    """Whether somebody was told that the key is absent before it may have been written again."""
+    """Whether an answer showed the absence before the key may have been written again."""
     for call in later:
         tells = call.operation in NAMING and call.outcome is Outcome.DONE
         if tells and call.result is None:

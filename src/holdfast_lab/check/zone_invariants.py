@@ -1,9 +1,10 @@
-"""The judge of zones: what must be so of a cluster with a metastore when nothing is under way, and what always.
+"""Judge of zones: invariants of a cluster with a metastore, some at rest and some always.
 
-Always: a group has one leader in a term, at most one change of its configuration is in flight (I1), and each committed
-configuration follows from the one before by a joint step or a reset (I2); without a pending assignment none is planned
-(I4), triggers never go back (I7), nor do tokens (I9). At rest: every replica of a partition holds the same, nobody has
-one whom no assignment names (I5), nothing is pending, and what is stable is what the placement says (I8).
+Always: a group has one leader in a term, at most one change of its configuration is in flight (I1), and each
+committed configuration follows from the one before by a joint step or a reset (I2); without a pending
+assignment none is planned (I4), triggers (I7) and tokens (I9) never fall. At rest: every replica of a partition
+has the same state, no member has a replica that no assignment names (I5), nothing is pending, and the stable
+assignments are those of the placement (I8).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from holdfast.core.zones.zone_keys import (
 
 
 def judge(members: Sequence[MemberView], zone: int | None) -> list[str]:
-    """What is not as it should be of a cluster at rest, in words. `zone`: the number of the one that there is."""
+    """Violations in a cluster at rest. `zone`: number of the only zone."""
     leaders = [member for member in members if member.consensus.groups.term(METASTORE_GROUP) is not None]
     if len(leaders) != 1:
         return [f"the metastore has {len(leaders)} leaders"]
@@ -66,7 +67,7 @@ def judge(members: Sequence[MemberView], zone: int | None) -> list[str]:
 
 
 def _metastores(members: Sequence[MemberView]) -> list[str]:
-    """All members have the same at the same revision."""
+    """All members have the same state at the same revision."""
     states: dict[tuple[int, bytes], list[str]] = {}
     for member in members:
         keyspace: Keyspace = member.consensus.metastore.keyspace
@@ -78,13 +79,13 @@ def _metastores(members: Sequence[MemberView]) -> list[str]:
 
 
 def _keys(keys: PartitionKeys) -> list[str]:
-    """What is under way, by the keys."""
+    """Work in progress, by the keys."""
     found = {"pending": keys.pending, "planned": keys.planned, "lock": keys.lock}
     return [f"{name} is {value}" for name, value in found.items() if value]
 
 
 def _group(members: Sequence[MemberView], number: GroupNumber, keys: PartitionKeys | None) -> list[str]:
-    """One leader whom all follow, all that is in the log applied, and the same state everywhere."""
+    """One leader that all follow, the whole log applied, and the same state everywhere."""
     zone, partition = place_of(number)
     name = "the metastore" if keys is None else f"partition {partition} of zone {zone}"
     hosted: dict[str, HostedGroup] = {
@@ -121,7 +122,7 @@ def _group(members: Sequence[MemberView], number: GroupNumber, keys: PartitionKe
 
 
 def _strays(members: Sequence[MemberView], zone: int, partitions: int) -> list[str]:
-    """Replicas that nobody needs (I5), in memory or in files, and what is left over."""
+    """Replicas without an assignment (I5), in memory or in files, and other leftovers."""
     problems = []
     for member in members:
         name, agreed = member.info.name, member.consensus
@@ -138,7 +139,7 @@ def _strays(members: Sequence[MemberView], zone: int, partitions: int) -> list[s
 
 
 class Revisions:
-    """Hears the revisions of one metastore: what must be so of the keys of partitions always. A `MetastoreWatcher`."""
+    """Watches the revisions of a metastore for invariants of partition keys. A `MetastoreWatcher`."""
 
     def __init__(self, metastore: Metastore, problems: list[str]) -> None:
         self._metastore = metastore
@@ -146,14 +147,12 @@ class Revisions:
         self._parts: dict[tuple[int, int], PartitionKeys] = {}
 
     def on_watch_begins(self, revision: int) -> None:
-        """A state is here, perhaps another one."""
+        """A new state was loaded."""
         self._parts = {}
 
-    def on_leading(self, term: int | None) -> None:
-        """Somebody leads."""
+    def on_leading(self, term: int | None) -> None: ...
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
-        """A revision."""
         touched = {part[:2] for _, entry in changes if (part := part_of(entry.key)) is not None}
         for place in sorted(touched):
             entries = [self._metastore.get(key, revision) for key in part_keys(*place)]
@@ -171,9 +170,9 @@ class Revisions:
 
 
 def changes_in_flight(group: Group) -> int:
-    """How many changes of the configuration a leader has in its log that are not committed; 0 for who does not lead.
+    """Number of uncommitted configuration changes in a leader's log; 0 for others.
 
-    A new leader does not know yet what is committed: it counts from the first entry of its own term that is.
+    A new leader does not know yet what is committed: it counts once an entry of its own term is.
     """
     if group.leading is None or not group.leading.settled:
         return 0
@@ -182,9 +181,9 @@ def changes_in_flight(group: Group) -> int:
 
 
 def leaps(group: Group, since: int = 0) -> Iterator[str]:
-    """Committed configurations behind an index that do not follow from the one before (I2), in words.
+    """Committed configurations after an index that do not follow from the one before (I2).
 
-    A reset follows from nothing: its token is its generation, which is at most the one that the group has come to.
+    A reset follows from nothing: its token is its generation, which is at most that of the group.
     """
     log = group.log
     since = max(since, log.base)
@@ -207,23 +206,23 @@ def _follows(before: Configuration, after: Configuration) -> bool:
 
 
 class GroupsSeen:
-    """What must be so of groups always: one leader in a term, one change at a time (I1) that goes through a joint
-    configuration (I2), and tokens of what is committed that never fall (I9).
+    """Invariants of groups over time: one leader in a term, one change at a time (I1) through a joint
+    configuration (I2), and tokens of committed configurations that never fall (I9).
     """
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[GroupNumber, int, int], str] = {}
-        """Group, generation and term -> who leads."""
+        """Leader by group, generation and term."""
         self._walked: dict[HostedGroup, int] = {}
-        """Of a replica: up to which index its committed configurations were looked at."""
+        """Index up to which a replica's committed configurations were checked."""
         self._tokens: dict[HostedGroup, tuple[int, int]] = {}
-        """Of a replica: generation, and token of its committed configuration."""
+        """Generation, and token of the committed configuration, by replica."""
         self.led: set[GroupNumber] = set()
         self.changes = 0
-        """How often somebody else was seen to lead."""
+        """Number of observed leader changes."""
 
     def look(self, members: Sequence[MemberView]) -> list[str]:
-        """Look at all replicas that live; what is wrong, in words."""
+        """Check all replicas that are alive; returns violations."""
         problems = []
         for member in members:
             groups = member.consensus.groups

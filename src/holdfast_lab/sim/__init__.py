@@ -1,1 +1,3 @@
-"""The simulated world of one seed: virtual clock, faulty network, disks and members that crash at any effect."""
+"""The simulated world of one seed: virtual clock, faulty network and disks, and members that may crash at any
+effect.
+"""

@@ -1,6 +1,4 @@
-"""Faults that wait for their moment: a message of a protocol is about to leave, and just then somebody dies, stands
-still, or is cut off.
-"""
+"""Faults that wait for a protocol message: just when it leaves, a member crashes, is paused or is cut off."""
 
 from __future__ import annotations
 
@@ -16,7 +14,6 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 PATIENCE_NS = 15 * SECOND
-"""How long an ambush waits."""
 
 OCCASIONS: tuple[type[m.Message], ...] = (
     m.Accept,
@@ -34,23 +31,21 @@ OCCASIONS: tuple[type[m.Message], ...] = (
     m.TableReport,
     m.TableStored,
 )
-"""Messages that are worth waiting for."""
+"""Messages that an ambush may wait for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A message that is about to leave."""
-
     message: m.Message
     sender: Process
     receiver: Process | None
-    """None when it is dead."""
+    """None if it is dead."""
     concerned: list[Process]
-    """Sender, receiver, and, of new rows, whoever they name."""
+    """Sender, receiver, and the members that new assignments name."""
 
 
 class Ambush:
-    """Listens to every packet until the one it waits for, or until its patience ends."""
+    """Inspects every packet until the wanted one, or until `PATIENCE_NS` is over."""
 
     def __init__(
         self,
@@ -76,7 +71,7 @@ class Ambush:
             self._world.overhearing.remove(self._overhear)
 
     def _overhear(self, sender: Process, to: MemberId, packet: bytes) -> None:
-        # The second byte of a message is its number, for there are few messages and few fields.
+        # Messages are small in number and in fields, so the second byte of each is its tag.
         if len(packet) < HEADER.size + 2 or packet[HEADER.size + 1] != self._tag:
             return
         moment = self._moment(sender, to, decode(packet[HEADER.size :]))
@@ -101,7 +96,7 @@ class Ambush:
 
 
 def fills_next_primary(moment: Moment) -> bool:
-    """Whether a younger member, which is to become the primary of a partition, has taken in some of its content."""
+    """Whether a younger member, which will become primary of a partition, has received some of its content."""
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.Filled) or source is None or not message.sequence:
         return False
@@ -111,7 +106,7 @@ def fills_next_primary(moment: Moment) -> bool:
 
 
 def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
-    """When the primary of a partition is asked to move it to another: its younger backups, but for that other."""
+    """When a primary is asked to move its partition: its younger backups, without the destination."""
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.MigrationRequest) or source is None or not message.migration.changes_primary:
         return []
@@ -125,14 +120,14 @@ def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
 
 
 def _younger(one: Process, other: Process) -> bool:
-    """Whether, of two members that do not hear each other, this one will be removed."""
+    """Whether this one of two members that do not reach each other will be removed."""
     order = [info.uuid for info in other.picture.members()]
     both = one.driver.member.me, other.driver.member.me
     return all(uuid in order for uuid in both) and order.index(both[0]) > order.index(both[1])
 
 
 def outvoted(moment: Moment) -> bool:
-    """Whether those whom new rows name, with the master that offers them, are no quorum of its view."""
+    """Whether the members that new assignments name, with the offering master, are no quorum of its view."""
     member = moment.sender.driver.member
     message, view = moment.message, member.picture.view
     if not isinstance(message, m.TableOffer) or view is None:
@@ -142,7 +137,7 @@ def outvoted(moment: Moment) -> bool:
 
 
 def new_owners(moment: Moment) -> list[tuple[int, Process]]:
-    """Each partition whose row is to change, with its primary after that, if it lives."""
+    """Each partition whose assignment will change, with its next primary if that is alive."""
     if not isinstance(moment.message, m.TableOffer):
         return []
     rows = moment.sender.picture.assignments

@@ -1,6 +1,6 @@
-"""Members of several builds in one cluster: hosts get the newer or the older one, and the operator raises the level.
+"""Clusters of mixed builds: hosts get the newer or the older build, and the operator raises the level.
 
-Drawn from a stream of its own, so that runs of one build alone stay what they were.
+Choices come from a random stream of their own, so that runs with a single build do not change.
 """
 
 from __future__ import annotations
@@ -15,38 +15,37 @@ from holdfast_lab.sim.harm import Harm
 from holdfast_lab.sim.world import Process, World
 
 OLDER = FeatureLevels(LOWEST, LOWEST)
-"""A build that can do the first level alone."""
+"""A build that supports the first level only."""
 PATIENCE_NS = 2 * SECOND
-"""So long whoever is not let in because of its build is left alone."""
+"""Interval at which the operator deals with members that are rejected for their build."""
 
 
 def builds_drawn(seed: int, hosts: int) -> list[FeatureLevels]:
-    """The build of each host at the beginning: mostly the older one on all, as before an upgrade."""
+    """Initial build of each host: mostly the older one on all, as before an upgrade."""
     draw = random.Random(f"{seed}/builds")
     share = draw.choice([1.0, 1.0, 0.7, 0.3])
     return [OLDER if draw.random() < share else OF_THIS_BUILD for _ in range(hosts)]
 
 
 class Builds(Harm):
-    """Who gets another build, and when the level rises."""
+    """Replaces builds, and raises the level."""
 
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
         super().__init__(seed, world, cluster, until_ns)
         self.random = random.Random(f"{seed}/builds of hosts")
         self._back = self.random.random() < 0.4
-        """Whether the older build is put back now and again."""
+        """Whether the older build is sometimes put back."""
         self._raise_ns = self.random.randint(until_ns // 4, until_ns)
-        """From when on the operator wants the higher level: whoever cannot do it stands in the way."""
+        """When the operator begins to want the higher level."""
 
     def start(self) -> None:
-        """Begin to replace builds."""
         if self.cluster.mixed:
             self.world.after(self.random.randint(SECOND, 3 * SECOND), self._next)
             self.world.after(PATIENCE_NS, self._insist)
 
     @property
     def level(self) -> int:
-        """The highest feature level that anybody has in force."""
+        """Highest feature level in force at any member."""
         return max((picture.level for picture in self.cluster.pictures()), default=LOWEST)
 
     def _next(self) -> None:
@@ -59,7 +58,7 @@ class Builds(Harm):
         self.world.after(self.random.randint(SECOND // 2, 3 * SECOND), self._next)
 
     def _put(self, index: int, build: FeatureLevels) -> None:
-        """Replace the build of a host: whoever lives there ends, in order or not, and starts as the other one."""
+        """Replace the build of a host: its process ends, in order or not, and another one starts with the new build."""
         process = self.world.processes.get(self.cluster.addresses[index])
         if process is None or process.dead:
             self.cluster.builds[index] = build
@@ -86,7 +85,7 @@ class Builds(Harm):
             self.world.after(SECOND, partial(self._when_dead, process))
 
     def _insist(self) -> None:
-        """The operator: who is not let in gets the newer build; and what it may rise to, the level rises to."""
+        """Act as the operator: give rejected members the newer build, and raise the level where possible."""
         for process in self.cluster.living():
             if (
                 process.picture.refusal

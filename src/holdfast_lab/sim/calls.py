@@ -1,6 +1,6 @@
-"""Between what members are asked and what the judges are told: a request is one call, or several, on one key each.
+"""Conversion of requests to members into calls for the judges: one, or several, each on one key.
 
-Values are unique names. On the wire a name may be followed by padding, whose length it tells itself.
+Values are unique names. On the wire a name may be followed by padding whose length the name contains.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ NAMES: dict[Op, str] = {
     Op.DESTROY: "remove",
     Op.ENTRIES: "get",
 }
-"""What the judge calls an operation."""
 FILL = b"."
 PROBE = "probe"
-"""Keys that begin with this are written to see whether anything can be written: no call of a client is noted."""
+"""Prefix of keys that only test whether writes are possible; their calls are not recorded."""
 
 
 def wire_key(key: str) -> bytes:
@@ -51,50 +50,48 @@ def wire_key(key: str) -> bytes:
 
 
 def key_of(raw: bytes) -> str:
-    """The key that was sent as these bytes."""
     return raw[8:].decode()
 
 
 def wire_value(name: str) -> bytes:
-    """The value of this name: with so many bytes as the name says behind `~`."""
+    """The value with this name: with as many bytes of padding as the name says after `~`."""
     _, _, size = name.partition("~")
     return name.encode() if not size else name.encode() + b" " + FILL * int(size)
 
 
 def name_of(value: Value) -> str | None:
-    """The name of a value that was answered; None: absent."""
     if isinstance(value, list):
         value = value[0]  # An entry view.
     return value.split(b" ", 1)[0].decode() if isinstance(value, bytes) else None
 
 
 SHOWING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
-"""Operations whose answers name the value that was there."""
+"""Operations whose answers name the previous value."""
 WHOLE = core.CLEARING
-"""Whoever carries these out on several members asks again where a share was not answered."""
+"""Operations on several members that are repeated for shares without an answer."""
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """What the clients of a run know together: every call, and which writes nobody has seen yet."""
+    """Shared knowledge of all clients of a run: every call, and the writes that no answer has shown yet."""
 
     calls: list[Call] = field(default_factory=list)
     unseen: dict[str, None] = field(default_factory=dict)
-    """Keys that may hold what no answer has shown, in the order in which they came to."""
+    """Keys that may hold a value that no answer has shown, oldest first."""
     believed: dict[str, str | None] = field(default_factory=dict)
-    """The value of each key as far as answers tell; None: absent."""
+    """Value of each key as far as answers tell; None: absent."""
     locks: bool = False
-    """Whether transactions lock entries: who tries to change one may be told that nothing was done."""
+    """Whether transactions lock entries, so that a try may be answered with no effect."""
 
     def begun(self, calls: Iterable[Call]) -> None:
-        """These are about to be sent."""
+        """Record calls that are about to be sent."""
         for call in calls:
             self.calls.append(call)
             if call.operation not in STILL:
                 self.unseen[call.key] = None
 
     def answered(self, call: Call) -> None:
-        """This one was done: what its key holds now."""
+        """Update the value of the call's key after it was done."""
         value = _after(call)
         if value is not UNTOLD:
             assert not isinstance(value, bool)
@@ -105,7 +102,7 @@ class Knowledge:
 
 
 def _after(call: Call) -> str | bool | None | Untold:
-    """The value that a call leaves, if its answer tells."""
+    """The value that a call leaves, if its answer shows it."""
     match call.operation:
         case "get":
             return call.result
@@ -125,16 +122,16 @@ def _after(call: Call) -> str | bool | None | Untold:
 
 @dataclass(slots=True)
 class Asked:
-    """A request on its way, with the calls that it is."""
+    """A request in flight, with its calls."""
 
     request: Request
     calls: list[Call]
     again: list[Call]
-    """What may be done in its name once more until it is answered."""
+    """Calls that may be repeated on its behalf until it is answered."""
     knowledge: Knowledge
 
     def told(self, outcome: core.Outcome, now_ns: int) -> None:
-        """Note what was answered, once."""
+        """Record the answer, once."""
         done = outcome.status is Status.OK and not self._found_locked(outcome)
         if outcome.status is Status.UNKNOWN or (not done and self.request.op in WHOLE):
             return
@@ -146,13 +143,13 @@ class Asked:
             self._results(outcome.value)
             for call in self.calls:
                 if outcome.detail.startswith(REPEATED) and changed_nothing(call):
-                    # What an earlier try has written may have been read before it was lost with its primary.
+                    # What an earlier try wrote may have been read before it was lost with its primary.
                     call.outcome, call.end, call.result = Outcome.UNKNOWN, FOREVER, None
                 else:
                     self.knowledge.answered(call)
 
     def _found_locked(self, outcome: core.Outcome) -> bool:
-        """Whether it was a try, and nothing was done since a transaction had locked the entry, or may have had."""
+        """Whether this was a try without effect because a transaction had locked the entry, or may have."""
         tried = self.request.op in (Op.TRY_PUT, Op.TRY_REMOVE)
         return tried and self.knowledge.locks and outcome.value is False
 
@@ -179,7 +176,7 @@ def asked(
     names: Sequence[str] = (),
     expected: str | None = None,
 ) -> Asked:
-    """Note a request that is about to be sent. `names` are the values that it writes, one for each of the keys."""
+    """Record a request that is about to be sent. `names`: the values that it writes, one for each key."""
     operation = NAMES[request.op]
     timed = operation in WRITES or operation == "set_ttl"
     ttl, idle = (

@@ -1,4 +1,4 @@
-"""The cluster under simulation: its processes, who may die now, and what the god of this world can see."""
+"""The simulated cluster: its processes, the fault budget, and checks that see all members at once."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from holdfast_lab.sim.world import Process, World
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND
-"""How often the god of this world looks who has gone."""
+"""Interval at which the fault budget looks for lost members."""
 Journal = Literal["off", "sync", "lazy"]
 SETTLED_NS = 2 * SECOND
-"""How long a cluster is at rest before everybody's files tell who belongs to it."""
+"""How long a cluster must rest before the files of its members count as complete."""
 
 PARITY = "parity"
 PARITIES = ("even", "odd")
-"""An attribute of all members where there are zones, whose filters may ask for it; that of the host's number."""
+"""Attribute of all members in runs with zones, for zone filters: whether the host's number is even or odd."""
 
 
 class Cluster:
-    """Hosts of one process each; a process that ended may be followed by another, with a new UUID and nothing
-    of the old but the disk of the host, where members keep files.
+    """Hosts with one process each. A process that ended may be followed by another one, with a new UUID, which
+    keeps only the disk of the host, where members keep files.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Cluster:
         named: bool = False,
         builds: Sequence[FeatureLevels] = (),
     ) -> None:
-        """`services` makes those of one member, beside the maps. `lite` are the hosts whose members hold no data, and
-        `groups` the failure group of each host, if they have any. `named`: members are called as their hosts, in all
-        their lives. `builds`: what the Holdfast on each host can do; none: all are of this build.
+        """`services`: makes the services of one member, in addition to maps. `lite`: hosts whose members hold no data.
+        `groups`: failure group of each host, if there are any. `named`: members always have the names of their hosts.
+        `builds`: feature levels of each host's build; none: all have this build.
         """
         self.named = named or settings.partitions.placement == "rendezvous"
         self.world = world
@@ -76,59 +76,57 @@ class Cluster:
         self.settings = with_services(settings, services())
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.builds = list(builds) or [OF_THIS_BUILD for _ in self.addresses]
-        """The feature levels that the Holdfast on each host can do: whatever starts there is of it."""
+        """Feature levels of each host's build, for every process that starts there."""
         self.mixed = bool(builds)
-        """Whether there are several builds, and so somebody looks whether what is said is understood."""
+        """Whether there are several builds, so that messages are checked for readability."""
         self.everyone: list[Process] = []
-        """Every process that ever was, also the dead ones."""
+        """Every process that ever existed, dead ones included."""
         self.counts_copies = True
-        """Whether every partition is to have as many copies as its maps want; not where a layout is made by hand."""
+        """Whether every partition must have the configured copies; false if a layout is made by hand."""
         self.when_acknowledged: list[Callable[[], None]] = []
-        """Called once each, when a primary has acknowledged the last write of a partition: faults wait for this."""
+        """Called once each when a primary has acknowledged the last write of a partition; faults wait for this."""
         self.disks = self._disks()
-        """Those of the hosts, in their order; none, when nobody keeps files."""
+        """Disks by host; empty if no files are kept."""
         self.keeps = bool(self.disks) and all(
             entry.journal == "sync" for entry in settings.maps.values() if not entry.raft_zone
         )
-        """Whether every write that was acknowledged is durable."""
+        """Whether every acknowledged write is durable."""
         self._kept: dict[MemberId, int] = {}
-        """Whose copies, all that were acknowledged there, are on the disk of which host."""
+        """Host whose disk has all acknowledged copies of a member, by member."""
         self._nodes: dict[NodeId, tuple[int, Process]] = {}
-        """Whose replicas of groups are on the disk of which host, and the process that had them last."""
+        """Host whose disk has a node's replicas of groups, and the last process with them, by node."""
         self._wiped_ns = 0
-        """When the cluster began, or a disk was lost last."""
+        """Beginning of the cluster, or the last loss of a disk."""
         self._dark_ns = 0
-        """When everybody died at once last."""
+        """Last time at which all processes died at once."""
         self._calm_ns = 0
-        """When all was well last."""
+        """Last time at which the cluster was settled."""
         self._calm: set[MemberId] = set()
-        """Who was there when all partitions had all their copies last."""
+        """Members when all partitions last had all their copies."""
         self._seen: set[MemberId] = set()
-        """Who has been a member since then."""
+        """Members seen since then."""
         self._lost: set[MemberId] = set()
-        """Who of these has died, or was removed though alive."""
+        """Those of them that died, or were removed though alive."""
         self._let_go: set[MemberId] = set()
-        """Who has left, says a view."""
+        """Members that have left, according to a view."""
         self.damages: list[Damage] = []
-        """Copies that were damaged on purpose, and are not mended yet."""
+        """Copies that were damaged on purpose and are not repaired yet."""
         self.moved_ns = 0
-        """When rows or members have changed last."""
+        """Last change of assignments or members."""
         self.accepted = False
-        """Whether the operator has accepted that partitions are lost."""
+        """Whether the operator has accepted the loss of partitions."""
         self.lost: list[tuple[int, int]] = []
-        """Partitions of which all copies were destroyed on purpose, and when: what was written there before may be
-        gone, and nothing else.
+        """Partitions all copies of which were destroyed on purpose, and when: only what was written there
+        before may be gone.
         """
         self.when_up: list[Callable[[Process], None]] = []
-        """Called for each process that has read its files, before it does anything."""
+        """Called for each process that has read its files, before it acts."""
         self.orders_wait = False
-        """Whether the operator of zones has something to do: what is under way may be carried out at any moment, and as
-        it was meant for those who lived then.
-        """
+        """Whether an order for zones is pending: it may take effect at any moment, for its former members."""
         self._group: dict[MemberId, str] = {}
-        """The failure group of everybody who ever was."""
+        """Failure group of every member that ever existed."""
         self._stood = False
-        """Whether partitions could not move at some time since all was well last: who left then, left a hole."""
+        """Whether partitions could not move for a time since the last calm: a member that left then left a gap."""
 
     def _disks(self) -> list[SimDisk]:
         if not self.settings.persistence.directory:
@@ -136,7 +134,7 @@ class Cluster:
         return [SimDisk(self.world, address.host, f"{self.world.seed}") for address in self.addresses]
 
     def start(self, index: int, *, bootstrap: bool = False, lite: bool = False) -> Process:
-        """Start a process on host `index`; a lite one holds no data, nor one on a host that is for lite ones."""
+        """Start a process on host `index`. `lite`, or a lite host: it holds no data."""
         address = self.addresses[index]
         born = len(self.everyone) + 1
         uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{born:04d}")
@@ -155,7 +153,7 @@ class Cluster:
             address.port,
             address.host,
             0,
-            # By rendezvous, and in a baseline, a name that stays is what a member is known by.
+            # With rendezvous placement and in a baseline, members are identified by a lasting name.
             address.host if self.named else name,
             lite or index in self.lite,
             group,
@@ -192,7 +190,9 @@ class Cluster:
     def _opened(
         self, process: Process, identity: Identity
     ) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
-        """Open what is on the disk. Where a build cannot read that, the operator takes the one that wrote it."""
+        """Open the files of the disk. If the build cannot read them, install the one that wrote them, as an
+        operator would.
+        """
         try:
             return driver_of(process, identity, self.settings, self.services())
         except ConfigError as refused:
@@ -204,7 +204,7 @@ class Cluster:
     def _understood(
         self, member: Member, handle: Callable[[Event, int], list[Effect]], event: Event, now_ns: int
     ) -> list[Effect]:
-        """Let the member act, and look whether it could read what it is told, and may write what it writes."""
+        """Let the member act, and check that it could read its message, and may write what it writes."""
         if isinstance(event, Received | Heard):
             why = unreadable(event.message, member.picture.info.levels)
             self.world.failures += [f"{member.me}: {why}"] if why else []
@@ -226,29 +226,27 @@ class Cluster:
         return present is None or present.dead
 
     def disk_of(self, process: Process) -> SimDisk | None:
-        """The disk of its host."""
         return self.disks[self.addresses.index(process.address)] if self.disks else None
 
     def power_cut(self, process: Process) -> None:
-        """The power of one host fails."""
         process.crash()
         if (disk := self.disk_of(process)) is not None:
             disk.power_cut()
 
     def power_cut_everywhere(self) -> None:
-        """The power of all hosts fails at one moment."""
+        """The power of all hosts fails at the same moment."""
         self.kill_everywhere()
         for disk in self.disks:
             disk.power_cut()
 
     def kill_everywhere(self) -> None:
-        """All processes are killed at one moment."""
+        """All processes are killed at the same moment."""
         self._dark_ns = self.world.now_ns
         for process in self.running():
             process.crash()
 
     def distrust(self, process: Process, *, wiped: bool) -> None:
-        """From now on the disk of this host keeps nothing for sure of what was written there until now."""
+        """Do not count on anything that was written to this host's disk until now."""
         index = self.addresses.index(process.address)
         self._kept = {uuid: host for uuid, host in self._kept.items() if host != index}
         self._nodes = {node: of for node, of in self._nodes.items() if of[0] != index}
@@ -256,24 +254,22 @@ class Cluster:
             self._wiped_ns = self.world.now_ns
 
     def running(self) -> list[Process]:
-        """Processes that run, in the order of their hosts; some may still be opening their files."""
+        """Running processes in the order of their hosts; some may still be opening their files."""
         found = [self.world.processes.get(address) for address in self.addresses]
         return [process for process in found if process is not None and not process.dead]
 
     def living(self) -> list[Process]:
-        """Those whose members act."""
+        """Processes whose members act."""
         return [process for process in self.running() if process.up]
 
     def members(self) -> list[Member]:
-        """Their members."""
         return [process.driver.member for process in self.living()]
 
     def pictures(self) -> list[MemberView]:
-        """The same, for looking."""
         return [process.picture for process in self.living()]
 
     def leftovers(self) -> list[str]:
-        """What members and their links keep of what is over, in words. The cluster is to be at rest."""
+        """Outdated state of members and their links. The cluster must be at rest."""
         problems = leftovers.judge(self.pictures())
         for process in self.living():
             links = process.driver.links
@@ -286,12 +282,12 @@ class Cluster:
         return problems
 
     def migrations(self) -> int:
-        """Migrations that any master, also one that is dead now, has committed or seen fail."""
+        """Migrations that any master, dead ones included, has committed or aborted."""
         masters = [process.picture.migrations() for process in self.everyone]
         return sum(master["completed"] + master["failed"] for master in masters)
 
     def _acknowledged(self, member: Member, told: Callable[[int], None], partition: int) -> None:
-        """Every write of the partition is on its backups, says its primary: look whether it is (rule 2)."""
+        """The primary reports that every write of the partition is on its backups: check that (rule 2)."""
         others = [other for other in self.pictures() if other.me != member.me]
         excused = {damage.member.me: damage.name for damage in self.damages if damage.partition == partition}
         self.world.failures += convergence.unequal(member.picture, others, partition, excused)
@@ -300,14 +296,14 @@ class Cluster:
             self.when_acknowledged.pop()()
 
     def _heard(self, settings: Settings, news: News) -> None:
-        """A partition goes on without what it held: only if somebody has accepted that, or nothing had a backup."""
+        """A partition continues without its content: allowed only if that was accepted, or nothing had a backup."""
         loss = news.loss
         if loss is None or not (loss.begun_anew or loss.maps):
             return
         if loss.all_lost and not loss.begun_anew:
             return  # It waits.
         if not loss.begun_anew and loss.lost_backups + 1 < settings.holders():
-            return  # Only what has fewer backups than any map is gone.
+            return  # Only maps with fewer backups lost their content.
         if settings.partitions.lost != "accept" and not self.accepted:
             self.world.failures.append(
                 f"nobody has accepted that partition {loss.partition} lost {loss.maps}"
@@ -315,8 +311,8 @@ class Cluster:
         self.lost.append((loss.partition, self.world.now_ns))
 
     def _changed(self, member: Member) -> None:
-        """Rows or members have changed: on the master, look whether every partition could still lose as many members as
-        is promised (rule 7).
+        """Assignments or members have changed: check on the master that every partition could still lose as
+        many members as promised (rule 7).
         """
         self.moved_ns = self.world.now_ns
         if not self.counts_copies or not member.picture.is_master:
@@ -325,7 +321,7 @@ class Cluster:
         spare, holders = self._spare(), self.settings.holders()
         if spare <= 0:
             return
-        # Who was removed and is back counts as lost, and yet has a copy where a later row names it.
+        # A member that was removed and is back counts as lost, but has a copy where a later assignment names it.
         here = {other.me for other in self.members()} & {info.uuid for info in member.picture.members()}
         for partition, row in enumerate(member.picture.assignments):
             copies = len(here.intersection(row.replicas[:holders]))
@@ -337,7 +333,6 @@ class Cluster:
     # -- the fault budget
 
     def watch(self) -> None:
-        """Begin to look who has gone."""
         self._look()
         self.world.after(LOOK_NS, self.watch)
 
@@ -360,11 +355,11 @@ class Cluster:
             self._let_go |= {uuid for view in views for uuid in view.left}
             self._lost |= self._seen - here - self._let_go - self._gone()
         dead = {process.driver.member.me for process in self.everyone if process.dead}
-        # Who was removed though alive, came back and left, had nothing to leave behind: it stays lost.
+        # A member that was removed though alive, came back and left, had nothing to hand over: it stays lost.
         self._lost |= (dead & self._seen) - self._gone()
 
     def _gone(self) -> set[MemberId]:
-        """Who has left, or is about to: its copies are on their way to others."""
+        """Members that have left, or are about to: their copies are on the way to others."""
         return {
             process.driver.member.me
             for process in self.everyone
@@ -372,13 +367,17 @@ class Cluster:
         }
 
     def may_die(self, victim: Process, *, disk_too: bool = False) -> bool:
-        """Whether the death of this process, and perhaps of its disk, stays within what is promised to be survived.
+        """Whether the death of this process, and perhaps of its disk, stays within what must be survived.
 
-        What lives of the newest view, and of every view that somebody has agreed to, must be able to decide. While a
-        view is being proposed nobody may die, for what it will need is not known yet. And the data must be safe: either
-        of every partition's newest row, wherever it is known, another replica lives, or is on a disk that lasts; or
-        fewer members than a map has backups have died, or were removed, since every partition had all its copies. No
-        disk may be lost while a cluster that was stopped as a whole comes back: it waits for the files of everybody.
+        The remaining members of the newest view, and of every view that was agreed to, must be a quorum. No
+        process may die while a view is being proposed, because its quorum is not known yet. And the data must
+        be safe: either every newest assignment of a partition, wherever it is known, names another replica that
+        lives or is on a lasting disk; or fewer members than a map has backups have died, or were removed, since
+        every partition had all its copies. No disk may be lost while a cluster that was stopped as a whole
+        comes back, because it waits for the files of all members.
+
+        Example: 3 members, one backup. Member 2 dies: allowed. Until its partitions have new copies, member 3
+        must live, unless no partition has its only remaining copies on 2 and 3.
         """
         living = [process for process in self.living() if not process.doomed]
         rest = [process.driver.member for process in living if process is not victim]
@@ -386,7 +385,7 @@ class Cluster:
         alive = {member.me for member in rest}
         self._look()
         if self.damages:
-            # A copy that is damaged is none.
+            # A damaged copy does not count.
             return False
         if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
             return False
@@ -401,7 +400,7 @@ class Cluster:
             return False
         if self.settings.cluster.quorum == "any":
             return bool(rest)
-        # The newest view, and the newest that those who would remain know of.
+        # The newest view, and the newest one that the remaining members know.
         newest = max(_numbers(everyone), default=0)
         known = max(_numbers(rest), default=0)
         views = [
@@ -410,16 +409,16 @@ class Cluster:
         return all(is_quorum(view, alive) for view in views)
 
     def _on_disk(self, victim: Process, disk_too: bool) -> set[MemberId]:
-        """Whose copies would be found when the dead come back."""
+        """Members whose copies would be found on disks when the dead ones come back."""
         lost = self.addresses.index(victim.address) if disk_too else -1
         return {uuid for uuid, host in self._kept.items() if host != lost}
 
     def all_may_die(self) -> bool:
-        """Whether everybody may die at once, and come back with what is on the disks.
+        """Whether all processes may die at once and come back with what is on the disks.
 
-        Every partition's newest row must name somebody whose disk lasts; and the files of everybody in a view that may
-        be the last one must be there: so all was well for a while since the beginning, or since a disk was lost.
-        What is damaged in memory may have been written down.
+        Every newest assignment must name a member whose disk lasts; and the files of all members of a view that
+        may be the last one must exist, so the cluster must have been settled for a while since the beginning,
+        or the last loss of a disk. Damage in memory may have been written to disk.
         """
         self._look()
         everyone = self.members()
@@ -438,7 +437,7 @@ class Cluster:
         return self.settings.metastore.voters > 0
 
     def groups_move(self) -> bool:
-        """Whether somebody knows of a partition of a zone that moves."""
+        """Whether any member knows of a moving partition of a zone."""
         for member in self.members():
             entries = member.picture.consensus.metastore.scan(PART_PREFIX)
             if any(entry.key.endswith((b"/pending", b"/planned")) for entry in entries):
@@ -448,8 +447,8 @@ class Cluster:
     def groups_survive(
         self, rest: Sequence[Process], *, lost: Process | None = None, disks: bool = True
     ) -> bool:
-        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk and will be back.
-        The disk of `lost` does not count.
+        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk and will
+        come back. The disk of `lost` does not count.
         """
         lasting = {
             node: process
@@ -467,22 +466,23 @@ class Cluster:
         return _survive(groups, there)
 
     def _spare(self) -> int:
-        """How many more deaths a map with the fewest backups survives by promise."""
+        """How many more deaths a map with the fewest backups is promised to survive."""
         parting = {
             member.me
             for member in self.members()
             if member.picture.intent in (Intent.LEAVE, Intent.LITE) or member.picture.info.lite
         }
-        # Whom a view has let go is gone, also before it has heard of that.
+        # Members that a view has released are gone, even before they know it.
         gone = self._gone() | self._let_go
-        # No two copies are in one group. And while nothing may move, who leaves takes a copy along.
+        # Copies of a partition are in different groups. While nothing may move, a leaving member takes its
+        # copies along.
         groups = {self._group[uuid] for uuid in self._calm - gone - parting}
         holes = len(gone & self._calm) if self._stood else 0
         return min(self.settings.holders(), len(groups)) - 1 - len(self._lost) - holes
 
     def could_end_without(self, leaver: Process) -> bool:
-        """Whether those that are leaving already, with this one, could decide alone: cut off from the others, they
-        would remove these, and end the cluster.
+        """Whether the leaving members, with this one, could decide alone: cut off from the others, they would
+        remove these, and end the cluster.
         """
         members = self.members()
         views = [view for member in members if (view := member.picture.view) is not None]
@@ -490,10 +490,10 @@ class Cluster:
         return bool(views) and is_quorum(max(views, key=lambda view: view.number), leaving)
 
     def copies_elsewhere(self, everyone: list[Member], alive: set[MemberId], kept: set[MemberId]) -> bool:
-        """Whether of every partition's newest row, wherever one of `everyone` knows it, one of `alive` is in sync, or
-        one of `kept`, whose copies are on a disk.
+        """Whether each newest assignment of a partition, wherever `everyone` knows it, has a replica in sync on
+        one of `alive`, or of one of `kept`, whose copies are on a disk.
         """
-        # A colder replica holds nothing of the maps that have fewer backups.
+        # Replicas with higher indexes hold nothing of maps with fewer backups.
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
             applied = [member.picture.assignment(partition) for member in everyone]
@@ -512,12 +512,11 @@ class Cluster:
         return True
 
     def settled(self) -> bool:
-        """Whether every living member is admitted, of one view, and sees nothing unsafe."""
+        """Whether all living members are admitted, have one view, and report no risk."""
         return settled_among(self.members())
 
 
 def settled_among(members: list[Member]) -> bool:
-    """Whether these are all members of one view, and see nothing unsafe."""
     numbers = {member.picture.view.number if member.picture.view else -1 for member in members}
     return len(numbers) == 1 and all(
         member.picture.admitted
@@ -529,9 +528,10 @@ def settled_among(members: list[Member]) -> bool:
 
 
 def _survive(agreed: Sequence[GroupHost], there: Collection[NodeId]) -> bool:
-    """Whether every group keeps a majority of its voters, by every configuration that a voter of these members has:
-    `agreed` are the groups of all whose replicas live, or are on disks that last, and `there` the nodes that will be.
-    A node counts for a group only if its replica is there.
+    """Whether every group keeps a majority of its voters, in every configuration that a voter among these members has.
+
+    `agreed`: groups of all members whose replicas live or are on lasting disks; `there`: the nodes that will
+    exist. A node counts for a group only if it has a replica.
     """
     holding: dict[GroupNumber, set[NodeId]] = {}
     configurations: list[tuple[GroupNumber, Configuration]] = []
@@ -566,15 +566,14 @@ def _numbers(members: list[Member]) -> list[int]:
 
 
 def agreed_views(member: Member) -> list[View]:
-    """The view that a member has installed, and the next one that it has agreed to."""
     return [view for view in (member.picture.view, member.picture.agreed_view) if view is not None]
 
 
 def driver_of(
     process: Process, identity: Identity, settings: Settings, services: Sequence[Service]
 ) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
-    """Make the member that lives in a process, of what its host's disk (`process.disk`) holds, with its journal there;
-    and say how to be told when it may act. This is the one place of the simulator where files are opened.
+    """Make the member of a process from the contents of its host's disk (`process.disk`), with its journal there; also
+    returns how to register for the moment when it may act. Only here the simulator opens files.
     """
     recorder = process.world.recorder
     if process.disk is None:
@@ -616,10 +615,10 @@ def simulated_settings(
     anti_entropy_ms: int = 0,
     changes_bytes: int = 0,
 ) -> Settings:
-    """Settings with short times and small chunks, so that a run of seconds holds many changes.
+    """Settings with short times and small chunks, so that a run of seconds has many changes.
 
-    `mixed` adds a map with one backup more, and one with async backups only. `journal` is that of all maps; unless it
-    is off, every host has a disk, on which members keep files of the sizes that `persistence` tells.
+    `mixed` adds a map with one more backup, and one with only async backups. `journal` applies to all maps;
+    unless it is off, every host has a disk, with files of the sizes in `persistence`.
     """
     maps = {"default": MapSettings(backups=backups, journal=journal, changes_bytes=changes_bytes)}
     if mixed:

@@ -1,8 +1,8 @@
-"""A client that takes cuts in a simulated run, reads them again and again from whoever keeps them, and judges.
+"""A client that takes cuts in a simulated run, reads them repeatedly from all holders, and judges the results.
 
-What a cut shows of a key is an answer like that of a read which began when the cut was asked for and ended when it was
-answered: so each is noted as a call, for the judge of linearizability. And every holder that is named shows the same,
-as long as it lives and is asked within the lease.
+A cut shows the value of a key like a read that began when the cut was requested and ended when it was answered,
+so each is recorded as a call for the judge of linearizability. And every named holder must show the same, as
+long as it lives and is asked within the lease.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 IDLE = "i"
-"""The first letter of keys whose values end when nobody uses them."""
+"""First letter of keys with a maximum idle time."""
 CLIENT = "cut"
-"""The client of the calls that cuts answer: what they show is binding, for a cut waits for its backups."""
+"""Client of the calls that cuts answer. They are binding, because a cut waits for its backups."""
 LEASE_MS = 60_000
 PATIENCE_NS = 5 * SECOND
-"""So long a cut is asked for where it is not answered."""
+"""How long a cut is requested until it is answered."""
 KEPT_NS = 15 * SECOND
-"""So long after its beginning it is read."""
+"""How long after its beginning a cut is read."""
 KEYS_MAX = 30
-"""Of one partition so many keys are judged as reads; all are compared between holders."""
+"""Most keys of a partition that are judged as reads; all are compared between holders."""
 
 Content = dict[bytes, bytes]
 
 
 @dataclass(slots=True)
 class Mark:
-    """What a client knows of a cut of one map in one partition."""
+    """A client's knowledge of a cut of one map in one partition."""
 
     counter: int
     term: int
@@ -45,29 +45,25 @@ class Mark:
     start: int
     end: int
     content: Content | None = None
-    """As it was read first."""
+    """Contents at the first read."""
 
 
 @dataclass(slots=True)
 class Cut:
-    """One cut."""
-
     id: bytes
     begun_ns: int
     asked: dict[int, int] = field(default_factory=dict)
-    """Partition -> the number of the last question: only its answer counts."""
+    """Number of the last question by partition: only its answer counts."""
     first: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Member and partition -> when it was asked first. Asked again, it shows what it kept then, if it has made that
-    known since.
+    """Time of the first question by member and partition. Asked again, a member shows the same state, if it
+    still has it.
     """
     marks: dict[tuple[int, str], Mark] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
-    """Partitions that were answered."""
+    """Answered partitions."""
 
 
 class Cutter:
-    """Takes a cut now and then."""
-
     def __init__(
         self,
         world: World,
@@ -75,7 +71,7 @@ class Cutter:
         maps: Sequence[str],
         noted: Callable[[Call], None],
     ) -> None:
-        """`noted` is told what a cut shows of a key."""
+        """`noted`: called with each value that a cut shows."""
         self.world = world
         self.cluster = cluster
         self.maps = maps
@@ -84,14 +80,13 @@ class Cutter:
         self.running = True
         self.cuts = 0
         self.found: list[str] = []
-        """What was wrong, in words."""
+        """Errors found."""
         self.reads = 0
         self._questions = 0
         self._known: dict[tuple[int, str], dict[str, None]] = {}
         """Keys that cuts have shown, by partition and map."""
 
     def start(self) -> None:
-        """Begin."""
         self.world.after(self.random.randint(2 * SECOND, 5 * SECOND), self._begin)
 
     def _begin(self) -> None:
@@ -103,10 +98,10 @@ class Cutter:
         self._later(cut)
         self.world.after(self.random.randint(3 * SECOND, 10 * SECOND), self._begin)
 
-    # -- taking it
+    # -- taking cuts
 
     def _take(self, cut: Cut) -> None:
-        """Ask the owners for what is not cut yet, as a member knows them, until there is nothing left."""
+        """Ask the owners, as a member knows them, for partitions that are not cut yet; repeat until there are none."""
         left = [p for p in range(self.cluster.settings.partitions.count) if p not in cut.done]
         living = self.cluster.living()
         if not left or not self.running or self.world.now_ns > cut.begun_ns + PATIENCE_NS:
@@ -142,13 +137,13 @@ class Cutter:
 
         process.driver.callers.take_cut(cut.id, tuple(self.maps), tuple(partitions), LEASE_MS, taken)
 
-    # -- reading it
+    # -- reading cuts
 
     def _later(self, cut: Cut) -> None:
         self.world.after(self.random.randint(100 * MILLISECOND, 3 * SECOND), partial(self._read, cut))
 
     def _read(self, cut: Cut) -> None:
-        """Read some of it, from one of its holders each; or end it."""
+        """Read some partitions, each from one of its holders; or end the cut."""
         if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
             for process in self.cluster.living():
                 process.driver.callers.hold_cut(cut.id, 0, lambda count: None)
@@ -183,10 +178,11 @@ class Cutter:
             self.found.append(f"{where}: {keys[:5]} differ from what was read of it before")
 
     def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
-        # To be in a cut is not to be used, and only the primary knows when an entry was: those ending so are left out.
+        # A cut does not count as use, and only the primary knows the last use, so entries with an idle time are
+        # left out.
         entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
         content = {key: value for key, value in entries if key[0] != IDLE}
-        # Of a key that is absent the judge hears only if an earlier cut has shown it: there is no end of absent keys.
+        # Absent keys are endless: one is recorded only if an earlier cut has shown it.
         known = self._known.setdefault((partition, name), {})
         known |= dict.fromkeys(sorted(content))
         keys = list(known)

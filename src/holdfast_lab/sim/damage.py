@@ -1,4 +1,4 @@
-"""Copies of backups that are damaged on purpose, and whether they have been mended."""
+"""Damages copies on backups on purpose, and checks that they are repaired."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from holdfast_lab.check import convergence
 from holdfast_lab.sim.world import Process
 
 KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
-"""What may be wrong with a copy: a value is another one; an entry is missing, or too many; memory has changed and
-nobody has noticed; the copy has missed the last updates, or counts some that there never were."""
+"""Kinds of damage: a changed value; a missing or an additional entry; memory that changed unnoticed; a copy that missed
+the last updates, or counts updates that never existed.
+"""
 MISSED = 3
 HARM = "harm"
-"""What a record calls it."""
+"""Name of the operation in recordings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One copy of one map, damaged."""
-
     process: Process
     partition: int
     name: str
@@ -33,7 +32,6 @@ class Damage:
 
     @property
     def member(self) -> Member:
-        """Whose copy it is."""
         return self.process.driver.member
 
     def __str__(self) -> str:
@@ -41,8 +39,8 @@ class Damage:
 
 
 def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -> Damage | None:
-    """Damage one copy of a backup, if there is one that holds something; at most one of each partition. It is added to
-    those that are known.
+    """Damage one copy on a backup, if there is one with entries, at most one of each partition; add it to the
+    known ones.
     """
     found = [
         (process, partition, held)
@@ -66,7 +64,7 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
 
 
 def harm_again(member: Member, what: str, arguments: bytes) -> None:
-    """Do to a copy what was done to it when the run was recorded."""
+    """Repeat the damage of a recorded run."""
     assert what == HARM
     partition, name, kind, seed = msgspec.msgpack.decode(arguments, type=tuple[int, str, str, int])
     _harm(member.picture.held[partition].maps[name], kind, random.Random(seed))
@@ -91,7 +89,7 @@ def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:
 
 
 def mended(damage: Damage, primary: Member | None) -> bool:
-    """Whether the copy is again what its primary's is, or is not there any more. False while nobody can tell."""
+    """Whether the copy equals its primary's again, or is gone. False while that cannot be decided."""
     member, partition = damage.member, damage.partition
     if damage.process.dead or partition not in member.picture.held:
         return True

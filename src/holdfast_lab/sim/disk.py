@@ -1,9 +1,9 @@
-"""The disk of one simulated host: slow, forgetful, and sometimes worse. It outlives the processes of its host.
+"""The disk of one simulated host: slow, forgetful, and sometimes faulty. It outlives the processes of its host.
 
-What is written is seen at once by whoever reads, and is durable when it was synced. What a process had submitted dies
-with it, but for what was carried out; of what was not synced, a power cut keeps any part, sector by sector, in any of
-the states that a sector went through. Files that were created or put are there after a power cut, with their names;
-files that were removed may be back, unless a file was created, put or renamed since.
+Written data is visible at once, and durable after a sync. Submitted work of a process is lost with it, unless
+it was carried out. Of unsynced data a power cut keeps any part, sector by sector, in any state that a sector
+went through. Files that were created or put survive a power cut with their names; removed files may come back,
+unless a file was created, put or renamed since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast_lab.sim.clocks import SKEW_MS, WALL_MS
 from holdfast_lab.sim.world import Process, World
 
 SECTOR = 512
-"""Bytes that are written wholly or not at all."""
+"""Bytes that are written completely or not at all."""
 LINES = ("journal", "checkpoint")
 MICROSECOND = 1000
 LATENCY_NS: dict[type[Deed], tuple[int, int]] = {
@@ -42,19 +42,17 @@ LATENCY_NS: dict[type[Deed], tuple[int, int]] = {
     Remove: (50 * MICROSECOND, MILLISECOND),
     Rename: (100 * MICROSECOND, 5 * MILLISECOND),
 }
-"""How long a deed takes on a disk that is well; one in twenty takes ten times as long."""
+"""Duration of a deed on a healthy disk; one in twenty takes ten times as long."""
 BYTE_NS = 10
 
 
 class _File:
-    """One file: what is seen, what is durable, and what was written between the two, sector by sector."""
-
     def __init__(self, data: bytes) -> None:
-        """It is durable as it is."""
+        """The data is durable."""
         self.seen = bytearray(data)
         self.durable = bytearray(data)
         self.unsynced: list[tuple[int, bytes]] = []
-        """Every state of every sector that was written since the last sync, in the order of the writes."""
+        """Every state of every sector since the last sync, in the order of writes."""
         self.unreadable: set[int] = set()
 
     def write(self, offset: int, data: bytes) -> None:
@@ -74,8 +72,8 @@ class _File:
         self.unsynced.clear()
 
     def survive(self, draw: random.Random) -> None:
-        """Make durable what may have reached the disk without a sync: nothing, all, all up to some moment, or any
-        state of any sector. The rest is forgotten, though still seen.
+        """Make durable what may have reached the disk without a sync: nothing, all, all up to some moment, or
+        any state of each sector. The rest is forgotten, but still visible.
         """
         states = self.unsynced
         match draw.randrange(4):
@@ -98,7 +96,7 @@ class _File:
         self.unsynced = []
 
     def forget(self) -> None:
-        """What is not durable is seen no more."""
+        """Discard what is not durable."""
         self.seen = bytearray(self.durable)
 
     def _settle(self, sector: int, state: bytes) -> None:
@@ -115,9 +113,9 @@ class _Line:
         self.groups: deque[tuple[deque[Deed], DeedsDone]] = deque()
         self.present: Deed | None = None
         self.made: tuple[str, bytes] | None = None
-        """What the present `Put` has made."""
+        """Result of the current `Put`."""
         self.turn = 0
-        """Raised with each deed, so that nobody takes the end of one for that of another."""
+        """Incremented with each deed, so that a timer cannot end another deed."""
         self.answers: deque[tuple[DeedsDone, Exception | None]] = deque()
 
     @property
@@ -126,19 +124,16 @@ class _Line:
 
 
 class SimDisk:
-    """The disk of one host."""
-
     def __init__(self, world: World, name: str, seed: str) -> None:
-        """`name` is for the story; `seed` decides all that this disk does by chance."""
+        """`name`: for the trace; `seed`: decides everything random."""
         self.world = world
         self.name = name
         self.random = random.Random(f"{seed}/disk/{name}")
         self.full = False
-        """Whether there is no room: for new files, and for growing ones."""
+        """Whether there is no room for new or growing files."""
         self.slowness = 1.0
-        """How many times as long as usual everything takes."""
+        """Factor of all durations."""
         self.counts: dict[str, int] = {}
-        """Deeds that were carried out, by kind."""
         self._files: dict[str, _File] = {}
         self._ghosts: dict[str, _File] = {}
         """Removed files that a power cut may bring back."""
@@ -149,16 +144,16 @@ class SimDisk:
         self._cut: Callable[[], None] = lambda: None
 
     def mount(self, process: Process) -> MountedDisk:
-        """Give the disk to a process. The one that had it before is dead, or has closed it."""
+        """Give the disk to a process. The previous one is dead, or has closed it."""
         assert self._door is None or self._door.process.dead, f"{self.name} is in use"
         self._end_of_process()
         self._door = MountedDisk(self, process)
         return self._door
 
-    # -- what a god may do and see
+    # -- faults and inspection
 
     def power_cut(self) -> None:
-        """The power of the host fails: its process is dead already. What was not synced may be lost."""
+        """Power failure of the host, whose process is dead already. Unsynced data may be lost."""
         assert self._door is None or self._door.process.dead, f"{self.name} is in use"
         self._end_of_process()
         for name in sorted(self._ghosts):
@@ -172,15 +167,15 @@ class SimDisk:
         self._trace("power cut")
 
     def fail_armed(self, may_fail: Callable[[], bool] | None) -> None:
-        """Let the next deed that makes something durable fail, if `may_fail` allows it just then. None disarms."""
+        """Let the next deed that makes something durable fail, if `may_fail` allows it at that moment. None disarms."""
         self._may_fail = may_fail
 
     def cut_armed(self, deeds: int, strike: Callable[[], None]) -> None:
-        """Call `strike` while a deed is under way, so many deeds from now. 0 disarms."""
+        """Call `strike` during a deed, so many deeds from now. 0 disarms."""
         self._cut_in, self._cut = deeds or None, strike
 
     def wipe(self) -> None:
-        """All files are gone, as on a new disk."""
+        """Remove all files, as on a new disk."""
         assert self._door is None or self._door.process.dead, f"{self.name} is in use"
         self._end_of_process()
         self._files.clear()
@@ -188,8 +183,8 @@ class SimDisk:
         self._trace("wiped")
 
     def rot(self, suitable: Callable[[str], bool] = lambda name: True) -> str:
-        """Spoil one sector of one suitable file, while nobody uses the disk: a bit flips, or it is all zero, or cannot
-        be read. Says what was done; nothing, when there is nothing but zeros.
+        """Damage one sector of a suitable file while the disk is not in use: a flipped bit, zeros, or
+        unreadable. Returns a description; empty if there is nothing but zeros.
         """
         assert self._door is None or self._door.process.dead, f"{self.name} is in use"
         self._end_of_process()
@@ -205,7 +200,7 @@ class SimDisk:
         return self.spoil(name, self.random.randrange(start, min(start + SECTOR, len(data))))
 
     def spoil(self, name: str, at: int, kind: str = "") -> str:
-        """Spoil the byte at this offset of a file, or its sector: `kind` is flip, zero or unreadable, else drawn."""
+        """Damage the byte at this offset, or its sector. `kind`: flip, zero or unreadable; random by default."""
         kind = kind or self.random.choice(["flip", "flip", "zero", "unreadable"])
         file, start = self._files[name], at - at % SECTOR
         bit = 1 << self.random.randrange(8)
@@ -221,29 +216,25 @@ class SimDisk:
         return what
 
     def contents(self) -> dict[str, bytes]:
-        """Every file as it is seen now."""
         return {name: bytes(self._files[name].seen) for name in sorted(self._files)}
 
-    # -- for its door
+    # -- used by the mounted disk
 
     def file(self, name: str) -> _File:
-        """A file that is there."""
         if name not in self._files:
             raise FileNotFoundError(f"{self.name}: {name}")
         return self._files[name]
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this host believes."""
+        """Milliseconds since 1970 by the host's calendar."""
         return WALL_MS + self._skew_ms + self.world.now_ns // MILLISECOND
 
     def duration_ns(self, deed: Deed, size: int) -> int:
-        """How long this will take."""
         low, high = LATENCY_NS[type(deed)]
         usual = self.random.randint(low, high) + size * BYTE_NS
         return round(usual * self.slowness * (10 if self.random.random() < 0.05 else 1))
 
     def begun(self, duration_ns: int) -> None:
-        """A deed is under way for so long."""
         if self._cut_in is not None:
             self._cut_in -= 1
             if self._cut_in <= 0:
@@ -251,7 +242,7 @@ class SimDisk:
                 self.world.after(self.random.randint(0, duration_ns), self._cut)
 
     def carry_out(self, deed: Deed, made: tuple[str, bytes] | None) -> None:
-        """Do this, now. Raises DiskFull or DiskFailed."""
+        """Carry out a deed now. Raises DiskFull or DiskFailed."""
         kind = type(deed).__name__
         if self.full and self._needs_room(deed):
             self._trace(f"no room for {kind}")
@@ -264,11 +255,10 @@ class SimDisk:
         self._do(deed, made)
 
     def closed(self, door: MountedDisk) -> None:
-        """A process has let go of the disk."""
         if self._door is door:
             self._door = None
 
-    # -- within
+    # -- internals
 
     def _trace(self, what: str, data: bytes = b"") -> None:
         self.world.trace(f"{self.name} {what}", data)
@@ -307,7 +297,7 @@ class SimDisk:
                 assert_never(deed)
 
     def _name(self, name: str, data: bytes) -> None:
-        """A file is there, durable with its name; and so is all that became of names before."""
+        """A file is durable with its name, and so are all earlier changes of names."""
         self._files[name] = _File(data)
         self._ghosts.clear()
 
@@ -321,7 +311,7 @@ class SimDisk:
         self._ghosts.clear()
 
     def _fail(self, deed: Deed, made: tuple[str, bytes] | None) -> None:
-        """What is durable of what this was to make durable is not known, and no later sync will make it so."""
+        """A failed deed: an unknown part of it is durable, and no later sync will make the rest durable."""
         self._trace(f"fails {type(deed).__name__}")
         if isinstance(deed, Sync):
             self.file(deed.name).survive(self.random)
@@ -329,7 +319,7 @@ class SimDisk:
             self._do(deed, made)
 
     def _end_of_process(self) -> None:
-        """The process that had the disk is dead: what it had under way is done in part, what else it wanted is not."""
+        """The process with the disk is dead: its current deed is carried out in part, its queued ones are not."""
         door, self._door = self._door, None
         if door is None:
             return
@@ -339,7 +329,7 @@ class SimDisk:
             line.present = None
             line.groups.clear()
         for name in sorted(self._files):
-            # What a failed sync has not made durable is seen until the memory that holds it is wanted for something.
+            # Data of a failed sync stays visible until its memory is reused.
             file = self._files[name]
             if not file.unsynced and file.seen != file.durable and self.random.random() < 0.5:
                 file.forget()
@@ -358,7 +348,7 @@ class SimDisk:
 
 
 class MountedDisk:
-    """The door `engine.ports.Disk`, for one process of the host."""
+    """Implements `engine.ports.Disk` for one process of the host."""
 
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self.disk = disk
@@ -400,7 +390,7 @@ class MountedDisk:
             self._next(here)
 
     def close(self) -> None:
-        """What was submitted is done before this returns; who waits for it is told afterwards, if the process lives."""
+        """Carry out everything submitted before this returns; callbacks come afterwards, if the process lives."""
         for line in self.lines.values():
             if line.present is not None:
                 self._finish(line)
@@ -412,7 +402,7 @@ class MountedDisk:
         self.disk.closed(self)
 
     def _next(self, line: _Line) -> None:
-        """Begin the next deed, when the process is awake; its thread that writes stands still with it."""
+        """Begin the next deed if the process is awake; its writing thread is paused with it."""
         process = self.process
         if process.dead or line.busy:
             return
@@ -428,7 +418,7 @@ class MountedDisk:
         self.disk.begun(duration_ns)
 
     def _take(self, line: _Line) -> None:
-        """Make the next deed the present one; groups that have none left are done."""
+        """Start the next deed; groups without deeds are complete."""
         while line.groups and not line.groups[0][0]:
             self._answer(line, None)
         if not line.groups:
@@ -438,7 +428,7 @@ class MountedDisk:
         line.made = line.present.make() if isinstance(line.present, Put) else None
 
     def _over(self, line: _Line, turn: int) -> None:
-        """The time of the present deed is over."""
+        """The current deed's time is over."""
         if self.process.dead or self._closed or line.present is None or line.turn != turn:
             return
         self.process.step(partial(self._finish, line))
@@ -457,7 +447,7 @@ class MountedDisk:
                 self._answer(line, None)
 
     def _answer(self, line: _Line, error: Exception | None) -> None:
-        """The first group of the line is over; the process is told in a turn of its own, in the order of the line."""
+        """The first group of the line is complete; its callback runs in a turn of its own, in the order of the line."""
         _, done = line.groups.popleft()
         line.answers.append((done, error))
         process = self.process

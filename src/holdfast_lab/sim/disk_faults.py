@@ -1,6 +1,6 @@
-"""Faults of runs whose members keep files: the power fails, and disks are slow, full, broken or lost.
+"""Faults of runs with files: power failures, and slow, full, broken or lost disks.
 
-Every choice that only such runs have comes from a stream of its own, so that runs without files stay what they were.
+Choices that only such runs make come from a random stream of their own, so that runs without files do not change.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from holdfast_lab.sim.harm import Harm
 from holdfast_lab.sim.world import Process, World
 
 AGAIN_NS = 250 * MILLISECOND
-"""How long to wait before looking once more."""
+"""Interval of retries."""
 SOON_NS = MILLISECOND
-"""How soon after an acknowledgement the power fails."""
+"""Delay between an acknowledgement and a power failure."""
 PATIENCE_NS = 500 * MILLISECOND
-"""How long it waits for one; at first disks are slow for a while, so that much is not durable yet."""
+"""How long a power failure waits for an acknowledgement. Disks are slow until then, so that much is not durable yet.
+"""
 SPOTS_MOST = 3
-"""Places of one disk that rot at a time."""
+"""Most places of one disk that rot at a time."""
 
 
 class DiskFaults(Harm):
-    """The faults that need disks."""
-
     DISK_KINDS = (
         "power-cut-one",
         "power-cut-all",
@@ -38,40 +37,38 @@ class DiskFaults(Harm):
     )
 
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int, power_cuts: int = 0) -> None:
-        """`power_cuts`: how often at least the power of all hosts fails at once."""
+        """`power_cuts`: least number of power failures of all hosts at once."""
         super().__init__(seed, world, cluster, until_ns)
         self.power_cuts_due = power_cuts
-        """How often it still has to."""
+        """How many of them are left."""
         self._disk_random = random.Random(f"{seed}/disk-faults")
         self._power = self._disk_random.choice([0.0, 0.3, 1.0])
-        """The share of deaths that are power cuts of the host: the others are those of a process that is killed."""
+        """Share of deaths that are power failures of the host; the others are killed processes."""
 
     def disk_kinds(self) -> list[str]:
-        """Which of these faults this run has."""
+        """The disk faults of this run."""
         if not self.cluster.disks:
             return []
         count = self._disk_random.randint(2, len(self.DISK_KINDS))
-        # What strikes everybody is rare enough, for it is allowed only at times.
+        # Faults that strike all hosts are rarely allowed.
         kinds = self._disk_random.sample(self.DISK_KINDS, count)
         if self.cluster.has_groups:
-            # A replica whose files are damaged takes no part (multiraft/H-2), and nothing replaces it while its member
+            # A replica with damaged files takes no part (multiraft/H-2), and is not replaced while its member
             # keeps its name.
             kinds = [kind for kind in kinds if kind != "rot"]
         return [*kinds, *(kind for kind in kinds if kind.endswith("-all"))]
 
     def start_power_cuts(self) -> None:
-        """Let the power of all hosts fail as often as it is due, at times spread over the run."""
         for _ in range(self.power_cuts_due):
             self.world.at(self._disk_random.randint(3 * SECOND, self.until_ns), self._insist)
 
     def power_cut_again(self) -> None:
-        """Once more, as soon as it is allowed."""
         self.power_cuts_due += 1
         self._insist()
 
     def _insist(self) -> None:
-        """Let it fail when a write has just been acknowledged, and disks are slow, mostly: what is not durable by then
-        is to be missed.
+        """Let the power fail just after an acknowledged write, mostly with slow disks: acknowledged data that
+        is not durable by then will be missed.
         """
         slowness = self._disk_random.choice([1.0, 20.0, 100.0])
         for disk in self.cluster.disks:
@@ -94,12 +91,11 @@ class DiskFaults(Harm):
         lead_ns = self._disk_random.randint(0, PATIENCE_NS // 2)
         waiting = self.cluster.when_acknowledged
         self.world.after(lead_ns, lambda: waiting.append(lambda: self.world.after(delay_ns, strike)))
-        # Perhaps nobody writes.
+        # There may be no writes.
         self.world.after(PATIENCE_NS, strike)
 
     @property
     def blackouts(self) -> int:
-        """How often everybody has died at once."""
         return self.counts.get("power-cut-all", 0) + self.counts.get("kill-all", 0)
 
     # -- deaths
@@ -111,7 +107,7 @@ class DiskFaults(Harm):
             process.crash()
 
     def _power_cut_one(self) -> None:
-        """Now, or while the disk is just doing something."""
+        """Now, or during a deed of the disk."""
         process = self._victim()
         if process is None:
             return
@@ -134,7 +130,7 @@ class DiskFaults(Harm):
         self._blackout("kill-all")
 
     def _blackout(self, kind: str) -> bool:
-        """Everybody dies at once, and comes back sooner or later, if all that was acknowledged is on disks."""
+        """All processes die at once and come back later, if everything acknowledged is on disks."""
         running = self.cluster.running()
         if not self.cluster.all_may_die():
             return False
@@ -156,7 +152,7 @@ class DiskFaults(Harm):
         return disk
 
     def _fsync_error(self) -> None:
-        """Arm a failure of some coming sync; the budget is asked again when it strikes. The process has to end then."""
+        """Arm a failure of a later sync; the budget is checked again at that moment. The process must end then."""
         process = self._victim()
         if process is None:
             return
@@ -178,7 +174,7 @@ class DiskFaults(Harm):
             self.world.after(AGAIN_NS, lambda: self._when_dead(process))
 
     def _disk_full(self) -> None:
-        """One disk, or all of them, have no room for a while."""
+        """One disk, or all, have no room for a while."""
         living = self.cluster.living()
         one = [self._disk(self._disk_random.choice(living))]
         disks = self.cluster.disks if self._disk_random.random() < 0.2 else one
@@ -204,8 +200,8 @@ class DiskFaults(Harm):
         self._for_a_while(better)
 
     def _rot(self) -> None:
-        """Some places of one disk rot while its process is down. Nobody else may need what is there: until others hold
-        what it held, no other disk of theirs rots.
+        """Damage some places of one disk while its process is down. No other member may need that data: until
+        others have it, no disk of theirs is damaged.
         """
         process = self._victim(disk_too=True)
         if process is None:
@@ -229,7 +225,7 @@ class DiskFaults(Harm):
         self._restart_later(process)
 
     def heal_disks(self) -> None:
-        """All disks are well, and stay so."""
+        """Repair all disks for the rest of the run."""
         for disk in self.cluster.disks:
             disk.full, disk.slowness = False, 1.0
             disk.fail_armed(None)

@@ -1,4 +1,4 @@
-"""A reader of single entries in a simulated run: of values, wherever a member answers them from, and of entry views."""
+"""A reader of single entries in a simulated run: values, from any member that answers, and entry views."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 AT_A_TIME = 4
-"""So many members are asked at the same time for one key: one of them may be behind."""
+"""Members that are asked at the same time for one key: one of them may be behind."""
 AGAIN = 0.6
-"""How often it is the same key that is read next, where backups are read: what goes back is seen only between two
-writes.
+"""Probability that the same key is read next, where backups are read: a value that goes back is visible only
+between two writes.
 """
 
 
 class Reading:
-    """Asks for a few keys again and again, through all members."""
+    """Reads a few keys repeatedly, through all members."""
 
     def __init__(
         self,
@@ -44,7 +44,6 @@ class Reading:
         self._again = AGAIN if any(one.read_backups for one in cluster.settings.maps.values()) else 0.0
 
     def start(self) -> None:
-        """Begin."""
         self.world.after(self.random.randint(SECOND, 2 * SECOND), self._next)
 
     def _next(self) -> None:
@@ -76,6 +75,6 @@ class Reading:
         process.driver.execute(Request(op, name, [partition], wire_key(key)), told)
 
     def problems(self, calls: Sequence[Call], lost: Container[int] = ()) -> list[str]:
-        """What is wrong with the answers, in words, but for partitions that were lost."""
+        """Errors in the answers, except for lost partitions."""
         reads = [read for read in self.reads if self._partition(read.key) not in lost]
         return judge(calls, reads) + judge_versions(reads)

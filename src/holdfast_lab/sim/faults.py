@@ -1,4 +1,6 @@
-"""Which faults a seed has, and when: a swarm, so that no two seeds are alike. All end before the run is judged."""
+"""Faults of a seed: a random selection at random times, so that no two seeds are alike. All end before the
+judgement.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from holdfast_lab.sim.disk_faults import DiskFaults
 from holdfast_lab.sim.world import Process, World
 
 DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
-"""What an ambush does to those whom its moment concerns."""
+"""Effects of an ambush on the members that its moment concerns."""
 
 
 class Faults(DiskFaults):
-    """The faults of one run. Counts of each kind are in `counts`."""
+    """Faults of one run. `counts` has the number of each kind."""
 
     KINDS = (
         "crash",
@@ -49,16 +51,16 @@ class Faults(DiskFaults):
         "echo",
     )
     CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
-    """Those that cut nobody off from anybody, not even for the others: no pauses, no losses, no delays."""
+    """Faults that disconnect no members: no pauses, losses or delays."""
     ALONE = (
         *("join", "pause", "lossy", "slow", "echo", "state", "suspend", "clock-jump", "calendar"),
         *("power-cut-all", "kill-all", "disk-full", "slow-disk"),
     )
-    """Those that mean something where only one member lives."""
+    """Faults that make sense with a single living member."""
     OPERATOR = ("state", "state", "wish")
     CLOCKS = ("suspend", "clock-jump", "calendar")
     AIMED = ("ambush", "coup", "starve")
-    """Those that wait for their moment: every seed has one of them beside the others, twice as often."""
+    """Faults that wait for a moment: every seed has one of them in addition, twice as often as others."""
 
     def __init__(
         self,
@@ -74,13 +76,13 @@ class Faults(DiskFaults):
         connected: bool = False,
         clocks: bool = False,
     ) -> None:
-        """`surge` lets clients write to one partition, all at once, through a process. `power_cuts` is how often at
-        least the power of all hosts fails at once. `memory`: whether memories are short, again and again. `operator`:
-        whether somebody changes the state of the cluster, and what members are. `connected`: only faults that cut
-        nobody off. `clocks`: whether those of hosts jump and stand still, and calendars are set.
+        """`surge`: lets clients write to one partition, all at once, through a process. `power_cuts`: least
+        number of power failures of all hosts at once. `memory`: memory is short at times. `operator`: someone
+        changes the state of the cluster and the roles of members. `connected`: only faults that disconnect no
+        members. `clocks`: clocks jump and stand still, and calendars are set.
         """
         self._memory_random = random.Random(f"{seed}/memory") if memory else None
-        """Of its own, so that runs in which memories are never short stay what they were."""
+        """A random stream of its own, so that runs without memory faults do not change."""
         super().__init__(seed, world, cluster, until_ns, power_cuts)
         self.surge = surge
         count = self.random.randint(2, len(self.KINDS))
@@ -93,11 +95,11 @@ class Faults(DiskFaults):
         if cluster.groups:
             self.kinds.append("group")
         self.core: set[str] | None = None
-        """The hosts that are well, while all others stay broken."""
+        """Hosts that are healthy while all others stay broken."""
         self._state_wanted: ClusterState | None = None
-        """What the operator wants the cluster to be again, until it is."""
+        """State to which the operator returns the cluster, until it is reached."""
         self._insisting = False
-        """Whether the operator will look again soon."""
+        """Whether the operator will check again soon."""
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         world.weather.refusal = self.random.choice([0.0, 0.3])
         if self.random.random() < 0.5:
@@ -108,11 +110,10 @@ class Faults(DiskFaults):
             self.kinds = [*self.CONNECTED, *(self.OPERATOR if operator else ())]
             world.weather.loss = world.weather.echo = 0.0
         if cluster.disks:
-            # A cluster that was stopped as a whole waits for every seed of which it does not know that nobody is there.
+            # A cluster that was stopped as a whole waits for every seed that is not known to be gone.
             world.weather.refusal = max(world.weather.refusal, 0.3)
 
     def start(self) -> None:
-        """Begin to do harm."""
         self.cluster.watch()
         self.start_power_cuts()
         if self._memory_random is not None:
@@ -135,7 +136,7 @@ class Faults(DiskFaults):
         self._kill(self._victim(), "crash")
 
     def _replace(self) -> None:
-        """A process dies, and another one starts at its address before anyone has missed the first."""
+        """A process dies, and another one starts at its address before its death is detected."""
         process = self._victim()
         if process is not None:
             self._did("replace", process.name)
@@ -143,14 +144,14 @@ class Faults(DiskFaults):
             self._restart_later(process, self.random.choice([0, 1, 100]) * MILLISECOND)
 
     def _crash_cut(self) -> None:
-        """A process dies, and within a second of it another one is cut off."""
+        """A process dies, and within a second another one is cut off."""
         process = self._victim()
         if process is not None:
             self._kill(process, "crash-cut")
             self.world.after(self.random.randint(0, SECOND), self._isolate)
 
     def _crash_midstep(self) -> None:
-        """Arm a crash in the middle of some coming step; the budget is asked again when it strikes."""
+        """Arm a crash in the middle of a later step; the budget is checked again at that moment."""
         process = self._victim()
         if process is None:
             return
@@ -158,7 +159,7 @@ class Faults(DiskFaults):
         process.crash_armed(count, lambda: self._kill(process, "crash-midstep"))
 
     def _crash_torn(self) -> None:
-        """Cut a process off from some others and let it die a moment later: what it sent last reached some only."""
+        """Cut a process off from some others and crash it a moment later: its last messages reached only some."""
         process = self._victim()
         if process is None:
             return
@@ -177,14 +178,12 @@ class Faults(DiskFaults):
         process.awake_at_ns = self.world.now_ns + length
 
     def _join(self) -> None:
-        """A process starts where none lives."""
         free = [index for index in range(len(self.cluster.addresses)) if self.cluster.is_free(index)]
         if free:
             process = self.cluster.start(self.random.choice(free))
             self._did("join", process.name)
 
     def _churn(self) -> None:
-        """Several come and go at once."""
         for _ in range(2):
             self._join()
             self._drain()
@@ -209,7 +208,7 @@ class Faults(DiskFaults):
         self.world.after(SECOND, look)
 
     def _group(self) -> None:
-        """A whole group of hosts fails at one moment, or as many of it as may."""
+        """A whole group of hosts fails at once, as far as the budget allows."""
         names = sorted({self._group_of(process) for process in self.cluster.living()})
         name = self.random.choice(names)
         for process in [each for each in self.cluster.living() if self._group_of(each) == name]:
@@ -221,7 +220,7 @@ class Faults(DiskFaults):
     # -- clocks
 
     def _suspend(self) -> None:
-        """A host is suspended: its process stands still, and so does its monotonic clock."""
+        """A host is suspended: its process and its monotonic clock stand still."""
         process = self.random.choice(self.cluster.living())
         length_ns = self.random.choice([100 * MILLISECOND, SECOND, 4 * SECOND])
         if process.awake_at_ns > self.world.now_ns:
@@ -231,7 +230,7 @@ class Faults(DiskFaults):
         process.awake_at_ns = self.world.now_ns + length_ns
 
     def _clock_jump(self) -> None:
-        """The monotonic clock of a host jumps ahead, as if it had been suspended without noticing."""
+        """A monotonic clock jumps ahead, as after an unnoticed suspension."""
         process = self.random.choice(self.cluster.living())
         length_ns = self.random.choice([20 * MILLISECOND, SECOND, 6 * SECOND])
         self._did("clock-jump", f"{process.host} by {length_ns / 1e9:.2f} s")
@@ -239,7 +238,7 @@ class Faults(DiskFaults):
         process.clock_jumped()
 
     def _calendar(self) -> None:
-        """Somebody sets the calendar of a host, perhaps of one whose process is down."""
+        """The calendar of a host is set, possibly while its process is down."""
         host = self.random.choice(self.cluster.addresses).host
         by_ms = self.random.choice([-1, 1]) * self.random.choice([2_000, 60_000, 3_600_000])
         self._did("calendar", f"{host} by {by_ms / 1000:.0f} s")
@@ -248,7 +247,7 @@ class Faults(DiskFaults):
     # -- the operator
 
     def _state(self) -> None:
-        """The operator changes the state of the cluster, and changes it back after a while."""
+        """The operator changes the state of the cluster, and changes it back later."""
         state = self.random.choice([state for state in ClusterState if state is not ClusterState.ACTIVE])
         self._order(state)
         self._did("state", state)
@@ -256,7 +255,7 @@ class Faults(DiskFaults):
         self._for_a_while(self._activate, self.random.choice([SECOND, 4 * SECOND, 8 * SECOND]))
 
     def _activate(self) -> None:
-        """The cluster is to be active; said again until it is, for who was told may be cut off, or dead since."""
+        """Order the state active until it is reached: the member that got the order may be cut off or dead."""
         self._state_wanted = ClusterState.ACTIVE
         members = self.cluster.members()
         states = {member.picture.cluster_state for member in members if member.picture.view is not None}
@@ -267,7 +266,7 @@ class Faults(DiskFaults):
             self.world.after(SECOND, self._insist_on_state)
 
     def _insist_on_state(self) -> None:
-        # An earlier order may still be on its way.
+        # An earlier order may still be in flight.
         self._insisting = False
         if self._state_wanted is not None:
             self._activate()
@@ -279,7 +278,7 @@ class Faults(DiskFaults):
         process.whenever_awake(lambda: process.step(lambda: process.driver.change_state(state)))
 
     def _wish(self) -> None:
-        """A data member is to hold nothing any more, or a lite one to hold data."""
+        """Demote a data member, or promote a lite one."""
         process = self.random.choice(self.cluster.living())
         picture = process.picture
         if not picture.admitted or picture.leaving:
@@ -294,7 +293,7 @@ class Faults(DiskFaults):
     # -- memory
 
     def _squeeze(self, draw: random.Random) -> None:
-        """Now and again one member, or each, has little room in its memory for a while, or none at all."""
+        """At times one member, or all, have little or no memory for a while."""
         if self.world.now_ns >= self.until_ns:
             return
         living = self.cluster.living()
@@ -313,7 +312,7 @@ class Faults(DiskFaults):
         self.world.after(draw.randint(200 * MILLISECOND, 4 * SECOND), partial(self._squeeze, draw))
 
     def _ease(self, tight: list[Process], draw: random.Random) -> None:
-        """They have room again; some a little first."""
+        """They have memory again; some only a little at first."""
         for process in tight:
             self._set_room(process, draw.choice([Room.PLENTY, Room.PLENTY, Room.LITTLE]))
             self._for_a_while(partial(self._set_room, process, Room.PLENTY), SECOND)
@@ -326,7 +325,7 @@ class Faults(DiskFaults):
     # -- at a moment of a protocol
 
     def _ambush(self) -> None:
-        """Wait for a message, and let something happen to those whom it concerns just when it leaves."""
+        """Wait for a message, and strike the members that it concerns just when it leaves."""
         self._lie_in_wait(self.random.choice(OCCASIONS), lambda moment: True, self._strike)
 
     def _lie_in_wait(
@@ -336,8 +335,8 @@ class Faults(DiskFaults):
         Ambush(self.world, self.cluster, occasion, passing=passing, wanted=wanted, strike=strike)
 
     def _coup(self) -> None:
-        """The master, and those whom its new rows name, are cut off when it offers them: they alone may not decide.
-        Clients try to write there meanwhile.
+        """Cut off the master and the members that its new assignments name, when it offers these: alone they
+        must not decide. Clients try to write there.
         """
 
         def strike(moment: Moment) -> None:
@@ -351,8 +350,8 @@ class Faults(DiskFaults):
         self._churn()
 
     def _starve(self) -> None:
-        """A partition's primary moves, and what the old one sends to the new one, or to one of several backups, does
-        not arrive: writes stand still, some unfinished, others waiting, when the migration is given up.
+        """A primary moves, and messages of the old one to the new one, or to one of several backups, are lost:
+        writes stop, some unfinished, others waiting, when the migration is aborted.
         """
 
         def starve(source: Process, deaf: Process, partition: int) -> None:
@@ -407,7 +406,6 @@ class Faults(DiskFaults):
     # -- network
 
     def _separate(self, kind: str, here: list[str], there: list[str], length_ns: int | None = None) -> None:
-        """Cut every way between the two."""
         self._cut(kind, [pair for a in here for b in there for pair in ((a, b), (b, a))], length_ns)
 
     def _cut(self, kind: str, pairs: list[tuple[str, str]], length_ns: int | None = None) -> None:
@@ -425,7 +423,6 @@ class Faults(DiskFaults):
         self._for_a_while(heal, length_ns)
 
     def _hosts(self) -> list[str]:
-        """Where somebody lives, in any order."""
         hosts = [process.host for process in self.cluster.living()]
         self.random.shuffle(hosts)
         return hosts
@@ -462,7 +459,7 @@ class Faults(DiskFaults):
         self._for_a_while(better)
 
     def _echo(self) -> None:
-        """What is sent now comes once more, long after, perhaps to another life of its receiver."""
+        """Packets sent now arrive again much later, perhaps at another life of the receiver."""
         weather = self.world.weather
         before = weather.echo
         weather.echo = self.random.choice([0.05, 0.3])
@@ -485,7 +482,7 @@ class Faults(DiskFaults):
         self._for_a_while(better)
 
     def end(self) -> None:
-        """Heal everything: the network is whole and quick, nobody is paused."""
+        """Heal everything: the network is complete and fast, and no process is paused."""
         self.over = True
         weather = self.world.weather
         weather.cut.clear()

@@ -1,4 +1,4 @@
-"""What all faults share: whom they may strike, how they are counted, and how what they did comes to an end."""
+"""Base of all faults: choice of victims, counts, and the end of temporary faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_lab.sim.world import Process, World
 
 
 class Harm:
-    """Faults of one run, by kind in `counts`."""
+    """Faults of one run, counted by kind in `counts`."""
 
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
         self.random = random.Random(f"{seed}/faults")
@@ -20,14 +20,14 @@ class Harm:
         self.cluster = cluster
         self.until_ns = until_ns
         self.over = False
-        """Whether there are no more faults: what was to strike a little later does not."""
+        """Whether faults have ended; delayed ones do not strike any more."""
         self.counts: dict[str, int] = {}
         self._migrations_before: int | None = None
         self._migrations_after = 0
 
     @property
     def migrations(self) -> int:
-        """Migrations that ended, one way or the other, between the first fault and the end of all."""
+        """Migrations that ended, successfully or not, between the first fault and the end of faults."""
         return self._migrations_after - (self._migrations_before or 0)
 
     def _did(self, kind: str, what: str) -> None:
@@ -51,7 +51,6 @@ class Harm:
         return process if self.cluster.may_die(process, disk_too=disk_too) else None
 
     def _die(self, process: Process) -> None:
-        """The end of a process, in one of the ways that the run knows."""
         process.crash()
 
     def _restart_later(self, process: Process, delay_ns: int | None = None) -> None:
@@ -66,7 +65,7 @@ class Harm:
         self.world.after(delay_ns, again)
 
     def _kill(self, process: Process | None, kind: str) -> None:
-        """Let it die, if that is within the budget now."""
+        """Kill it if the budget allows that now."""
         if process is not None and not process.dead and not self.over and self.cluster.may_die(process):
             self._did(kind, process.name)
             self._die(process)

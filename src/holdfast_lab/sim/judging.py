@@ -1,4 +1,4 @@
-"""Holds what the clients of a run were told against what a map is: the judges of data."""
+"""Runs the judges of data on the calls of a simulated run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from holdfast_lab.sim.world import Process, World
 
 AT_A_TIME = 40
 ANSWERED_NS = 60 * SECOND
-"""Within which the last reads are answered."""
 AGAIN_NS = 20 * MILLISECOND
-"""After how long a read that was refused is asked for again."""
+"""Delay before a rejected read is repeated."""
 HEARD_NS = 10 * SECOND
-"""Within which a loss is heard of: before that somebody may still answer from what others have given up."""
+"""Time until a loss is known: before that, stale members may still answer."""
 LAST = "the last look"
-"""The client that reads every key when all is at rest: nobody can be cut off then, so its reads are binding."""
+"""Client that reads every key at the end. The cluster is at rest and connected then, so its reads are binding."""
 MODES = (
     ("a call that changed something", False, False),
     ("a call that changed nothing", True, False),
@@ -39,8 +38,8 @@ MODES = (
 
 
 def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> list[str]:
-    """Read every key that anybody has called, through one member of a cluster at rest, and note the answers as calls.
-    What is wrong if they do not come.
+    """Read every called key through one member of a cluster at rest, and record the answers as calls. Returns
+    errors if they do not come.
     """
     process = world.random.choice(cluster.living())
     missing = dict.fromkeys(sorted({call.key for call in knowledge.calls}))
@@ -53,7 +52,7 @@ def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> li
 
     def told(key: str) -> None:
         del missing[key]
-        # Soon, not at once: a member answers what is its own before the call returns.
+        # Later, not at once: a member answers for its own partitions before the call returns.
         process.soon(ask)
 
     for _ in range(AT_A_TIME):
@@ -65,7 +64,6 @@ def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> li
 
 
 def last_values(knowledge: Knowledge) -> dict[str, str | None]:
-    """What the last look has found of each key."""
     looks = [call for call in knowledge.calls if call.client == LAST]
     return {call.key: call.result for call in looks if call.result is None or isinstance(call.result, str)}
 
@@ -94,9 +92,9 @@ def _read(
 
 
 def clocks_of(cluster: Cluster) -> Clocks:
-    """What the clocks of its hosts have been like."""
+    """Behaviour of the cluster's clocks, for the judge of time."""
     clocks, files = cluster.world.clocks, bool(cluster.disks)
-    # As long as it may take until a backup that nobody reaches is left out, a few times over.
+    # A few times as long as it may take to remove an unreachable backup.
     silent_ns = 5 * cluster.settings.cluster.suspect_after_ms * MILLISECOND
     return Clocks(
         fastest=clocks.fastest_ppm / MILLION,
@@ -108,8 +106,8 @@ def clocks_of(cluster: Cluster) -> Clocks:
 
 
 def zone_clocks_of(cluster: Cluster) -> Clocks:
-    """The same for Raft maps. There the leader's calendar says when an entry was written and when its time is over; the
-    next leader's may be ahead or behind.
+    """The same for Raft maps, where the leader's calendar decides when an entry was written and when it ends; the next
+    leader's may be ahead or behind.
     """
     clocks, apart_ns = clocks_of(cluster), cluster.world.clocks.apart_ns
     return replace(clocks, early_ns=clocks.early_ns + apart_ns, late_ns=clocks.late_ns + apart_ns)
@@ -118,7 +116,7 @@ def zone_clocks_of(cluster: Cluster) -> Clocks:
 def judge_times(
     calls: Sequence[Call], seen: Sequence[Remaining], clocks: Clocks, zone_clocks: Clocks
 ) -> list[str]:
-    """Entries that were seen after their time, or of which a read told another end than their writes allow."""
+    """Entries seen after their time, or with an end that their writes do not allow."""
     problems: list[str] = []
     for zoned, of_these in ((False, clocks), (True, zone_clocks)):
         mine = [call for call in calls if (call.key[0] == "z") is zoned]
@@ -135,9 +133,9 @@ def judge_calls(
     seen: Sequence[Remaining] = (),
     zone_clocks: Clocks = EXACT,
 ) -> list[str]:
-    """What is wrong with the answers, in words: of a key that holds no register, what kind of call shows it; values
-    that were seen after their time; reads of what nobody wrote. `lost`: partitions of which all copies were destroyed,
-    and when. `seen`: how long entries still had, as reads were told.
+    """Errors in the answers: keys whose history fits no register, with the kind of call that shows it; values
+    seen after their time; reads of values that were never written. `lost`: partitions all copies of which were
+    destroyed, and when. `seen`: remaining times of entries in reads.
     """
     confirmed = {
         name
@@ -152,7 +150,7 @@ def judge_calls(
         or map_of(call.key, settings) in confirmed
     ]
     binding = _parted(binding, settings.partitions.count, lost)
-    # Other reads may come from a primary that was replaced, and have used nothing.
+    # Other reads may come from a replaced primary, and count as no use.
     of_zones = [call for call in binding if call.key[0] == "z"]
     others = [call for call in binding if call.key[0] != "z"]
     binding += endings(others, clocks) + endings(of_zones, zone_clocks)
@@ -164,9 +162,9 @@ def judge_calls(
 
 
 def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]]) -> list[Call]:
-    """The same calls, but that those on a key whose partition was lost are two histories: one until shortly before, and
-    one after it, in which whatever was written before may be there or not. Of a zone nothing is ever lost: a majority
-    of its voters is left.
+    """Splits the calls on keys of lost partitions into two histories: one until shortly before the loss, and
+    one after it, in which earlier writes may be there or not. Zones lose nothing: a majority of their voters
+    remains.
     """
     if not lost:
         return calls
@@ -191,10 +189,10 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
                 found.append(replace(doubtful, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.operation in REMOVING:
                 if call.end > first[partition]:
-                    # It may have been made after the loss, and of what was written after it.
+                    # It may have been applied after the loss, and after writes that followed the loss.
                     found.append(replace(doubtful, end=call.end, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.argument is not None:
-                # Of all that was done only what it has written can be there, as if that had been all.
+                # An earlier call leaves at most the value that it wrote, as if it had been a plain set.
                 end = max(call.end, last[partition] + HEARD_NS)
                 written = replace(doubtful, operation="set", expected=None, end=end)
                 found.append(replace(written, key=f"{call.key} after the loss"))
@@ -202,7 +200,7 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
 
 
 def _of_key(key: str, calls: Sequence[Call]) -> str:
-    """What is wrong with one key: the weakest mode in which it fails says most. Nor may one stay undecided."""
+    """Errors of one key. The weakest mode in which it fails is the most informative. Undecided keys are errors too."""
     try:
         if not judge(calls):
             return ""
@@ -215,7 +213,7 @@ def _of_key(key: str, calls: Sequence[Call]) -> str:
 
 
 def _invented(calls: Sequence[Call]) -> list[str]:
-    """Answers that name a value which nobody wrote there, whose write was refused, or which was written only later."""
+    """Answers with values that were never written there, were refused, or were written only later."""
     written = {call.argument: call for call in calls if call.argument is not None}
     problems: list[str] = []
     for call in calls:

@@ -1,8 +1,8 @@
-"""The judge of Raft logs on disks: a committed entry that a node has acknowledged is there after every restart.
+"""Judge of Raft logs on disks: a committed entry that a node has acknowledged is there after every restart.
 
-Without it a lost entry shows only where the member fails over it. With voters {1,2,3}, entry 31 held by 1 and 2, and 2
-restarted without it, the leader tells 2 that 31 is committed, and 2 fails with an IndexError: an accident, and no
-verdict. This judge knows what each node had acknowledged, and names the writes that are gone.
+Without this judge a lost entry shows only if the member fails because of it. With voters {1,2,3}, entry 31 on 1
+and 2, and 2 restarted without it, the leader sends 2 the commit index 31, and 2 fails with an IndexError: an
+accident, not a verdict. This judge knows what each node had acknowledged, and names the lost writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from holdfast_lab.check.linearizability import Call, Outcome
 from holdfast_lab.sim.calls import key_of, name_of
 
 SHOWN = 3
-"""So many of the writes that are gone are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +26,29 @@ class _Acknowledged:
     """What a node has acknowledged of a group's log."""
 
     index: int
-    """Up to here, and committed."""
     life: MemberId
-    """Of the member that did."""
+    """The member's life at the time."""
     at_ns: int
-    """When it was seen to have done so."""
 
 
 class KeptEntries:
-    """Looks at all groups again and again. Only nodes with files are judged: others come back as another node."""
+    """Observes all groups. Only nodes with files are judged; others come back as different nodes."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        """`calls`: those of all clients, for the words of a verdict."""
+        """`calls`: those of all clients, to describe lost writes."""
         self._calls = calls
         self._acknowledged: dict[tuple[GroupNumber, str], _Acknowledged] = {}
         self._entries: dict[GroupNumber, list[RaftEntry]] = {}
-        """The committed ones, as a leader had them."""
+        """Committed entries as a leader had them."""
 
     def look(self, members: Sequence[MemberView], now_ns: int) -> None:
-        """Note what is acknowledged by now. To be called before a member dies, too."""
+        """Record acknowledgements so far. Call this also before a member dies."""
         lives = {member.consensus.groups.me: member.me for member in members}
         for number, (leader, group) in self._leaders(members).items():
             self._note(number, leader, group, lives, now_ns)
 
     def _leaders(self, members: Sequence[MemberView]) -> Mapping[GroupNumber, tuple[str, Group]]:
-        """The newest leader of each group: one that was replaced may follow nodes that have left the group since."""
+        """The newest leader of each group; a replaced one may track nodes that have left the group."""
         found: dict[GroupNumber, tuple[str, Group]] = {}
         for member in members:
             for number, hosted in member.consensus.groups.hosted.items():
@@ -83,7 +80,7 @@ class KeptEntries:
             known += log.entries_from(since, upto=log.committed)
 
     def started(self, member: MemberView) -> list[str]:
-        """A member has read its files, and done nothing else. Which acknowledged entries are gone, in words."""
+        """A member has read its files and not acted yet: the acknowledged entries that are lost."""
         groups = member.consensus.groups
         problems: list[str] = []
         for number in groups.journal.found:
@@ -109,7 +106,7 @@ class KeptEntries:
         )
 
     def _written(self, entries: Sequence[RaftEntry]) -> Iterator[Call]:
-        """The acknowledged writes of clients that these entries have made."""
+        """Acknowledged writes of clients in these entries."""
         done: dict[tuple[str, str | None], Call] = {
             (call.key, call.argument): call
             for call in self._calls
@@ -122,7 +119,6 @@ class KeptEntries:
 
 
 def _values(entry: RaftEntry) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and values that an entry stores."""
     if not entry.data:
         return
     for part in decode_command(entry.data).parts:

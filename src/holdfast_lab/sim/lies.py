@@ -1,8 +1,8 @@
-"""Deliberate losses and lies, to see whether the judges speak: the alarm puts one of them in the place of a method of a
-member, for one run. Nothing in the members knows of them.
+"""Deliberate losses and lies, to test the judges: for one run, each replaces a method of the members, which
+know nothing of it.
 
-A lie is told alike on all replicas where that is possible, so that no comparison of copies finds it. Each draws from a
-stream of its own, so that the same seed with the same lie is the same run.
+Where possible a lie is the same on all replicas, so that no comparison of copies finds it. Each has a random
+stream of its own, so that a seed with a lie is reproducible.
 """
 
 # ruff: noqa: SLF001 - a lie sits where the truth does
@@ -50,48 +50,47 @@ from holdfast.server.hazelcast.near_caches import Invalidations
 from holdfast_lab.sim.replacing import Method, Replaced
 
 REPLAYED_MS = 5000
-"""A command that is applied so long after it was given is applied again by a restart."""
+"""A command that is applied so long after it was proposed is being applied again by a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An operation on a map that is decided here."""
+    """An operation on a map that a lie decides."""
 
     state: MapState | None
     request: Request
     now_ns: int
     decide: Callable[[Request], Decision]
-    """Decides a request as it should be."""
+    """The correct decision function."""
 
     def truth(self) -> Decision:
-        """What should come of it."""
+        """The correct decision."""
         return self.decide(self.request)
 
     @property
     def present(self) -> bytes | None:
-        """What is there."""
+        """The present value."""
         state = self.state
         if state is None or state.expired(self.request.key, self.now_ns, touch=False):
             return None
         return state.entries.get(self.request.key)
 
     def store(self) -> Decision:
-        """Store what the request has, whatever is there, and answer the old value."""
+        """Store the request's value in any case, and return the old value."""
         return self.decide(msgspec.structs.replace(self.request, op=Op.PUT))
 
 
 class Liar(Replaced):
-    """What lies in the place of the truth, and how to take it back."""
+    """Installs lies, and removes them again."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.random = random.Random(f"lie/{name}")
         self._copies: list[LocalReplicas] = []
         self._lost: set[tuple[str, bytes, bytes]] = set()
-        """Maps, keys and values."""
+        """Lost entries: map, key and value."""
 
     def begin(self, tell: Callable[[Liar], None]) -> None:
-        """From now on."""
         self.replace(LocalReplicas, "__init__", self._register)
         tell(self)
 
@@ -103,7 +102,7 @@ class Liar(Replaced):
         return begins
 
     def decide(self, operation: Op, share: float, lie: Callable[[Asked], Decision]) -> None:
-        """Let something else come of this share of the operations of one kind."""
+        """Apply `lie` to this share of the operations of one kind."""
 
         def around(decide: Method) -> Method:
             def decides(state: MapState | None, request: Request, now_ns: int, *more: Any) -> Any:
@@ -120,11 +119,10 @@ class Liar(Replaced):
         self.replace(primary_copy, "decide", around)
 
     def now_and_then(self, share: float) -> bool:
-        """Whether it is time for a lie."""
         return self.random.random() < share
 
     def everywhere(self, partition: int) -> list[PartitionCopy]:
-        """Every copy of a partition that any member has, also those that are being filled."""
+        """Every copy of a partition at any member, including those being filled."""
         found = []
         for copies in self._copies:
             staged = copies.staging.get(partition)
@@ -134,8 +132,8 @@ class Liar(Replaced):
         return found
 
     def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapReplica) -> None:
-        """Entries are gone from all copies, also these others, and no update tells of it. Whoever is told of them
-        later, from a disk or by a member that has come back, loses them, too.
+        """Remove entries from all copies, and these others, without an update. Copies that get them later, from
+        a disk or from a member that has come back, lose them too.
         """
         copies = [held for copy in self.everywhere(partition) if (held := copy.maps.get(name)) is not None]
         for held in [*copies, *others]:
@@ -144,7 +142,7 @@ class Liar(Replaced):
                     self._lost.add((name, key, value))
 
     def lose_for_good(self) -> None:
-        """Let no copy take in what is lost."""
+        """Keep all copies from storing lost entries again."""
 
         def store(original: Method) -> Method:
             def stores(held: MapState, key: bytes, value: bytes, *more: Any) -> None:
@@ -249,7 +247,7 @@ def _group_tail_lost(liar: Liar) -> None:
     def regain(original: Method) -> Method:
         def regains(found: RecoveredGroup) -> Any:
             replica = original(found)
-            # The same ones whenever they are read.
+            # The same ones at every read.
             if replica.entries and crc32(b"".join(found.writes)) % 3 == 0:
                 replica.entries.pop()
             return replica
@@ -326,7 +324,7 @@ def _evict_keeps(liar: Liar) -> None:
 def _clear_leaves_one(liar: Liar) -> None:
     def wipe(original: Method) -> Method:
         def wipes(held: MapState) -> None:
-            # The same one on all replicas, for they hold the same.
+            # The same one on all replicas, since they have the same entries.
             kept = max(held.entries.items(), default=None)
             original(held)
             if kept is not None:
@@ -344,7 +342,7 @@ def _put_all_drops(liar: Liar) -> None:
     liar.decide(Op.PUT_ALL, 0.2, puts)
 
 
-# -- writes that are done twice, or should not be done
+# -- writes that are repeated, or should not take effect
 
 
 def _old_value_returns(liar: Liar) -> None:
@@ -484,7 +482,7 @@ def _view_version_stays(liar: Liar) -> None:
 
 
 def _schedule(liar: Liar, lie: Callable[[int, int], tuple[int, int]]) -> None:
-    """`lie` makes another time to live and maximum idle time of these, on whichever copy."""
+    """`lie` changes time to live and maximum idle time, on every copy."""
 
     def schedule(original: Method) -> Method:
         def schedules(held: MapState, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
@@ -512,7 +510,7 @@ def _ttl_restarts(liar: Liar) -> None:
 
 
 def _zone_ttl_restarts(liar: Liar) -> None:
-    """A command that is applied again after a restart counts as given when the first replica does so."""
+    """A command that is applied again after a restart counts as proposed when the first replica applies it again."""
     given_ms: dict[tuple[int, int, bytes], int] = {}
 
     def carry_out(original: Method) -> Method:
@@ -582,7 +580,7 @@ def _zone_listener_hears_twice(liar: Liar) -> None:
 
 
 def _near_cache_hides(liar: Liar) -> None:
-    """Only one of four updates of a partition is sent to near caches, and counted."""
+    """Only one in four updates of a partition is sent to near caches, and counted."""
 
     def heard(original: Method) -> Method:
         def hears(fed: Invalidations, event: EntryEvent) -> None:
@@ -620,7 +618,7 @@ def _stream_skips(liar: Liar) -> None:
     def told(original: Method) -> Method:
         def tells(asked: Any, records: Any) -> Any:
             found = original(asked, records)
-            # The same one, whoever tells it.
+            # The same ones from every member.
             left = [one for one in found.records if one[1].counter % 31 != 5]
             return ChangesSince(found.upto, left, found.why, found.term)
 
@@ -633,7 +631,7 @@ def _stream_doubles(liar: Liar) -> None:
     def told(original: Method) -> Method:
         def tells(asked: Any, records: Any) -> Any:
             found = original(asked, records)
-            # The same one, whoever tells it.
+            # The same ones from every member.
             twice = [one for one in found.records for _ in range(1 + (one[1].counter % 31 == 5))]
             return ChangesSince(found.upto, twice, found.why, found.term)
 
@@ -653,19 +651,17 @@ def _cut_later(liar: Liar) -> None:
     liar.replace(Pin, "absorb", absorb)
 
 
-# -- all of them
+# -- table of lies
 
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """One loss or lie."""
-
     meaning: str
     tell: Callable[[Liar], None]
     power_cuts: bool = False
-    """Whether it takes power cuts to be seen."""
+    """Whether it shows only with power failures."""
     zones: bool = False
-    """Whether it takes a Raft map to be seen."""
+    """Whether it shows only with a Raft map."""
 
 
 LIES: dict[str, Lie] = {
@@ -737,12 +733,11 @@ LIES: dict[str, Lie] = {
     "stream-doubles": Lie("A change stream tells an update twice, whoever tells it.", _stream_doubles),
     "cut-later": Lie("A cut shows later values of some keys, whoever keeps it.", _cut_later),
 }
-"""All of them, by name."""
 
 
 @contextmanager
 def telling(names: Iterable[str]) -> Iterator[None]:
-    """While this lasts members tell these lies."""
+    """Install these lies for the block."""
     liars = [(Liar(name), LIES[name]) for name in sorted(names)]
     try:
         for liar, lie in liars:

@@ -1,8 +1,8 @@
-"""Entries with a time to live, in simulated runs whose members keep files: each has a key of its own, is written once,
-and is read again and again, before and after its members start again.
+"""Entries with a time to live in runs with files: each has its own key, is written once, and is read
+repeatedly, before and after restarts of members.
 
-An entry view says how long an entry still has. So every read is evidence for the judge
-(`holdfast_lab/check/times.py`), also of an entry that outlasts the run.
+An entry view shows the remaining time, so every read is evidence for the judge (`holdfast_lab/check/times.py`),
+also of an entry that outlasts the run.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ CLIENT = "lifetimes"
 TTLS_S = (20, 60, 120)
 """The shortest ends within a run, the longest outlasts most of its restarts."""
 FIRST_KEY = 1000
-"""The keys are `t1000`, `t1001`, …: their first letter names the map, and no other client uses these numbers."""
+"""The keys are `t1000`, `t1001`, …: the first letter names the map, and no other client uses these numbers."""
 ANSWERED_NS = 60 * SECOND
 AGAIN_NS = 100 * MILLISECOND
 
 
 class Lifetimes:
-    """Writes such entries, and reads them."""
-
     def __init__(
         self,
         world: World,
@@ -41,7 +39,7 @@ class Lifetimes:
         map_of: Callable[[str], str],
         noted: Callable[[Call], None],
     ) -> None:
-        """`letters`: the first letters of keys, in turn. `noted` gets every call."""
+        """`letters`: first letters of keys, in turn. `noted`: called with every call."""
         self.world = world
         self.cluster = cluster
         self.random = random.Random(f"{world.seed}/lifetimes")
@@ -52,12 +50,11 @@ class Lifetimes:
         self._noted = noted
         self._written = 0
         self._open: list[str] = []
-        """Keys that were written, and not found absent since."""
+        """Written keys that were not found absent since."""
         self._writers: dict[str, Process] = {}
-        """By key, the process that took the write."""
+        """Process that took the write, by key."""
 
     def start(self) -> None:
-        """Begin."""
         self.running = True
         self.world.after(self.random.randint(SECOND, 2 * SECOND), self._write_next)
         self.world.after(2 * SECOND, self._read_next)
@@ -133,7 +130,7 @@ class Lifetimes:
             self._open.remove(call.key)
 
     def look(self) -> list[str]:
-        """Read all entries of a cluster at rest that may still be there. What is wrong if that is not answered."""
+        """Read all entries of a cluster at rest that may still exist. Returns errors if reads are not answered."""
         process = self.random.choice(self.cluster.living())
         missing = dict.fromkeys(self._open)
 

@@ -1,7 +1,7 @@
-"""Listeners of a simulated run, and what they must hear.
+"""Listeners of a simulated run, and the events that they must receive.
 
-Each listens on one member to the changes of one map, or of one key of it, on all members, for some seconds or until the
-end. What the members promise it: `holdfast_lab/check/heard_events.py`.
+Each listens on one member to changes of one map, or one of its keys, on all members, for some seconds or until
+the end. `holdfast_lab/check/heard_events.py` judges the events.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from holdfast_lab.sim.world import Process, World
 from holdfast_lab.sim.zone_runs import ZONED
 
 Way = Link[Message] | Process
-"""How a member tells a listener: over its link to the listener's member, which is another one after each new life of
-either; or at once, in the process of both.
+"""How a member sends events to a listener: over its link to the listener's member, which is another one after each new
+life of either; or directly, if both are in one process.
 """
 
 
@@ -37,13 +37,12 @@ class Registration:
         self.map = map_name
         self.listening = Listening(name, key)
         self.known: dict[MemberId, Spans[Way]] = {}
-        """By member: when it knew of this listener, and how it could tell it."""
+        """By member: when it knew of this listener, and its way to it."""
         self.whole: Spans[dict[MemberId, Way]] = Spans()
-        """When all of them did, and who they were."""
+        """When all members knew of it, and which they were."""
         self.over = False
 
     def hear(self, event: EntryEvent) -> None:
-        """An event."""
         key = key_of(event.key) if event.key is not None else None
         if key is not None and key.startswith(PROBE):
             return
@@ -59,8 +58,8 @@ class Registration:
         )
 
     def look(self, cluster: Cluster, now_ns: int) -> None:
-        """Note which members know of it. What one of them has told before is certain when all that it has sent to the
-        listener's member has arrived: so when one has gone with what it had sent, nobody makes up for it.
+        """Record which members know of it. Earlier events of a member are certain once everything that it sent to the
+        listener's member has arrived: events in flight are lost with their sender.
         """
         living = [] if self.over or self.process.dead else cluster.living()
         ways = {process.driver.member.me: self._way(process) for process in living}
@@ -74,7 +73,7 @@ class Registration:
         self.whole.note(now_ns, known if whole else None, sure=all(_arrived(way) for way in known.values()))
 
     def _way(self, process: Process) -> Way | None:
-        """How this member tells it; None: the member does not know of it."""
+        """The member's way to the listener; None: the member does not know of it."""
         if not self._is_known_to(process):
             return None
         return process if process is self.process else process.driver.links.get(self.process.driver.member.me)
@@ -87,8 +86,8 @@ class Registration:
         return together and mine.me in its.subscribers(self.map)
 
     def must_hear(self, offices: Offices, partition: int, call: Call) -> bool:
-        """Whether it was certain to hear of a change in this partition that was made within the call: from the primary,
-        or, that a map was cleared, from whichever member was asked to.
+        """Whether it certainly received a change in this partition during the call: from the primary, or, for a
+        cleared map, from the member that was asked.
         """
         if call.result is UNTOLD:
             return self.whole.over(call.start, call.end) is not None
@@ -98,7 +97,7 @@ class Registration:
 
 
 class Listeners:
-    """Some listeners at a time, on whichever members."""
+    """Some listeners at a time, on random members."""
 
     def __init__(
         self,
@@ -107,7 +106,9 @@ class Listeners:
         keys: Mapping[str, Sequence[str]],
         offices: Callable[[str], Offices],
     ) -> None:
-        """`keys`: by map, keys that are much written, for those who listen to one. `offices`: of a map."""
+        """`keys`: frequently written keys by map, for listeners of one key. `offices`: leaderships of a map's
+        partitions.
+        """
         self.world = world
         self.cluster = cluster
         self.keys = keys
@@ -117,13 +118,11 @@ class Listeners:
         self.registrations: list[Registration] = []
 
     def start(self) -> None:
-        """Begin."""
         self.world.after(self.random.randint(SECOND, 3 * SECOND), self._begin)
         self._look()
 
     @property
     def heard(self) -> int:
-        """How many events were heard."""
         return sum(len(one.listening.heard) for one in self.registrations)
 
     def _look(self) -> None:
@@ -159,7 +158,7 @@ class Listeners:
     def problems(
         self, calls: Sequence[Call], map_of: Callable[[str], str], lost: Container[int] = ()
     ) -> list[str]:
-        """What is wrong with what they have heard, in words, but for partitions that were lost."""
+        """Errors in the received events, except for lost partitions."""
         problems: list[str] = []
         for name in sorted(self.keys):
             of_map = [call for call in calls if map_of(call.key) == name]
@@ -187,7 +186,6 @@ class Listeners:
 
 
 def _arrived(way: Way) -> bool:
-    """Whether all that was sent this way is there."""
     return isinstance(way, Process) or not way.unacknowledged
 
 

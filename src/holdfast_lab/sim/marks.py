@@ -1,7 +1,7 @@
-"""What a campaign is to have exercised: each feature, fault, answer and rule has a mark, and a mark that a long
-campaign never sees is a hole in it.
+"""Coverage of a campaign: each feature, fault, answer and rule has a mark, and a mark that a long campaign
+never hits is a gap.
 
-Who adds something to the simulator declares its mark here, in one line, and hits it where it happens:
+A new part of the simulator declares its mark here, in one line, and hits it where it happens:
 `world.marks.hit("lite members")`.
 """
 
@@ -14,7 +14,7 @@ from holdfast.core.model.operations import Status
 from holdfast_lab.sim.ablations.rules import DURABLE, RULES, TRANSACTIONAL, ZONED
 
 MARK = "mark_"
-"""What the figures of marks begin with."""
+"""Prefix of figures of marks."""
 RULE = "rule "
 ANSWER = "answer "
 FAULT = "fault "
@@ -73,7 +73,7 @@ ZONES: dict[str, str] = {
     "zone: joint": "the voters before and those that are wanted decide together",
     "zone: state sent": "a replica is so far behind that it gets the state itself",
 }
-"""Marks of runs in which a map lives in a zone."""
+"""Marks of runs with a map in a zone."""
 RESTARTS: dict[str, str] = {
     "time to live over a restart": "an entry view is read when the member that took the write has died",
     "zone: log over a restart": "what a node had acknowledged of a group is compared with its files",
@@ -85,7 +85,7 @@ TRANSACTIONS: dict[str, str] = {
     "transaction in doubt": "its application was told that nobody can say",
     "transaction left alone": "its application went away",
 }
-"""Marks of runs in which applications run transactions."""
+"""Marks of runs with transactions."""
 NETWORK_FAULTS = (
     "crash",
     "crash-midstep",
@@ -155,7 +155,7 @@ MARKS: dict[str, str] = (
     | PHASES
     | RULES_ASKED
 )
-"""Every mark, and what it means."""
+"""Every mark with its meaning."""
 
 LOSSES_IGNORED = (
     "the maps of a campaign ignore losses; tests/lab/sim/test_loss_policies.py has some that do not"
@@ -169,7 +169,7 @@ NEVER: dict[str, str] = {
     RULE + "baseline-history": NO_BASELINE,
     RULE + "baseline-outside": NO_BASELINE,
 }
-"""Marks that no run can hit, and why."""
+"""Marks that no run can hit, with the reason."""
 NEED_DISKS = frozenset(
     {
         *DISK_FAULTS,
@@ -185,16 +185,16 @@ NEED_DISKS = frozenset(
 
 
 class Marks(Counter[str]):
-    """What one run has exercised, and how often."""
+    """Counts of what one run has exercised."""
 
     def hit(self, name: str, times: int = 1) -> None:
-        """Count it. Raises KeyError when nobody has declared it."""
+        """Count a mark. Raises KeyError if it is not declared."""
         if name not in MARKS:
             raise KeyError(f"no such mark: {name!r}; declare it in holdfast_lab.sim.marks")
         self[name] += times
 
     def figures(self) -> dict[str, int]:
-        """As figures of a verdict, in the order in which they are declared."""
+        """Figures of a verdict, in the order of declaration."""
         return {MARK + name: self[name] for name in MARKS if self[name]}
 
 
@@ -206,9 +206,9 @@ def missing(
     zones: bool = False,
     transactions: bool = False,
 ) -> list[str]:
-    """The marks that are in none of these figures, though they could be. `disks`: whether some of the runs had any;
-    `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone; `zones`: whether a map
-    lived in a zone; `transactions`: whether applications ran some.
+    """Marks without a hit that could have one. `disks`: some runs had files; `cuts_only`: all runs were about
+    power cuts, and had synchronous journals only; `zones`: a map was in a zone; `transactions`: applications
+    ran some.
     """
     excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ONLY_ZONES_HAVE)}
     if not transactions:
@@ -241,4 +241,4 @@ ZONES_HAVE_NOT = frozenset(
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
-"""Marks that runs with zones do not hit: nobody destroys a majority there, so nothing is reset."""
+"""Marks that runs with zones do not hit: no majority is destroyed there, so nothing is reset."""

@@ -1,8 +1,8 @@
-"""Clients with near caches in a simulated run, and what they must not keep.
+"""Clients with near caches in a simulated run, and the entries that they must not keep.
 
-In every second seed from 100 on two clients read some keys of one primary-copy map again and again. One of them
-compares its numbers with those of the members. At rest, what they keep must be what the map holds. Raft maps feed no
-near caches: a client that wants one must be rejected each time, or what it keeps is old for ever.
+In every second seed from 100 on two clients read some keys of one primary-copy map repeatedly. One of them
+compares its numbers with those of the members. At rest, cached entries must equal the map. Raft maps feed no
+near caches: a client that wants one must be rejected each time, or its entries would be outdated for ever.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from holdfast_lab.sim.zone_runs import ZONED
 
 REPAIR_NS = 7 * SECOND
 KEYS = 10
-"""Keys of one near cache at the most: each is to be read often."""
+"""Most keys of one near cache, so that each is read often."""
 
 
 class NearCaches:
-    """All near caches of one run."""
-
     def __init__(
         self, world: World, cluster: Cluster, doors: Doors, keys: Mapping[str, Sequence[str]]
     ) -> None:
-        """`keys`: by map, keys that are written often."""
+        """`keys`: frequently written keys by map."""
         self.world = world
         self.cluster = cluster
         self.random = random.Random(f"{world.seed}/near caches")
@@ -41,7 +39,7 @@ class NearCaches:
         self.hits = 0
         self._kept: list[tuple[str, list[Kept]]] = []
         if world.seed < KEPT_SEEDS or world.seed % 2:
-            return  # Near caches cost up to a fourth of a run's time.
+            return  # Near caches take up to a fourth of a run's time.
         for map_name in sorted(keys):
             if map_name == ZONED:
                 self._add(doors, map_name, REPAIR_NS)
@@ -55,7 +53,6 @@ class NearCaches:
         self.clients.append(NearCacheClient(name, self.world, doors, draw, map_name, repair_ns))
 
     def start(self) -> None:
-        """Begin."""
         for client in self.clients:
             client.start()
         if self.clients:
@@ -69,30 +66,28 @@ class NearCaches:
             self.hits += client.read(self.random.choice(self._keys[client.map][:KEYS]))
 
     def pause(self) -> None:
-        """Read nothing more; invalidations still come, and connections break no more."""
+        """Stop reading; invalidations still arrive, and connections break no more."""
         self.running = False
         for client in self.clients:
             client.calm = True
 
     def end(self) -> None:
-        """Close the connections."""
         self.pause()
         for client in self.clients:
             client.close()
 
     @property
     def invalidated(self) -> int:
-        """How many invalidations of a key came."""
         return sum(client.invalidated for client in self.clients)
 
     def look(self) -> None:
-        """Note what they keep of a cluster at rest, when the last invalidations have arrived."""
+        """Record the cached entries of a cluster at rest, after the last invalidations."""
         if self.clients:
             self.world.run_until(self.world.now_ns + SECOND)
         self._kept = [(client.name, list(client.kept.values())) for client in self.clients]
 
     def problems(self, final: Mapping[str, str | None]) -> list[str]:
-        """Problems with what they keep. `final`: what keys hold at rest; nothing if it is not known."""
+        """Errors in the cached entries. `final`: values of keys at rest; empty if unknown."""
         problems = [problem for client in self.clients for problem in client.problems]
         for name, kept in self._kept:
             problems += judge_kept(name, kept, final)

@@ -1,5 +1,6 @@
-"""Who looks on in a simulated run, beside the clients: listeners, near caches, a reader of a change stream, a client
-that takes cuts, and readers of single entries. What each must see is judged against what the clients were told.
+"""Observers of a simulated run, in addition to the clients: listeners, near caches, a reader of a change
+stream, a client that takes cuts, and readers of single entries. Their observations are judged against the
+clients' calls.
 """
 
 from __future__ import annotations
@@ -25,12 +26,10 @@ from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZONED
 
 READ_KEYS = 8
-"""So many keys are read again and again."""
+"""Number of keys that are read repeatedly."""
 
 
 class Observers:
-    """All of one run."""
-
     def __init__(
         self,
         world: World,
@@ -43,8 +42,8 @@ class Observers:
         transactions: bool = False,
         lifetimes: bool = False,
     ) -> None:
-        """`stream`: whether what a change stream tells is durable. `transactions`: whether applications run some.
-        `lifetimes`: whether entries with a time to live are read before and after restarts.
+        """`stream`: change streams are durable. `transactions`: applications run some. `lifetimes`: entries
+        with a time to live are read before and after restarts.
         """
         self.cluster = cluster
         settings = cluster.settings
@@ -75,7 +74,6 @@ class Observers:
         return self.zone_offices if map_name == ZONED and self.zone_offices is not None else self.offices
 
     def start(self) -> None:
-        """Begin."""
         self.offices.start()
         if self.zone_offices is not None:
             self.zone_offices.start()
@@ -91,14 +89,13 @@ class Observers:
             self.reader.start()
 
     def pause(self) -> None:
-        """Ask nothing more, but go on to hear: so that the cluster can come to rest."""
+        """Stop asking, but continue to receive, so that the cluster can come to rest."""
         if self.applications is not None:
             self.applications.pause()
         self.near_caches.pause()
         self.reading.running = self.cutter.running = self.lifetimes.running = False
 
     def end(self) -> None:
-        """Look on no more."""
         self.pause()
         self.near_caches.end()
         self.offices.running = self.listeners.running = False
@@ -108,17 +105,16 @@ class Observers:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the change stream is read to its end: to be asked of a cluster at rest."""
+        """Whether the change stream of a cluster at rest was read to its end."""
         return self.reader.caught_up
 
     def look(self) -> None:
-        """Look at a cluster at rest."""
         if self.applications is not None:
             self.applications.look()
 
     def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
-        """What is wrong with what was seen, in words. `final`: what keys held when the change stream was read to its
-        end; nothing, if the run did not come to that.
+        """Errors in the observations. `final`: values of keys at the end of the change stream; empty if the run
+        did not get so far.
         """
         lost = {partition for partition, _ in self.cluster.lost}
         count = self.cluster.settings.partitions.count
@@ -144,7 +140,6 @@ class Observers:
 
     @property
     def figures(self) -> dict[str, int]:
-        """How much was seen."""
         return {
             "events_heard": self.listeners.heard,
             **self._zone_figures(),

@@ -1,20 +1,19 @@
-"""What follows when the faults of a run are over: a core of hosts has to go on alone; more members die than is promised
-to be survived; backups are damaged. Each has an end that is judged.
+"""Phases after the faults of a run: a core of hosts must work alone; more members die than must be survived;
+backups are damaged. The end of each is judged.
 
-**A core that suffices.** Some hosts are well, all others stay broken: cut off, dead, or standing still. Those that are
-well are a core if the protocols promise that they can go on alone:
+**Sufficient core.** Some hosts are healthy, all others stay broken: cut off, dead, or paused. The healthy ones
+are a core if the protocols promise that they can work alone:
 
-- they are a quorum of the newest view, of each view that somebody has agreed to, and of the newest that they know
-  themselves: no other part can decide anything, and they can;
-- of every partition's newest row, wherever it is known, one of them is in sync;
-- the operator lets partitions move: nobody is promoted, and no copy made, where the table stands still;
-- a majority of the metastore's group, and of that of each partition of a zone, is among them, where there are any;
-- nobody proposes a view just now, for what that will need is not known yet;
-- the cluster is not coming back from its files: it waits for those of everybody then, and with `quorum = "any"` a core
-  would not be one cluster.
+- they are a quorum of the newest view, of each view that a member has agreed to, and of the newest that they
+know   themselves, so only they can decide; - for every newest assignment of a partition, wherever it is known,
+one of them is in sync; - the operator lets partitions move: otherwise there are no promotions and no new
+copies; - they have a majority of the metastore's group, and of the group of each partition of a zone, if there
+are any; - no view is being proposed, because its quorum is not known yet; - the cluster is not recovering from
+files, for it would wait for those of all members; and `quorum` is not `"any"`, since   a core would not be a
+single cluster.
 
-A core like that must converge within LIVE_NS: one view of them alone, all partitions served with all the copies that
-they can have, and every partition answers a client that asks one of them.
+Such a core must converge within LIVE_NS: a single view of its members, all partitions served with all possible
+copies, and an answer from every partition to a client of the core.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ from holdfast_lab.sim.shape import Loss
 from holdfast_lab.sim.world import Process, World
 
 LIVE_NS = 90 * SECOND
-"""Simulated time within which a core has converged."""
+"""Simulated time in which a core must converge."""
 CALM_NS = 90 * SECOND
-"""How long a phase waits for the cluster to be at rest before it begins; then it is left out."""
+"""How long a phase waits for a cluster at rest before it is skipped."""
 CHOICE_NS = 5 * SECOND
-"""For how long a core is looked for."""
+"""How long a core is searched for."""
 STEP_NS = 100 * MILLISECOND
 NAP_NS = 2 * SECOND
-"""Who stands still does so in pieces of this length."""
+"""Length of one pause of a paused process; pauses follow each other."""
 SAY_NS = 40 * SECOND
-"""Within so long the cluster says that partitions are lost."""
+"""Time in which the cluster must report lost partitions."""
 AWAY_NS = (8 * SECOND, 20 * SECOND)
-"""How long those stay away whose loss was more than promised."""
+"""How long members stay away whose loss exceeded the promise."""
 DAMAGES_MOST = 4
 PROBES = "probes"
-"""The map that is asked whether a core answers."""
+"""Map with which a core is tested."""
 
 
 class Phases:
-    """The phases of one run. What is wrong goes to the failures of the world."""
+    """Phases of one run. Errors are added to the failures of the world."""
 
     def __init__(self, world: World, cluster: Cluster, faults: Faults) -> None:
         self.world = world
@@ -67,18 +66,17 @@ class Phases:
         self.world.failures.append(what)
 
     def _wait(self, limit_ns: int, until: Callable[[], bool]) -> bool:
-        """Let time pass until this is so; answers whether it has come to that."""
+        """Let time pass until the condition holds; returns whether it does."""
         self.world.run_until(self.world.now_ns + limit_ns, stop=until)
         return not self.world.failures and until()
 
     def calm(self) -> bool:
-        """Wait until all is well; answers whether it is."""
         return self._wait(CALM_NS, lambda: len(self.cluster.members()) > 0 and self.cluster.settled())
 
-    # -- a core that suffices
+    # -- sufficient core
 
     def core(self) -> None:
-        """Let a core go on alone, if there is one that others can be left out of."""
+        """Let a core work alone, if there is one without all hosts."""
         if self.faults.power_cuts_due or self.cluster.settings.cluster.quorum == "any":
             return
         chosen: list[Process] = []
@@ -123,7 +121,7 @@ class Phases:
         return f"{'; '.join(whys)}; not answered: partitions {sorted(probes.open)}"
 
     def _choose_core(self) -> list[Process]:
-        """As few as suffice, or some more; nobody, if nobody can be left out."""
+        """The least sufficient processes, or some more; empty if all are needed."""
         processes = [p for p in self.cluster.living() if p.picture.admitted]
         core = list(processes)
         if not self._suffices(core) or not self._keeps_groups(core):
@@ -138,8 +136,8 @@ class Phases:
         return core if len(core) < len(processes) else []
 
     def _keeps_groups(self, core: list[Process]) -> bool:
-        """Whether a majority of the metastore's group, and of each partition's in a zone, is in it; and none of these
-        moves, or may be about to: it may need just those to whom it moves, who are here so far.
+        """Whether the core has a majority of the metastore's group and of each partition of a zone; and none of
+        these moves or is about to: it might need just its destinations.
         """
         if not self.cluster.has_groups:
             return True
@@ -166,8 +164,8 @@ class Phases:
         return bool(staying) and self.cluster.copies_elsewhere(everyone, alive, set())
 
     def _break_others(self, core: set[str]) -> Callable[[], None]:
-        """Nothing passes between the core and all other hosts; some of their processes die or stand still besides.
-        Answers what heals them.
+        """Cut the core off from all other hosts; some of their processes also die or are paused. Returns the
+        function that heals them.
         """
         others = [address.host for address in self.cluster.addresses if address.host not in core]
         told: list[str] = []
@@ -215,8 +213,8 @@ class Phases:
     # -- more losses than promised
 
     def lose(self, kind: Loss) -> None:
-        """All in-sync holders of some partition die at once. The cluster must say so, and go on when that is accepted,
-        or when they come back with their disks.
+        """All in-sync holders of a partition die at once. The cluster must report that, and continue when the
+        loss is accepted, or when they come back with their disks.
         """
         if not kind or not self.calm():
             return
@@ -254,7 +252,7 @@ class Phases:
         if kind == "operator":
             self._accept(lost)
         self.world.marks.hit(f"phase loss: {kind}")
-        # Else they would come back in the middle of what is judged later.
+        # Otherwise they would come back during a later phase.
         self._wait(SAY_NS + 2 * SECOND, lambda: not any(map(self.cluster.is_free, away)))
         self.calm()
 
@@ -263,7 +261,7 @@ class Phases:
             self.cluster.start(index)
 
     def _accept(self, lost: list[int]) -> None:
-        """Before the operator accepts the loss nobody serves what is lost, and nobody calls the cluster safe."""
+        """Before the operator accepts the loss, lost partitions must not be served, nor the cluster be called safe."""
         members = self.cluster.members()
         serving = [p for p in lost for member in members if member.picture.serves(p)]
         if serving:
@@ -277,13 +275,15 @@ class Phases:
         self.world.after(SECOND, partial(self._accept_again, process))
 
     def _accept_again(self, process: Process) -> None:
-        """As `runtime.control` does until all is served: another holder may be found dead just after the order."""
+        """Repeat the order until everything is served, like `runtime.control`: another holder may be found dead
+        after it.
+        """
         if not process.dead and process.driver.member.picture.unserved_reason():
             process.step(process.driver.accept_loss)
             self.world.after(SECOND, partial(self._accept_again, process))
 
     def _choose_victims(self) -> list[Process]:
-        """All in-sync holders of a partition, where the others are a quorum without them."""
+        """All in-sync holders of a partition whose other members are a quorum without them."""
         living = self.cluster.living()
         view = living[0].picture.view
         if view is None:
@@ -291,7 +291,7 @@ class Phases:
         by_uuid = {process.driver.member.me: process for process in living}
         rows = living[0].picture.assignments
         for partition in self.random.sample(range(len(rows)), len(rows)):
-            # A copy that is left, colder than the holders, has not all maps: it is lost, too.
+            # A remaining copy with a higher index than the holders lacks some maps, so it is lost too.
             victims = [by_uuid[uuid] for uuid in rows[partition].replicas if uuid in by_uuid]
             rest = {process.driver.member.me for process in living if process not in victims}
             data = [process for process in living if process not in victims]
@@ -308,7 +308,7 @@ class Phases:
     # -- damaged copies
 
     def damage(self) -> None:
-        """Some copies of backups are damaged while all is well; they must be mended before anybody needs them."""
+        """Damage some copies on backups of a settled cluster; they must be repaired before they are needed."""
         if not self.calm():
             return
         cluster = self.cluster
@@ -331,8 +331,8 @@ class Phases:
 
     @property
     def mend_ns(self) -> int:
-        """Within so long a damaged copy is mended: replicas are compared once in each interval, a copy is counted anew
-        in every fourth of the 32 steps of one.
+        """Time in which a damaged copy is repaired: replicas are compared once in each interval, and a copy is
+        recounted in every fourth of its 32 steps.
         """
         settings = self.cluster.settings
         interval_ns = settings.replication.anti_entropy_ms * MILLISECOND
@@ -349,7 +349,7 @@ class Phases:
 
 
 class Probes:
-    """A client of a core: one write to each partition through one of its members, asked again until it is answered."""
+    """A client of a core: one write to each partition through one of its members, repeated until it is answered."""
 
     def __init__(self, world: World, cluster: Cluster, hosts: set[str], draw: random.Random) -> None:
         self.world = world
@@ -359,7 +359,7 @@ class Probes:
         self.running = True
         count = cluster.settings.partitions.count
         self.open: dict[tuple[int, str], bytes] = {}
-        """Partitions of maps that have not answered, each with a key."""
+        """Partitions of maps without an answer, each with a key."""
         maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.raft_zone)]
         number = 0
         while len(self.open) < count * len(maps):
@@ -370,11 +370,9 @@ class Probes:
 
     @property
     def answered(self) -> bool:
-        """Whether every partition has."""
         return not self.open
 
     def start(self) -> None:
-        """Ask."""
         for place in list(self.open):
             self._ask(place)
 

@@ -1,4 +1,4 @@
-"""What stands in the place of something else, for one run, and how everything is as it was afterwards."""
+"""Temporary replacement of methods and functions for one run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Method = Callable[..., Any]
 
 
 class Replaced:
-    """What has been put in the place of something else, and how to take it back."""
+    """Replaced methods and functions, with what is needed to restore them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
     def replace(self, owner: object, name: str, by: Callable[[Method], Method]) -> None:
-        """Put `by(what is there)` in the place of a method of a class, or of a function of a module."""
+        """Replace a method of a class, or a function of a module, with `by(original)`."""
         original = vars(owner)[name]
         setattr(owner, name, by(original))
         self._undo.append(partial(setattr, owner, name, original))
 
     def end(self) -> None:
-        """Everything is as it was."""
+        """Restore everything."""
         while self._undo:
             self._undo.pop()()

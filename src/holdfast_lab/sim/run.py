@@ -1,4 +1,4 @@
-"""One seed, one run, one verdict: faults, clients, judges."""
+"""One run of one seed with its verdict: faults, clients, judges."""
 
 from __future__ import annotations
 
@@ -42,39 +42,38 @@ from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch
 
 CONVERGE_NS = 180 * SECOND
-"""Simulated time within which everything must be well again after the faults have ended."""
+"""Simulated time in which the cluster must recover after the faults have ended."""
 ARRIVE_NS = 2 * SECOND
-"""What is just on its way at rest, such as the last offer of the table or the end of a connection, may arrive."""
+"""Time for messages that are in flight at rest, such as the last offer of the table or the end of a connection."""
 CLIENTS = 3
 REMEMBERS = 1000
-"""As many requests a partition must remember, and short ones, if clients are to repeat them."""
+"""Least number of remembered requests for short requests to be repeated by clients."""
 WIRED = 0.7
-"""The share of clients that speak a protocol over connections; the others ask members directly."""
+"""Share of clients that use a protocol over connections; the others call members directly."""
 POWER_CUTS = 2
-"""How often at least the power of all hosts fails, in runs that are about this."""
+"""Least number of power failures of all hosts, in runs about these."""
 TELL_NS = 100 * MILLISECOND
-"""How long those who write to a service rest in between, at the most."""
+"""Longest pause of the writers to a service."""
 LOOK_NS = SECOND // 17
-"""Between two looks: no multiple of the steps in which members compare their replicas, which would always be seen."""
+"""Interval of looks: no multiple of the steps in which members compare replicas, which would always be in progress.
+"""
 LATE_NS = 5 * SECOND
-"""How long after the time that entries may outlive theirs they are looked for: those that end in seconds are gone."""
+"""Delay, beyond the tolerance for expired entries, before they are looked for: entries of seconds are gone then."""
 CAUGHT_UP_NS = 20 * SECOND
-"""Within which the change stream is read to its end."""
+"""Time in which the change stream is read to its end."""
 GOES_ON = frozenset({"parked requests", "transactions", "transactions that are being ended"})
-"""What ends by itself, though whoever asked for it has given up."""
+"""Work that ends by itself after its requester has given up."""
 LOOKS = 32
-"""How often a run is looked at for what is left over, before that counts."""
+"""Number of looks at leftovers before they count."""
 
 
 WITHOUT, TOLD_LIES = "without", "lies"
-"""What a record says of a run: the rules that were off, and the lies that were told."""
+"""Keys of a recording: the disabled rules, and the installed lies."""
 
 
 @contextmanager
 def as_recorded(told: Mapping[str, str]) -> Iterator[None]:
-    """While this lasts members do without the rules, and tell the lies, of which a record says so. Raises RecordBroken
-    when there is no such rule or lie.
-    """
+    """Disable rules and install lies as recorded, for the block. Raises RecordBroken for unknown ones."""
     without, lies = (
         {name for name in told.get(what, "").split(", ") if name} for what in (WITHOUT, TOLD_LIES)
     )
@@ -86,8 +85,6 @@ def as_recorded(told: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one seed."""
-
     seed: int
     ok: bool
     problems: list[str]
@@ -110,13 +107,14 @@ def simulate(
     record: Callable[[bytes], object] | None = None,
     ways: Ways = PLAIN,
 ) -> Verdict:
-    """Run one seed. `without` switches rules off by name, and members tell these `lies`; `story` is told every step
-    worth telling. With `power_cuts` everybody loses power at once, at least twice; maps are journalled synchronously
-    then. With `memory` members have little or no room in their memories, again and again. With `zones` one of the maps
-    lives in a zone. With `transactions` applications run some. `asked` is told how often
-    each rule stood before a decision, also of a run that ends with an error. `record` takes the bytes of a record of
-    the run (`engine.recording`). `ways`: what of the members is compiled; where tables are, the run is the same again
-    only in a process with the same secret of hashes (PYTHONHASHSEED).
+    """Run one seed.
+
+    `without`: names of disabled rules. `lies`: names of installed lies. `story`: called with every notable
+    step. `power_cuts`: all hosts lose power at once, at least twice, and maps are journalled synchronously.
+    `memory`: members have little or no memory at times. `zones`: one of the maps is in a zone. `transactions`:
+    applications run some. `asked`: counts for each rule the decisions it took part in, also if the run raises
+    an error. `record`: gets the bytes of a recording (`engine.recording`). `ways`: compiled parts of members;
+    with compiled tables a run is reproducible only in a process with the same hash secret (PYTHONHASHSEED).
     """
     asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones, transactions=transactions)
@@ -142,7 +140,7 @@ def _run(
     recorder: Callable[[World], Recorder] | None,
     ways: Ways,
 ) -> tuple[Verdict, Marks]:
-    """One run of this shape, and what it has exercised."""
+    """One run of this shape, and its coverage."""
     world = World(seed, story)
     world.ways = ways
     if recorder is not None:
@@ -185,7 +183,7 @@ def _run(
         connected=shape.split,
         clocks=shape.clocks,
     )
-    # What a stream has told may be lost together with the write, when nothing is durable.
+    # If nothing is durable, delivered changes may be lost together with their writes.
     observers = Observers(
         world,
         cluster,
@@ -205,7 +203,7 @@ def _run(
     phases.core()
     phases.lose(shape.loss)
     if shape.damage:
-        # Whoever reads a damaged copy is shown the damage.
+        # A reader of a damaged copy would see the damage.
         observers.pause()
         phases.damage()
     world.run_until(world.now_ns + 12 * SECOND)
@@ -223,7 +221,7 @@ def _run(
 def _clients(
     world: World, cluster: Cluster, doors: Doors, shape: Shape, draw: random.Random
 ) -> tuple[list[Client], Client]:
-    """Those who call from now on, and the one through which a crowd writes when a fault wants it."""
+    """The clients of the run, and the one through which faults send bursts."""
     keys, knowledge = Keys(shape.settings, shape.keys), Knowledge(locks=shape.transactions)
 
     wires = random.Random(f"{world.seed}/wires")
@@ -234,7 +232,7 @@ def _clients(
         if wires.random() < wired:
             protocol = wires.choice([HazelcastClient, HazelcastClient, OwnClient])
             own = random.Random(f"{world.seed}/{name} on the wire")
-            # A repeat that is not remembered would be applied twice, and rightly.
+            # A repeat that is not remembered would rightly be applied twice.
             manners = replace(Manners.drawn(own), **({} if remembers else {"repeats": False}))
             wire = protocol(name, world, doors, own, manners)
         return kind(name, world, cluster, Habits.drawn(draw, shape.large_bytes), keys, knowledge, wire)
@@ -248,7 +246,6 @@ def _clients(
 
 
 def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
-    """Who writes to the service, if there is one."""
     if shape.service_backups is None:
         return []
     partitions = range(shape.settings.partitions.count)
@@ -259,7 +256,7 @@ def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
 
 
 def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -> ZoneWatch | None:
-    """Who creates and alters the zone, and looks at its groups, if there is one."""
+    """The operator of the zone and the observer of its groups, if there is one."""
     if shape.zone is None:
         return None
     operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns)
@@ -284,7 +281,7 @@ def _judged(
     tellers: Sequence[Teller] = (),
     watch: ZoneWatch | None = None,
 ) -> Verdict:
-    """The second half: no more faults, clients come to an end, all must be well and everything there."""
+    """The second half: no more faults; clients end, the cluster must recover, and all data must be there."""
     for client in clients:
         client.stop()
     calm_from = world.now_ns
@@ -328,8 +325,8 @@ def _judged(
 
 
 def _come_to_rest(world: World, at_rest: Callable[[], bool], clients: Sequence[Client] = ()) -> None:
-    """Run until all is well, and what was only on its way has arrived. An entry that ends just then is removed from its
-    replicas, so rest is waited for once more.
+    """Run until the cluster is at rest and messages in flight have arrived. Wait twice, because an entry that
+    expires just then is removed from its replicas.
     """
     world.run_until(world.now_ns + CONVERGE_NS, stop=at_rest)
     for client in clients:
@@ -345,8 +342,8 @@ def _look_at_all(
     known: list[str],
     observers: Observers | None = None,
 ) -> list[str]:
-    """What is wrong with a cluster at rest, beside what is known already; only if nothing is, read all its data, and
-    look what is left over when nothing is under way any more.
+    """Errors of a cluster at rest, in addition to known ones. Only without any, read all its data, and look for
+    leftovers when nothing is in progress any more.
     """
     members = cluster.pictures()
     problems = convergence.judge(members) if members else ["nobody lives"]
@@ -357,14 +354,15 @@ def _look_at_all(
     problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
     if observers is not None:
         problems += observers.lifetimes.look()
-        # This takes a second, in which entries may end: so the change stream is read to its end after it.
+        # This takes a second, in which entries may expire, so the change stream is read to its end after it.
         observers.near_caches.look()
         world.run_until(world.now_ns + CAUGHT_UP_NS, stop=lambda: observers.caught_up)
         observers.look()
         observers.end()
     left = cluster.leftovers()
     for _ in range(LOOKS):
-        # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.
+        # Something is often in flight, such as a comparison of replicas: only what is there at every look is
+        # left over.
         if not left:
             break
         world.run_until(world.now_ns + LOOK_NS)
@@ -375,13 +373,13 @@ def _look_at_all(
 def _again_from_disk(
     world: World, cluster: Cluster, clients: list[Client], watch: ZoneWatch | None
 ) -> list[str]:
-    """Whether what the members keep in their files is all that was judged good just now: the power of all hosts fails,
-    everybody starts again, and everything is looked at once more.
+    """Check that the files contain everything that was just judged: the power of all hosts fails, all restart,
+    and everything is checked again.
     """
     lazy = any(chosen.journal == "lazy" for chosen in cluster.settings.maps.values())
     if lazy and any(client.habits.idle for client in clients):
-        # The look has removed entries that nobody had used for too long. A power cut may lose that as long as it is not
-        # durable, and then they would be back, for their time begins anew.
+        # The reads have removed entries whose idle time was over. A power cut may undo that until it is
+        # durable, and the entries would come back with a fresh idle time.
         lag_ms = cluster.settings.persistence.sync_interval_ms
         world.run_until(world.now_ns + 2 * lag_ms * MILLISECOND)
     hosts = [cluster.addresses.index(process.address) for process in cluster.running()]
@@ -431,7 +429,7 @@ def _over(
     tellers: Sequence[Teller],
     watch: ZoneWatch | None,
 ) -> bool:
-    """Whether all is well, and all that was to happen has happened."""
+    """Whether the cluster is at rest, and everything planned has happened."""
     if any(teller.waiting for teller in tellers):
         return False
     return not faults.power_cuts_due and _at_rest(cluster, clients, watch)
@@ -440,7 +438,7 @@ def _over(
 def _at_rest(cluster: Cluster, clients: list[Client], watch: ZoneWatch | None) -> bool:
     if any(client.waiting for client in clients) or not cluster.settled():
         return False
-    # What a client has given up goes on until it is answered: a map that is cleared, for one.
+    # Work for clients that gave up continues until it is answered, such as clearing a map.
     if any(picture.under_way().keys() & GOES_ON for picture in cluster.pictures()):
         return False
     return watch is None or watch.at_rest()

@@ -1,8 +1,8 @@
-"""What one seed has: how many hosts of which kind, which settings, how much data. Drawn before the run begins, each
-part from a stream of its own, and told in one line of the story.
+"""The shape of a seed: number and kind of hosts, settings, amount of data. It is drawn before the run begins,
+each part from a random stream of its own, and shown in one line of the story.
 
-Small is common and large is rare, so that a seed stays cheap. Limits and times are drawn tiny and huge where they mean
-something: what only a full buffer, or a slow answer, brings about is to happen in some seeds.
+Small shapes are common and large ones rare, so that seeds stay cheap. Limits and times are sometimes tiny or
+huge, so that effects of full buffers or slow answers happen in some seeds.
 """
 
 from __future__ import annotations
@@ -30,66 +30,63 @@ from holdfast_lab.sim.transacting import with_transactions
 from holdfast_lab.sim.zone_runs import zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
-"""How maps are journalled: as it says, or in one of these ways for each seed."""
+"""Journals of maps: `mixed` chooses one of the others for each seed."""
 Loss = Literal["", "accept", "operator", "return"]
-"""Whether more members die than is promised to be survived, and what comes of it: nothing of the kind; the settings
-accept it; the operator accepts it; or those who hold what is missing come back with their disks."""
+"""Whether more members die than must be survived, and what follows: not at all; the settings accept the loss;
+the operator accepts it; or the holders come back with their disks.
+"""
 Choice = TypeVar("Choice")
 LARGE_BYTES = 1_000_000
 LITTLE_BYTES = 1_000
-"""Where values are limited, this is the limit."""
+"""Limit of values, in runs that have one."""
 MANY_KEYS = 2_000
 MANY_HOSTS = 9
 MANY_PARTITIONS = 100
 KEPT_SEEDS = 100
-"""Tests keep many runs of seeds below this, for what they show or have found: what is drawn since leaves them alone."""
+"""Tests keep many runs of seeds below this for what they show: newer choices do not affect them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One seed's cluster and its data."""
+    """Cluster and data of one seed."""
 
     hosts: int
-    """How many have a member from the beginning."""
+    """Hosts with a member from the beginning."""
     spare: int
-    """How many more have none."""
     settings: Settings
     journal: Journal
     run_ns: int
-    """How long there are faults."""
+    """Duration of the faults."""
     lite: tuple[int, ...] = ()
     """Hosts whose members hold no data, by index."""
     groups: tuple[str, ...] = ()
-    """Of each host, the name of its failure group; none: each member is a group of its own."""
+    """Failure group of each host; empty: each member is its own group."""
     service_backups: int | None = None
-    """How many backups the shares of a service have; None: there is none beside the maps."""
+    """Backups of the shares of a service; None: there are only maps."""
     keys: int = 20
-    """How many keys clients write to."""
     large_bytes: int = 0
-    """How long the values of a few writes are; 0: all are short."""
+    """Length of the values of a few writes; 0: all are short."""
     memory: bool = False
-    """Whether members have little or no room in their memories now and again."""
+    """Whether members have little or no memory at times."""
     states: bool = False
-    """Whether the operator changes the state of the cluster, and what members want to be."""
+    """Whether the operator changes the state of the cluster and the roles of members."""
     clocks: bool = False
-    """Whether clocks of hosts are fast or slow, stand still and jump, and calendars are set."""
+    """Whether clocks run fast or slow, stand still and jump, and calendars are set."""
     damage: bool = False
-    """Whether backups are damaged when the faults are over."""
+    """Whether backups are damaged after the faults."""
     loss: Loss = ""
     zone: ZoneSettings | None = None
-    """The zone in which one of the maps lives, if the run has one."""
     transactions: bool = False
     """Whether applications run transactions."""
     builds: tuple[FeatureLevels, ...] = ()
-    """What the Holdfast on each host can do at the beginning; none: all are of this build, and stay so."""
+    """Initial feature levels of each host's build; empty: all have this build throughout."""
 
     @property
     def split(self) -> bool:
-        """Whether a cluster that is cut in two goes on as two: nobody is cut off from anybody in such a run."""
+        """Whether a partitioned cluster continues as two: no members are disconnected in such a run."""
         return self.settings.cluster.quorum == "any"
 
     def line(self) -> str:
-        """All of it, in one line."""
         settings = self.settings
         parts = [
             f"{self.hosts} hosts",
@@ -114,7 +111,7 @@ class Shape:
         )
 
     def features(self) -> list[str]:
-        """What this run has that not every run has, by the names of their marks (`holdfast_lab.sim.marks`)."""
+        """Optional features of this run, by the names of their marks (`holdfast_lab.sim.marks`)."""
         settings, maps = self.settings, self.settings.maps.values()
         limits = LimitSettings()
         found = {
@@ -168,7 +165,7 @@ class Shape:
         }
 
     def large_value(self, draw: random.Random) -> int:
-        """How long the value of one write is to be at least, in bytes: mostly 0, now and again `large_bytes`."""
+        """Least length of one write's value in bytes: mostly 0, sometimes `large_bytes`."""
         return self.large_bytes if self.large_bytes and draw.random() < 0.004 else 0
 
 
@@ -181,8 +178,8 @@ def drawn(
     zones: bool = False,
     transactions: bool = False,
 ) -> Shape:
-    """The shape of this seed. With `power_cuts` everybody loses power at once: then every write is to be durable. With
-    `zones` one of the maps lives in a zone; nobody destroys more than its groups survive then. With `transactions` all
+    """The shape of this seed. `power_cuts`: all hosts lose power at once, so every write must be durable.
+    `zones`: one of the maps is in a zone, and no more than its groups survive is destroyed. `transactions`: all
     maps take part in some.
     """
     shape = _plain(seed, journal, power_cuts=power_cuts, memory=memory)
@@ -240,7 +237,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
         run_ns=_run_ns(size, hosts, partitions),
         lite=lite,
         groups=groups,
-        # What a service holds is not written down: there must be another copy of it in memory.
+        # A service is not stored in files, so it needs another copy in memory.
         service_backups=kinds.choice([1, 1, 2]) if kinds.random() < 0.5 and mode == "off" else None,
         keys=_chosen(size, [(20, 8), (200, 4), (MANY_KEYS, 1)]),
         large_bytes=2 * LITTLE_BYTES if limited else large,
@@ -254,7 +251,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
 
 
 def unusual(settings: Settings) -> list[str]:
-    """The keys of limits, times and sizes that are not as most seeds have them, with their values."""
+    """Limits, times and sizes that differ from those of most seeds, with their values."""
     plain = simulated_settings(1, 1)
     found = []
     for section in ("cluster", "partitions", "replication", "limits"):
@@ -280,7 +277,6 @@ def _chosen(draw: random.Random, weighted: list[tuple[Choice, int]]) -> Choice:
 
 
 def _sizes(draw: random.Random) -> tuple[int, int, int]:
-    """Hosts with a member, hosts without, partitions."""
     kind = _chosen(draw, [("small", 82), ("tiny", 6), ("many hosts", 5), ("many partitions", 7)])
     if kind == "tiny":
         return draw.choice([1, 2]), draw.choice([0, 1, 2]), draw.choice([1, 3])
@@ -301,8 +297,8 @@ def _run_ns(draw: random.Random, hosts: int, partitions: int) -> int:
 
 
 def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, PersistenceSettings]:
-    """How the maps of a run are journalled, and how large the files are: small, so that a run of seconds has many. But
-    each segment begins with the whole table, which must leave room in it.
+    """Journals of the maps, and sizes of files: small, so that a run of seconds has many; but each segment
+    begins with the whole table, and must have room for more.
     """
     draw = random.Random(f"{seed}/journal")
     table_bytes = 1024 * partitions if partitions >= MANY_PARTITIONS else 0
@@ -318,28 +314,27 @@ def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, P
 
 
 def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
-    """Builds that are mixed, drawn from streams that nothing else is drawn from."""
+    """Mixed builds, from random streams of their own."""
     mixed = seed >= KEPT_SEEDS and random.Random(f"{seed}/mixed").random() < 0.15
     return tuple(builds_drawn(seed, hosts)) if mixed else ()
 
 
 def _streamed(seed: int) -> int:
-    """The bytes of history that maps keep, where nothing else has said so: every second run reads a change stream.
-
-    Drawn from a stream that nothing else is drawn from.
+    """Bytes of history that maps keep by default: every second run reads a change stream. From a random stream
+    of its own.
     """
     draw = random.Random(f"{seed}/streams")
     return draw.choice([5000, 50_000]) if seed >= KEPT_SEEDS and draw.random() < 0.41 else 0
 
 
 def _placement(seed: int) -> Placement:
-    """Where partitions live, drawn from a stream that nothing else is drawn from."""
+    """Placement of partitions, from a random stream of its own."""
     ranked = seed >= KEPT_SEEDS and random.Random(f"{seed}/placement").random() < 0.2
     return "rendezvous" if ranked else "even"
 
 
 def _lite(draw: random.Random, hosts: int, spare: int) -> tuple[int, ...]:
-    """Hosts of lite members: two data members at least remain; the one that forms the cluster may be lite."""
+    """Hosts of lite members: at least two data members remain; the one that forms the cluster may be lite."""
     if hosts < 3 or draw.random() > 0.2:
         return ()
     count = draw.randint(1, min(2, hosts - 2))
@@ -347,7 +342,7 @@ def _lite(draw: random.Random, hosts: int, spare: int) -> tuple[int, ...]:
 
 
 def _groups(draw: random.Random, hosts: int) -> tuple[str, ...]:
-    """Groups of about the same size, or of any."""
+    """Groups of about equal or of random size."""
     if hosts < 3 or draw.random() > 0.25:
         return ()
     count = draw.randint(2, min(4, hosts - 1))
@@ -363,7 +358,7 @@ def _loss(draw: random.Random, data: int, journal: Journal) -> Loss:
 
 
 def _reading(settings: Settings, draw: random.Random) -> Settings:
-    """How maps are read, and whether they have async backups beside the others."""
+    """Reads of maps, and additional async backups."""
     confirmed, backups, behind = draw.random() < 0.3, draw.random() < 0.25, draw.random() < 0.15
     changed: dict[str, MapSettings] = {}
     for name, entry in settings.maps.items():
@@ -379,7 +374,7 @@ def _reading(settings: Settings, draw: random.Random) -> Settings:
 
 
 def _knobs(settings: Settings, draw: random.Random) -> Settings:
-    """Times, sizes and limits: each of them mostly as usual, sometimes tiny or huge."""
+    """Times, sizes and limits: each mostly as usual, sometimes tiny or huge."""
 
     def of(usual: Any, *others: Any) -> Any:
         """The usual value in four of five runs."""
@@ -404,7 +399,7 @@ def _knobs(settings: Settings, draw: random.Random) -> Settings:
         anti_entropy_ms=draw.choice([0, 1000, 5000]),
         backup_timeout_ms=of(replication.backup_timeout_ms, 400, 20_000),
         unknown_writes=unknown,
-        # A request that is asked again must be remembered: a run that remembers none asks none again.
+        # Repeated requests must be remembered: a run that remembers none repeats none.
         request_ids=of(1000, 100_000) if unknown == "retry" else of(1000, 0),
         backup_acks=draw.choice(["owner", "owner", "client"]),
         parallel_repairs=of(replication.parallel_repairs, 1),

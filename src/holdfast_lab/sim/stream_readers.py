@@ -1,9 +1,9 @@
-"""A reader of change streams in a simulated world, and what it must never see, or miss.
+"""Reader of change streams in a simulated world, with the errors that it must never see.
 
-It asks now this member and then that one, remembers where it is in each partition, and judges: an update has one
-content, whoever tells it; each change fits what the changes before it have made; what was told is never gone. Read to
-its end, the stream has told each acknowledged change once (`holdfast_lab/check/streamed_changes.py`), and comes to
-what the map holds.
+It asks members in turn, remembers its position in each partition, and checks: an update has the same content
+from every member; each change fits the changes before; delivered updates never disappear. Read to its end, the
+stream has delivered each acknowledged change once (`holdfast_lab/check/streamed_changes.py`), and leads to the
+contents of the map.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 ASKED = 3
-"""So many members are asked at a time what is new."""
+"""Members that are asked for news at a time."""
 STUCK_NS = 5 * SECOND
-"""After so long without progress, and without anybody who comes or goes, everybody is asked for changes that somebody
-does not remember."""
+"""After so long without progress or changes of members, all are asked for changes that one member does not have."""
 CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
 
 
@@ -41,28 +40,26 @@ class Reader:
         self.random = random.Random(f"{world.seed}/reader")
         self.running = True
         self.at: dict[int, tuple[int, int]] = {}
-        """By partition: counter and term of the last update that was read."""
+        """Counter and term of the last update read, by partition."""
         self.seen: dict[tuple[int, int, int], CONTENTS] = {}
-        """By partition, term and counter."""
         self.content: dict[int, dict[bytes, bytes]] = {}
         self.problems: list[tuple[int, str]] = []
-        """By partition."""
         self.gone: dict[int, int] = {}
-        """By partition: when it was begun anew last, because its history is forgotten."""
+        """Last restart by partition, because its history was gone."""
         self._refused: dict[int, set[str]] = {}
-        """By partition: who has said that it remembers no such old changes, since there was progress."""
+        """By partition: members that do not have such old changes, since the last progress."""
         self._progress: dict[int, int] = {}
-        """By partition: when there was progress last."""
+        """Last progress by partition."""
         self._there: list[str] = []
         self._there_since = 0
-        """Who lives, and since when it is these."""
+        """Living members, and since when they are the same."""
         self.told: list[changes.Told] = []
         self._begun = False
         self._left: list[int] = []
-        """The partitions in which there was more to be read at the end."""
+        """Partitions with unread changes at the end."""
 
     def start(self) -> None:
-        """Begin. It is to run until the cluster is at rest, and its last reads are answered: until `caught_up`."""
+        """Begin. Must run until the cluster is at rest and its last reads are answered: until `caught_up`."""
         self._begun = bool(self.cluster.settings.map(self.name).changes_bytes)
         self.world.after(self.random.randint(0, SECOND), self._look)
 
@@ -79,7 +76,7 @@ class Reader:
             process.whenever_awake(partial(process.step, partial(self._ask, process)))
 
     def _ask(self, process: Process) -> None:
-        """Learn the heads of what this member serves, and ask another one for what is new."""
+        """Read the heads of this member's partitions, and ask another member for changes."""
         if process.driver.stopped:
             return
         partitions = range(len(process.picture.assignments))
@@ -96,7 +93,7 @@ class Reader:
                 other.whenever_awake(partial(self._ask_for, other, asked, head))
 
     def _whom_to_ask(self, primary: Process, partition: int) -> list[Process]:
-        """Mostly the primary itself; others know as much, or nothing."""
+        """Mostly the primary itself; other members know as much, or nothing."""
         living = self.cluster.living()
         stuck_since = max(self._there_since, self._progress.get(partition, 0))
         if partition in self._refused and self.world.now_ns > stuck_since + STUCK_NS:
@@ -131,7 +128,7 @@ class Reader:
         self.at[partition] = (told.upto, told.term)
 
     def _begin_anew(self, partition: int, head: Reach) -> None:
-        """The history is forgotten here, and perhaps everywhere: go on at the head, and know nothing of the content."""
+        """History is gone here, and perhaps everywhere: continue at the head, with unknown contents."""
         self._got_on(partition)
         self.gone[partition] = self.world.now_ns
         self.at[partition] = (head.counter, head.term)
@@ -159,18 +156,18 @@ class Reader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether it has read what there is: to be asked of a cluster at rest."""
+        """Whether it has read everything; for a cluster at rest."""
         return not self._begun or not self._behind()
 
     def end(self) -> None:
-        """Read no more: it should have read what there is."""
+        """Stop reading; there should be nothing left."""
         if self.running:
             self.running = False
             self._left = self._behind() if self._begun else []
 
     def _behind(self) -> list[int]:
-        """The partitions in which there is more to be read: also what is not safe yet, and entries that have ended and
-        that the primary has yet to take out. Nobody can read those any more, and their end is told then.
+        """Partitions with unread changes, including those that are not safe yet, and expired entries that the
+        primary still has to remove: they are unreadable already, but their end is not delivered yet.
         """
         behind = []
         for member in self.cluster.members():
@@ -188,8 +185,8 @@ class Reader:
     def judge(
         self, calls: Sequence[Call], final: Mapping[str, str | None], lost: Container[int] = ()
     ) -> list[str]:
-        """What is wrong with what was told, in words. `calls` are those on this map, `final` what its keys hold, if the
-        cluster has come to rest. `lost`: partitions that have begun anew, and tell of no other.
+        """Errors in the delivered changes. `calls`: those on this map; `final`: values of its keys, if the
+        cluster came to rest. `lost`: partitions that have begun again, about which nothing is concluded.
         """
         found = [
             f"partition {partition}: {what}" for partition, what in self.problems if partition not in lost
@@ -211,7 +208,7 @@ class Reader:
             partition = self._partition(key)
             content = self.content.get(partition, {}).get(wire_key(key))
             if content is None and (partition in self.gone or key in ending):
-                continue  # It may be older than what was read; or have ended since that look, before the last change.
+                continue  # It may be older than the read changes, or have expired after that look.
             if name_of(content) != value and partition not in behind:
                 found.append(f"{key} is {value}, and {name_of(content)} by what was told")
         return found

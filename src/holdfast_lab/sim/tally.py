@@ -1,4 +1,4 @@
-"""A second service, beside the maps, that forgets nothing: a tally of what it was told; and those who tell it."""
+"""A second service that forgets nothing, a tally of the numbers it was sent, and its writers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast_lab.sim.world import Process, World
 
 NAME = "tally"
 PIECE = 8
-"""Numbers in one piece: few, so that a supply has many."""
+"""Numbers in one piece: few, so that a supply has many pieces."""
 
 
 class TallyShare:
-    """Of one partition: how many numbers it was told, their sum, and each of them as often as it was told it."""
+    """Tally of one partition: count and sum of its numbers, and each number as often as it was sent."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -52,8 +52,6 @@ class TallyShare:
 
 
 class Tally:
-    """The service of one member, and what that was told of migrations."""
-
     name = NAME
 
     def __init__(self, backups: int) -> None:
@@ -80,7 +78,6 @@ def tally_of(member: MemberView) -> Tally:
 
 
 def share_of(member: MemberView, partition: int) -> TallyShare | None:
-    """What the member holds of the partition's tally."""
     copy = member.held.get(partition)
     held = copy.services.get(part_name(NAME)) if copy is not None else None
     if held is None:
@@ -90,12 +87,12 @@ def share_of(member: MemberView, partition: int) -> TallyShare | None:
 
 
 class Teller:
-    """Tells the tally one number after the other, each once, and remembers what came of it."""
+    """Sends the tally one number after the other, each once, and remembers the outcomes."""
 
     def __init__(
         self, index: int, world: World, cluster: Cluster, partitions: Sequence[int], think_ns: int
     ) -> None:
-        """`index`, 0 to 9, tells the tellers apart: no two of them tell the same number."""
+        """`index`, 0 to 9, identifies the teller: no two of them send the same number."""
         self.index = index
         self.world = world
         self.cluster = cluster
@@ -105,9 +102,9 @@ class Teller:
         self.running = True
         self.waiting = False
         self.told: dict[int, tuple[int, Status | None]] = {}
-        """Number -> partition, and what was answered, if anything."""
+        """Partition and outcome, if any, by number."""
         self.answers: dict[int, list[int]] = {}
-        """Partition -> the counts that were answered."""
+        """Answered counts by partition."""
         self._number = index
 
     def start(self) -> None:
@@ -160,7 +157,7 @@ class Teller:
 
 
 def stop(tellers: Sequence[Teller]) -> None:
-    """Tell nothing more; wait until the last answers are here, or given up."""
+    """Stop sending, and wait until the last requests are answered or given up."""
     for teller in tellers:
         teller.running = False
     world = tellers[0].world
@@ -169,9 +166,7 @@ def stop(tellers: Sequence[Teller]) -> None:
 
 
 def judge(members: Sequence[MemberView], tellers: Sequence[Teller], lost: Collection[int] = ()) -> list[str]:
-    """What is wrong with the tally of a cluster at rest, in words: all of one view and table. `lost`: partitions that
-    have begun anew.
-    """
+    """Errors in the tally of a cluster at rest, with one view and table. `lost`: partitions that have begun again."""
     problems: list[str] = []
     for partition in range(len(members[0].assignments)):
         row = members[0].assignment(partition)
@@ -196,7 +191,7 @@ def judge(members: Sequence[MemberView], tellers: Sequence[Teller], lost: Collec
 
 
 def _judge_numbers(share: TallyShare, partition: int, tellers: Sequence[Teller]) -> list[str]:
-    """Every number acknowledged is there once; none twice, none that was refused; count and sum say the same."""
+    """Every acknowledged number is there once; none twice, none that was refused; count and sum fit."""
     problems: list[str] = []
     mine = {
         number: status
@@ -222,7 +217,7 @@ def _judge_numbers(share: TallyShare, partition: int, tellers: Sequence[Teller])
 
 
 def judge_order(heard: Sequence[tuple[str, MigrationEvent]]) -> list[str]:
-    """Each `before` is followed by one commit or rollback of the same, before the next of the partition."""
+    """Each `before` is followed by one commit or rollback of the same event, before the next one of the partition."""
     problems: list[str] = []
     under_way: dict[int, MigrationEvent] = {}
     for what, event in heard:
@@ -236,7 +231,7 @@ def judge_order(heard: Sequence[tuple[str, MigrationEvent]]) -> list[str]:
 
 
 def holders(processes: Sequence[Process], partition: int) -> dict[int, int]:
-    """Replica index -> how many numbers its member's share was told, of those that hold one."""
+    """Count of numbers in each member's share, by replica index."""
     found: dict[int, int] = {}
     for process in processes:
         member = process.picture

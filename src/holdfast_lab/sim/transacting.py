@@ -1,9 +1,8 @@
-"""Applications that run transactions on simulated members, and what nobody must ever see of these.
+"""Applications that run transactions on simulated members, and judgement of their histories.
 
-Entries of a map of their own are lists. A transaction reads some of them and appends to some, each element once in the
-run; so from what is read it follows in which order the transactions were, and the judge
-(`holdfast_lab.check.serializability`) finds what no order explains: half of a transaction, a lost one, one that was
-answered with "rolled back" and is there.
+Entries of a separate map are lists. A transaction reads some of them and appends to some, each element once in
+the run. So reads show the order of transactions, and the judge (`holdfast_lab.check.serializability`) finds
+what no order explains: partial or lost transactions, or one that was reported as rolled back and took effect.
 """
 
 from __future__ import annotations
@@ -42,16 +41,15 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 LISTS = "lists"
-"""The map of the lists."""
 APPLICATIONS = 3
 KEYS = 6
 PATIENCE_NS = 20 * SECOND
-"""How long an application waits for an answer. It goes on to another transaction then, with the outcome unknown."""
+"""How long an application waits for an answer; then it goes on, with the outcome unknown."""
 AT_LAST_NS = 500 * MILLISECOND
 
 
 def with_transactions(settings: Settings, seed: int) -> Settings:
-    """The settings of a run of this seed in which every map takes part."""
+    """Settings for this seed in which every map takes part in transactions."""
     draw = random.Random(f"{seed}/transactions")
     maps = {name: msgspec.structs.replace(entry, transactional=True) for name, entry in settings.maps.items()}
     default = settings.map("default")
@@ -72,16 +70,14 @@ def with_transactions(settings: Settings, seed: int) -> Settings:
 
 @dataclass(slots=True)
 class Running:
-    """A transaction as its application knows it."""
-
     number: int
     name: str
     optimistic: bool
     start: int
     plan: list[tuple[str, bool]]
-    """Keys, and whether it appends to them."""
+    """Keys, and whether to append to them."""
     ends: str
-    """How it is to end: commit, roll back, or be left alone."""
+    """Planned end: commit, roll back, or leave alone."""
     id: TransactionId = b""
     done: list[ListAppend | ListRead] = field(default_factory=list)
     value: bytes | None = None
@@ -89,10 +85,10 @@ class Running:
 
 
 class Application:
-    """One after the other."""
+    """Runs transactions one after the other."""
 
     def __init__(self, index: int, world: World, cluster: Cluster, others: list[str], other_map: str) -> None:
-        """`others`: keys of the clients' map, which it locks now and then and leaves as they are."""
+        """`others`: keys of the clients' map that it sometimes locks without a change."""
         self._other_map = other_map
         self._world = world
         self._cluster = cluster
@@ -108,11 +104,9 @@ class Application:
 
     @property
     def waiting(self) -> bool:
-        """Whether it is in the middle of one."""
         return self._now is not None
 
     def start(self) -> None:
-        """Begin, soon."""
         self._world.after(self._random.randint(SECOND // 2, 3 * SECOND), self._next)
 
     def _next(self) -> None:
@@ -135,7 +129,7 @@ class Application:
         self._now = Running(self._begun, name, optimistic, self._world.now_ns, plan, ends)
         self._order(BeginTransaction(optimistic=optimistic, label=name))
 
-    # -- one order after the other
+    # -- orders of one transaction
 
     def _order(self, order: TransactionOrder) -> None:
         process = self._process
@@ -249,8 +243,6 @@ def _request(op: Op, name: str, key: str, value: bytes = b"") -> Request:
 
 
 class Applications:
-    """All of one run."""
-
     def __init__(self, world: World, cluster: Cluster, others: list[str], other_map: str) -> None:
         self._world = world
         self._cluster = cluster
@@ -259,27 +251,23 @@ class Applications:
         self._looks = 0
 
     def start(self) -> None:
-        """Begin."""
         for each in self.all:
             each.start()
 
     def pause(self) -> None:
-        """Begin no more."""
         for each in self.all:
             each.running = False
 
     @property
     def waiting(self) -> bool:
-        """Whether one is in the middle of a transaction."""
         return any(each.waiting for each in self.all)
 
     @property
     def history(self) -> list[ListTransaction]:
-        """What all of them have done."""
         return [each for one in self.all for each in one.history]
 
     def look(self) -> None:
-        """Read all lists of a cluster at rest, outside of any transaction."""
+        """Read all lists of a cluster at rest, outside transactions."""
         self._looks += 1
         found: dict[str, list[str]] = {}
         count = self._cluster.settings.partitions.count
@@ -299,7 +287,7 @@ class Applications:
         self._last = ListTransaction(f"look {self._looks}", committed, now_ns, now_ns, operations)
 
     def problems(self, lost: AbstractSet[int]) -> list[str]:
-        """What no order of the transactions explains. Of a run in which partitions were lost nothing is said."""
+        """Anomalies of the history. Nothing is concluded if partitions were lost."""
         if lost:
             return []
         history = self.history + ([self._last] if self._last is not None else [])

@@ -1,8 +1,8 @@
-"""What simulated clients do: every operation of a map, on thousands of keys, one by one and in bursts, through requests
-and through the data lane; and what they were told, for the judges.
+"""Workload of simulated clients: every operation of a map, on thousands of keys, singly and in bursts, through
+requests and through the data lane; with the answers recorded for the judges.
 
-Values are unique. Most keys are written a few times only, and whoever comes to a key whose last write nobody has seen
-mostly asks for something whose answer shows it: so a write that is lost is missed.
+Values are unique. Most keys are written only a few times, and a client that comes to a key whose last write was
+not seen yet mostly chooses an operation whose answer shows it, so that a lost write is noticed.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from holdfast_lab.sim.zone_runs import ZONED
 
 MAP = "ledger"
 DEEP = "deep"
-"""A map with one backup more than the others, in the runs that have it: every other key lives there."""
+"""A map with one more backup than others, in runs that have it: every other key is there."""
 LOOSE = "loose"
-"""A map with async backups only, in the runs that have it."""
+"""A map with async backups only, in runs that have it."""
 SWEPT = "swept"
-"""A map that is cleared, and read as a whole."""
+"""A map that is cleared and read as a whole."""
 SURGE_KEYS = 12
-"""Keys of each partition at least."""
+"""Least number of keys of each partition."""
 SIDE_BY_SIDE = 4
-"""Calls of one burst on one key at the most: how many orders of them a judge has to try grows fast."""
+"""Most calls of one burst on one key: the judge's possible orders grow fast."""
 HOT_KEYS = 20
-"""The first keys, which all clients come back to."""
+"""The first keys, which all clients use repeatedly."""
 SWEPT_KEYS = 24
 ZONED_KEYS = 40
 ZONED_SHARE = 0.4
-"""The share on the map in a zone, in the runs that have one."""
+"""Share of operations on the map in a zone, in runs that have one."""
 TIMED_KEYS = 60
 TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
-"""Of every third key, in the place of the longest of these: no run ends it, so it must be there at the end."""
+"""Used for every third key in place of the longest one: no run ends it, so the entry must exist at the end."""
 IDLE_MS = (500, 3000)
 RIVALS = 0.25
-"""The share of bursts in which two want to be the one to replace a value."""
+"""Share of bursts in which two calls compete to replace a value."""
 TOGETHER = 4
-"""Keys of one request that has several, at the most."""
+"""Most keys of one request with several."""
 
 ANY: dict[Op, int] = {
     Op.SET: 30,
@@ -71,7 +71,7 @@ ANY: dict[Op, int] = {
     Op.GET_ALL: 4,
     Op.PUT_ALL: 6,
 }
-"""What is asked of a key whose value somebody has seen, and how often."""
+"""Weights of operations on a key whose value was seen."""
 SHOWING: dict[Op, int] = {
     Op.PUT: 30,
     Op.PUT_IF_ABSENT: 20,
@@ -84,44 +84,43 @@ SHOWING: dict[Op, int] = {
     Op.GET_ALL: 4,
     Op.CONTAINS_KEY: 2,
 }
-"""What is asked of one that holds something that nobody has seen."""
+"""Weights of operations on a key with an unseen value."""
 SEVERAL = frozenset({Op.GET_ALL, Op.PUT_ALL})
 READING = frozenset({Op.GET, Op.ENTRY_VIEW, Op.GET_ALL, Op.CONTAINS_KEY})
 STORING = frozenset(
     {Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME, Op.TRY_PUT, Op.PUT_ALL}
 )
 TIMED = frozenset({Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.SET_TTL})
-"""What takes a time in both protocols. What others store is there for ever."""
+"""Operations with a time to live in both protocols; others store for ever."""
 COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What the clients of one run are like. Shares are of all operations."""
+    """Behaviour of one client. Shares are of all operations."""
 
     hot: float
-    """The share on the keys that all clients come back to."""
+    """Share on the keys that all clients use."""
     think_ns: int
-    """How long a client rests between operations, at the most."""
+    """Longest pause between operations."""
     patience_ns: int
-    """After how long it gives up: what it asked for is unknown to it."""
+    """Time after which the client gives up, with the outcome unknown."""
     bursts: float
     burst_writes: int
     ttl: float
-    """The share on keys whose values have a time to live."""
+    """Share on keys with a time to live."""
     idle: float
-    """The share on keys whose values end when nobody uses them."""
+    """Share on keys with a maximum idle time."""
     lane: float
-    """How often a client that has found a partition's primary writes through the data lane."""
+    """How often a client at a partition's primary writes through the data lane."""
     sweeps: float
-    """The share on the map that is cleared and read as a whole."""
+    """Share on the map that is cleared and read as a whole."""
     large: float
-    """The share of values of `large_bytes` and more."""
+    """Share of values of at least `large_bytes`."""
     large_bytes: int
 
     @classmethod
     def drawn(cls, draw: random.Random, large_bytes: int = 0) -> Habits:
-        """Habits of one client of one run."""
         bursty = draw.random() < 0.15
         return cls(
             hot=draw.choice([0.02, 0.1, 0.3]),
@@ -139,7 +138,7 @@ class Habits:
 
 
 def map_of(key: str, settings: Settings) -> str:
-    """The map in which a key of the judged workload lives: its first letter tells what becomes of the key."""
+    """Map of a key of the judged workload; the first letter of the key decides."""
     if key[0] == "s":
         return SWEPT
     if key[0] == "z":
@@ -148,8 +147,8 @@ def map_of(key: str, settings: Settings) -> str:
 
 
 class Keys:
-    """The keys of a run: `k…` of all partitions; `t…`, whose values have a time to live; `i…`, whose values end when
-    nobody uses them; `s…`, of the map that is swept; `z…`, of the map in a zone.
+    """Keys of a run: `k…` in all partitions; `t…` with a time to live; `i…` with a maximum idle time; `s…` of
+    the swept map; `z…` of the map in a zone.
     """
 
     def __init__(self, settings: Settings, most: int) -> None:
@@ -177,12 +176,11 @@ class Keys:
             self.zoned_by_partition.setdefault(self.partition(key), []).append(key)
 
     def partition(self, key: str) -> int:
-        """Where a key belongs."""
         return partition_of(wire_key(key), 0, self._partitions)
 
 
 class Client:
-    """One client: one operation, or one burst, at a time, to whichever member it likes."""
+    """One client: one operation, or one burst, at a time, at a random member."""
 
     def __init__(
         self,
@@ -194,7 +192,7 @@ class Client:
         knowledge: Knowledge,
         wire: clients.Client | None = None,
     ) -> None:
-        """`wire` speaks one of the protocols over connections; without it members are asked directly."""
+        """`wire`: uses a protocol over connections; without it members are called directly."""
         self.name = name
         self.world = world
         self.cluster = cluster
@@ -210,19 +208,16 @@ class Client:
         self._last = keys.cold[0]
 
     def start(self) -> None:
-        """Begin."""
         if self.wire is not None:
             self.wire.start()
         self.world.after(self.random.randint(0, self.habits.think_ns), self._next)
 
     def stop(self) -> None:
-        """Ask for nothing more. What is asked for already is waited for."""
         self.running = False
         if self.wire is not None:
             self.wire.calm = True
 
     def hang_up(self) -> None:
-        """End the connections, if there are any."""
         if self.wire is not None:
             self.wire.close()
 
@@ -247,12 +242,12 @@ class Client:
         elif self.random.random() < self.habits.sweeps / 4:
             self._send(process, [self._sweep()])
         else:
-            # What may end soon is looked at soon.
+            # Read soon what may expire soon.
             key = self._last if self._last[0] in "ti" and self.random.random() < 0.7 else self._key()
             self._last = key
             self._send(process, [self._one(key)])
 
-    # -- what is asked for
+    # -- requests
 
     def _key(self) -> str:
         dice, habits = self.random.random(), self.habits
@@ -268,7 +263,7 @@ class Client:
         return self.random.choice(self.keys.cold)
 
     def _one(self, key: str) -> Asked:
-        """Something on this key: whatever shows its value, if nobody has seen that."""
+        """An operation on this key; one that shows its value if that was not seen yet."""
         unseen = key in self.knowledge.unseen
         if key[0] == "t" and self.random.random() < 0.15:
             return self._ask(Op.SET_TTL, [key])
@@ -292,7 +287,7 @@ class Client:
         return self._ask(op, keys)
 
     def _ask(self, op: Op, keys: list[str]) -> Asked:
-        """A request of this operation, noted."""
+        """A recorded request with this operation."""
         key, ttl_ms, idle_ms = keys[0], DEFAULT_TTL, DEFAULT_TTL
         names = [self._value() for _ in keys] if op in STORING else []
         if key[0] == "t" and op in TIMED:
@@ -301,7 +296,7 @@ class Client:
             idle_ms = self.random.choice(IDLE_MS)
         expected = None
         if op in COMPARING:
-            # Mostly what is there, as far as anybody knows.
+            # Mostly the known value.
             known = self.knowledge.believed.get(key)
             expected = known if known is not None and self.random.random() < 0.9 else "never"
         several = [wire_key(one) for one in keys] if op in SEVERAL else []
@@ -330,24 +325,22 @@ class Client:
         return name
 
     def _ttl_ms(self, key: str) -> int:
-        """A time to live for this key."""
         ttl_ms = self.random.choice(TTLS_MS)
         return LONG_TTL_MS if ttl_ms == max(TTLS_MS) and int(key[1:]) % 3 == 0 else ttl_ms
 
     def _sweep(self) -> Asked:
-        """Something on a whole map."""
         op = self.random.choice([Op.CLEAR, Op.EVICT_ALL, Op.ENTRIES, Op.ENTRIES, Op.ENTRIES])
         if op is Op.CLEAR and self._turn % 2:
-            # Not drawn, so that other runs stay what they were.
+            # Not drawn, so that other runs do not change.
             op = Op.DESTROY
         request = Request(op, SWEPT, list(range(self.cluster.settings.partitions.count)))
         return asked(self.knowledge, request, self.keys.swept, self.world.now_ns, self.name)
 
     def _burst(self, keys: Sequence[str]) -> list[Asked]:
-        """Several requests that reach the member in one read buffer, some of the same key."""
+        """Several requests that reach the member in one read buffer, some on the same key."""
         found: list[Asked] = []
         if keys[0] in self.knowledge.believed and self.random.random() < RIVALS:
-            # Two that compare with the same value: one at the most may find it.
+            # Two compare with the same value: at most one may succeed.
             found += [self._ask(Op.REPLACE_IF_SAME, [keys[0]]) for _ in range(2)]
             keys = keys[1:] or keys
         most = min(self.habits.burst_writes, SIDE_BY_SIDE * len(keys))
@@ -360,11 +353,11 @@ class Client:
         return found
 
     def surge(self, process: Process, partition: int) -> None:
-        """At once, writes to one partition; whatever is still waited for becomes unknown."""
+        """Write to one partition at once; outstanding requests become unknown."""
         self._send(process, self._burst(self.keys.by_partition[partition][:SURGE_KEYS]), at_once=True)
 
     def _loose(self, process: Process) -> None:
-        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
+        """A write with async backups only: losses are not judged, but all copies must become equal."""
         key = self.random.choice(self.keys.hot)
         request = Request(Op.SET, LOOSE, [self.keys.partition(key)], wire_key(key), wire_value(self._value()))
         self._send(process, [Asked(request, [], [], self.knowledge)])
@@ -372,7 +365,7 @@ class Client:
     # -- connections
 
     def _send(self, process: Process, deeds: list[Asked], *, at_once: bool = False) -> None:
-        """Send over a client's connection, which is as slow as the network but does not lose; wait for the answers."""
+        """Send over a connection, which is as slow as the network but loses nothing, and wait for the answers."""
         self._turn += 1
         turn, missing = self._turn, len(deeds)
         self.waiting = True
@@ -415,12 +408,12 @@ class Client:
             process.whenever_awake(lambda: process.step(act))
 
         self.world.after(0 if at_once else self.random.randint(low, high), arrive)
-        # A client gives up at last: what it asked for is unknown to it.
+        # After `patience_ns` the client gives up, with the outcome unknown.
         self.world.after(self.habits.patience_ns, finish)
 
     def _session(self, process: Process, requests: list[tuple[Request, Callable[[Outcome], None]]]) -> None:
-        """One read buffer, as a session works on it: entries of partitions that this member serves go through the
-        data lane, the rest takes the general way; all that it causes leaves at the end of the turn.
+        """Handle one read buffer like a session: entries of served partitions go through the data lane, the
+        rest takes the general way; all effects leave at the end of the turn.
         """
         driver = process.driver
         lane = driver.lane
@@ -465,7 +458,7 @@ class Client:
                         found = lane.remove(copy, request.map, request.key)
                         unsealed.append((done, found if request.op is Op.REMOVE else found is not None))
                     case Op.GET:
-                        # This may find that the entry has ended and take it out, so it is answered like a write.
+                        # This may find the entry expired and remove it, so it is answered like a write.
                         unsealed.append((done, lane.read(copy, request.map, request.key)))
                         if lane.confirms_reads and lane.confirmed(request.map):
                             lane.rest_on(copy, request.map)
@@ -485,7 +478,7 @@ def _write(request: Request) -> ZoneWrite:
 
 
 class _ZoneSession:
-    """The part of a read buffer that wants something of a map in a zone, as a session works on it."""
+    """The part of a read buffer for a map in a zone."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -494,7 +487,7 @@ class _ZoneSession:
         self._read: list[tuple[Request, Callable[[Outcome], None], Value]] = []
 
     def take(self, request: Request, done: Callable[[Outcome], None]) -> bool:
-        """Take part in the batch of this buffer; whether that is possible."""
+        """Add the request to the batch of this buffer; returns whether that is possible."""
         entries, partition = self._driver.zone_entries(request.map), request.partitions[0]
         replica = entries.serving[partition] if entries is not None else None
         if entries is None or replica is None:
@@ -513,7 +506,7 @@ class _ZoneSession:
         return True
 
     def close(self) -> None:
-        """The buffer is over, or something comes that takes the general way."""
+        """The buffer ends, or the next request takes the general way."""
         batch, wrote, read = self._batch, self._wrote, self._read
         if batch is None:
             return
@@ -545,13 +538,12 @@ class _ZoneSession:
 
 
 class Auditor(Client):
-    """Looks at what nobody has seen yet: at all of it whenever the cluster has come to rest, at some now and then."""
+    """Reads unseen values: all of them when the cluster has come to rest, some in between."""
 
     AT_A_TIME = 40
     EVERY_NS = 250 * MILLISECOND
 
     def start(self) -> None:
-        """Begin."""
         self._well = False
         self._due = 0
         self.world.after(SECOND, self._next)
@@ -574,7 +566,7 @@ class Auditor(Client):
         self._send(self.random.choice(living), [self._look(key) for key in keys])
 
     def _look(self, key: str) -> Asked:
-        """A question whose answer is binding, and that changes nothing if the key holds what all believe."""
+        """A request whose answer is binding, and that changes nothing if the key has its known value."""
         chosen = self.cluster.settings.map(map_of(key, self.cluster.settings))
         if chosen.reads == "confirmed" or chosen.raft_zone:
             return self._ask(Op.GET, [key])

@@ -1,7 +1,7 @@
-"""The simulated world: one heap of what happens when, a network that misbehaves, processes that pause and die.
+"""The simulated world: a heap of future events, a faulty network, and processes that pause and die.
 
-Determinism: a sequence number breaks every tie of time, nothing iterates over a set, every draw comes from a
-stream of the seed, and a running hash over all that happens proves that a replay is the same run.
+It is deterministic: a sequence number breaks ties of time, nothing iterates over a set, every random choice
+comes from a stream of the seed, and a running hash over all events proves that a replay is the same run.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from holdfast_lab.sim.marks import Marks
 Story = Callable[[str], None]
 Overhear = Callable[["Process", MemberId, bytes], None]
 ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
-"""How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
+"""Delay of a packet's repetition: in another life of its receiver, but before the judgement."""
 Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
-"""Told of a packet: who sends it, whereto, its bytes, and whether it travels over a link. Answers by how many
-nanoseconds later than usual each copy of it arrives; no copy: it is lost."""
+"""Called with a packet: sender, target, bytes, and whether it travels over a link. Returns the extra delay in
+nanoseconds of each copy that arrives; none: the packet is lost.
+"""
 STRAIGHT = (0,)
 
 
 class Weather:
-    """How the network behaves now. Probabilities for each packet; delays in nanoseconds."""
+    """Present behaviour of the network: probabilities for each packet, delays in nanoseconds."""
 
     def __init__(self) -> None:
         self.loss = 0.0
         self.twice = 0.0
         self.echo = 0.0
-        """Packets and whispers that arrive once more, long after."""
+        """Packets and datagrams that arrive again, much later."""
         self.refusal = 0.0
-        """Packets to a dead process whose sender is told so, as a closed port tells it."""
+        """Packets to a dead process that are refused, like a closed port does."""
         self.delay_ns = (200_000, 2 * MILLISECOND)
         self.cut: dict[tuple[str, str], bool] = {}
-        """Directed pairs of hosts between which nothing passes."""
+        """Directed pairs of hosts without connection."""
 
 
 class World:
-    """Time, network and every process."""
+    """Time, network and all processes."""
 
     def __init__(self, seed: int, story: Story | None) -> None:
         self.now_ns = 0
@@ -62,30 +63,28 @@ class World:
         self.hash = hashlib.blake2b(digest_size=16)
         self.events = 0
         self.marks = Marks()
-        """What this run has exercised."""
+        """Coverage of this run."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
         self.overhearing: list[Overhear] = []
-        """Told of every packet before it leaves: sender, receiver, bytes."""
+        """Called with every packet before it leaves: sender, receiver, bytes."""
         self.recorder: Recorder | None = None
-        """Who writes the run down."""
+        """Records the run."""
         self.ways: Ways = PLAIN
-        """What of the members is compiled."""
+        """Compiled parts of members."""
         self.tap: Tap | None = None
-        """For directed faults: told of every packet when it leaves."""
+        """For directed faults: called with every packet when it leaves."""
 
     def at(self, time_ns: int, deed: Callable[[], None]) -> None:
-        """Do this at that time."""
         self._sequence += 1
         heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, deed))
 
     def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
-        """Do this so much later."""
         self.at(self.now_ns + delay_ns, deed)
 
     def run_until(self, time_ns: int, stop: Callable[[], bool] | None = None) -> None:
-        """Let things happen until that time, or until `stop` says so (asked every simulated 100 ms)."""
+        """Run events until that time, or until `stop` returns true (called every simulated 100 ms)."""
         next_look = self.now_ns
         while self._heap and self._heap[0][0] <= time_ns and not self.failures:
             if stop is not None and self._heap[0][0] >= next_look:
@@ -99,13 +98,12 @@ class World:
             self.now_ns = max(self.now_ns, time_ns)
 
     def tell(self, text: str) -> None:
-        """A line of the story, and of the trace."""
         self.hash.update(f"{self.now_ns} {text}\n".encode())
         if self.story is not None:
             self.story(f"{self.now_ns / 1e9:10.4f} {text}")
 
     def trace(self, text: str, data: bytes) -> None:
-        """Something that belongs to the trace, but is too much for the story."""
+        """Add to the trace only."""
         self.hash.update(b"%d %d " % (self.now_ns, crc32(data)) + text.encode())
 
     def carry(
@@ -118,7 +116,7 @@ class World:
         *,
         linked: bool,
     ) -> None:
-        """Take a packet on its way; it may be lost, doubled, delayed, overtaken, and come once more much later."""
+        """Transport a packet; it may be lost, doubled, delayed, overtaken, and arrive again much later."""
         for late_ns in STRAIGHT if self.tap is None else self.tap(source, target, data, linked):
             self._carry(source, target, data, arrive, refused, late_ns)
 
@@ -152,7 +150,7 @@ class World:
 
 
 class Process:
-    """One process with one member: the doors of the engine, as this world has them."""
+    """One process with one member: the ports of the engine in this world."""
 
     def __init__(self, world: World, name: str, address: Address) -> None:
         self.world = world
@@ -160,44 +158,42 @@ class Process:
         self.host = address.host
         self.address = address
         self.up = False
-        """Whether it listens: not before its files are open."""
+        """Whether it listens: only after its files are open."""
         self.dead = False
         self.when_dead: list[Callable[[], None]] = []
-        """Called once each when this process has ended, however it did."""
+        """Called once each when this process has ended, in any way."""
         self.left = False
         """Whether it ended by itself, after leaving the cluster."""
         self.ended_because = ""
         self.awake_at_ns = 0
         self.driver: Driver
         self.disk: Disk | None = None
-        """Its door to the disk of its host, if that has one."""
+        """The disk of its host, if it has one."""
         self.doomed = False
-        """Whether the disk has failed it: it is about to end."""
+        """Whether its disk has failed, so that it is about to end."""
         self._random = random.Random(f"{world.random.random()}/{name}")
         self._peers: dict[MemberId, Address] = {}
         self._clock = world.clocks.of(self.host)
         self._wake_ns = 1 << 62
-        """When it is to be woken next: a time of the world."""
+        """World time of the next wakeup."""
         self._crash_in: int | None = None
         self._strike: Callable[[], None] = self.crash
 
     @property
     def picture(self) -> MemberView:
-        """Its member, for looking."""
+        """Read access to its member."""
         return self.driver.member.picture
 
-    # -- the doors
+    # -- ports
 
     def now_ns(self) -> int:
-        """By the monotonic clock of its host."""
         return self._clock.now_ns(self.world.now_ns)
 
     def when(self, shown_ns: int) -> int:
-        """The time of the world at which that clock will show this."""
+        """World time at which that clock will show this."""
         return self._clock.when(shown_ns)
 
     def wall_ms(self) -> int:
-        """By the calendar of its host."""
         return self._clock.wall_ms(self.world.now_ns)
 
     def jitter(self, limit_ns: int) -> int:
@@ -239,7 +235,7 @@ class Process:
             address,
             data,
             lambda process: process.step(lambda: process.driver.whispered(origin, data)),
-            # Who looks for members to come back with to what its files hold has to learn that some have not started.
+            # A member that looks for others, to recover from files, must learn that some have not started.
             partial(self._nobody_at, address) if self.disk is not None else None,
             linked=False,
         )
@@ -275,7 +271,7 @@ class Process:
             self.world.at(at_ns, partial(self._wake, at_ns))
 
     def clock_jumped(self) -> None:
-        """The clock of its host has jumped: what is due by now is done now."""
+        """The clock of its host has jumped: run what is due by now."""
         if not self.dead and self.up:
             self.wake_at(self.now_ns())
 
@@ -283,7 +279,7 @@ class Process:
 
     def _wake(self, at_ns: int) -> None:
         if self.dead or at_ns != self._wake_ns:
-            # Since then it has wanted to be woken earlier, and has been.
+            # An earlier wakeup was requested since, and has happened.
             return
 
         def tick() -> None:
@@ -293,7 +289,7 @@ class Process:
         self.whenever_awake(tick)
 
     def whenever_awake(self, deed: Callable[[], None]) -> None:
-        """Do this now, or when the pause of this process is over."""
+        """Run this now, or at the end of this process's pause."""
         if self.dead:
             return
         if self.awake_at_ns > self.world.now_ns:
@@ -302,7 +298,7 @@ class Process:
             deed()
 
     def step(self, deed: Callable[[], None]) -> None:
-        """Let the member act; a broken invariant ends the run with its words."""
+        """Let the member act; a broken invariant ends the run."""
         if self.dead:
             return
         try:
@@ -316,13 +312,13 @@ class Process:
                 raise
 
     def crash_armed(self, packets: int, strike: Callable[[], None]) -> None:
-        """Call `strike` when so many more packets have been sent, and groups of deeds given to the disk: in the middle
-        of a step's effects. 0 disarms.
+        """Call `strike` after so many more sent packets and submitted groups of deeds: in the middle of the
+        effects of a step.
         """
         self._crash_in, self._strike = packets or None, strike
 
     def dies_here(self) -> bool:
-        """Something is about to leave this process: whether it is dead, perhaps since just now."""
+        """Something is about to leave this process: returns whether it is dead, perhaps since just now."""
         if self._crash_in is not None and not self.dead:
             self._crash_in -= 1
             if self._crash_in <= 0:

@@ -1,6 +1,4 @@
-"""Maps in a zone, in the runs that have them: what the zone is like, the operator who creates and alters it, and who
-looks whether its groups are at rest.
-"""
+"""Maps in a zone, in runs that have them: the zone, its operator, and an observer of its groups."""
 
 from __future__ import annotations
 
@@ -33,22 +31,22 @@ from holdfast_lab.sim.world import Process, World
 
 ZONE = "z"
 ZONED = "zoned"
-"""The map that lives in the zone."""
+"""The map in a zone."""
 ZONE_NUMBER = 1
-"""The first zone that a cluster has."""
+"""The first zone of a cluster."""
 PARTITIONS_MOST = 31
 """More groups would make a run long, and find nothing more."""
 LOOK_NS = 100 * MILLISECOND
-"""Between two looks at all groups."""
+"""Interval of looks at all groups."""
 AGAIN_NS = 500 * MILLISECOND
 THERE_ALREADY = f"there is a zone {ZONE} already"
-"""An order that was given up has been carried out."""
+"""Error for a repeated order that an earlier try carried out."""
 PATIENCE_NS = 5 * SECOND
-"""How long the operator waits for an answer, before it asks another member."""
+"""How long the operator waits for an answer before it asks another member."""
 
 
 def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
-    """The settings of a run of this seed that has a zone, and the zone."""
+    """Settings with a zone for this seed, and the zone."""
     draw = random.Random(f"{seed}/zones")
     partitions = settings.partitions
     if partitions.count > PARTITIONS_MOST:
@@ -70,10 +68,10 @@ def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
 
 
 class ZoneOperator:
-    """Creates the zone, and alters it now and again; asks again until that is done."""
+    """Operator that creates the zone, and alters it at times; repeats orders until they are done."""
 
     def __init__(self, world: World, cluster: Cluster, zone: ZoneSettings, until_ns: int) -> None:
-        """`until_ns`: when it alters the zone no more."""
+        """`until_ns`: end of alterations."""
         self._world = world
         self._cluster = cluster
         self._zone = zone
@@ -81,11 +79,10 @@ class ZoneOperator:
         self._random = random.Random(f"{world.seed}/zone operator")
         self._turn = 0
         self._due: list[dict[str, object]] = []
-        """What it still has to alter, in this order."""
+        """Remaining alterations, in this order."""
         self.created = False
 
     def start(self) -> None:
-        """Begin."""
         self._cluster.orders_wait = True
         draw = self._random
         self._world.after(draw.randint(SECOND, 4 * SECOND), self._next)
@@ -94,7 +91,6 @@ class ZoneOperator:
 
     @property
     def waiting(self) -> bool:
-        """Whether something is still to be done."""
         return not self.created or bool(self._due)
 
     def _alter(self) -> None:
@@ -114,7 +110,6 @@ class ZoneOperator:
             self._next()
 
     def _next(self) -> None:
-        """Do the next thing, by some member."""
         if not self.waiting:
             return
         self._turn += 1
@@ -130,7 +125,6 @@ class ZoneOperator:
             self._next()
 
     def _order(self) -> ZoneOrder:
-        """The next thing."""
         if self.created:
             return AlterZone(ZONE, [(name, _said(value)) for name, value in sorted(self._due[0].items())])
         zone = self._zone
@@ -138,8 +132,8 @@ class ZoneOperator:
         return CreateZone(ZONE, [(name, _said(getattr(zone, name))) for name in wanted])
 
     def _all_live(self, process: Process) -> bool:
-        """Whether the zone would be placed on members that live: groups that never began are in nobody's budget, and
-        with one replica nothing could ever move it away from a member that is dead.
+        """Whether the zone would be placed on living members: the fault budget does not cover groups that never
+        began, and with one replica nothing could move them away from a dead member.
         """
         read = KeysRead([process.picture.consensus.metastore.get(TOPOLOGY_KEY)], 0)
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
@@ -147,7 +141,6 @@ class ZoneOperator:
         return topology.nodes <= living
 
     def _ask(self, process: Process, turn: int) -> None:
-        """Give the order at a member's door."""
         if self.created or self._all_live(process):
             order = self._order()
             process.driver.callers.order_zone(order, partial(self._answered, turn))
@@ -159,7 +152,7 @@ class ZoneOperator:
         self.told(turn, done=not answer.failed or there)
 
     def told(self, turn: int, *, done: bool) -> None:
-        """What has become of it."""
+        """Outcome of an order."""
         if turn != self._turn:
             return
         self._turn += 1
@@ -177,14 +170,13 @@ class ZoneOperator:
 
 
 def _said(value: object) -> SettingValue:
-    """As people say it."""
     if value == NEVER:
         return NEVER_SAID
     return value if isinstance(value, int) else str(value)
 
 
 class ZoneWatch:
-    """Looks at the groups of all members, again and again, and says whether they are at rest."""
+    """Observes the groups of all members, and whether they are at rest."""
 
     def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator, calls: Sequence[Call]) -> None:
         """`calls`: those of all clients."""
@@ -201,19 +193,17 @@ class ZoneWatch:
                 process.when_dead.append(partial(self._on_dead, process))
 
     def _on_up(self, process: Process) -> None:
-        """A process has read its files."""
         if process.picture.consensus.groups.journal.found:
             self._world.marks.hit("zone: log over a restart")
         self._world.failures += self._kept.started(process.picture)
         process.when_dead.append(partial(self._on_dead, process))
 
     def _on_dead(self, process: Process) -> None:
-        """What it and the others had acknowledged until now."""
+        """Record what it and the others had acknowledged so far."""
         pictures = [member.picture for member in self._cluster.members()]
         self._kept.look([*pictures, process.picture], self._world.now_ns)
 
     def start(self) -> None:
-        """Begin."""
         pictures = [member.picture for member in self._cluster.members()]
         before = self.seen.changes
         if self._cluster.disks:
@@ -223,7 +213,7 @@ class ZoneWatch:
         self._world.after(LOOK_NS, self.start)
 
     def _mark(self, pictures: Sequence[MemberView], changes: int) -> None:
-        """Count what the groups are seen to be at: once for each look."""
+        """Count the observed states of groups, once for each look."""
         marks = self._world.marks
         led = [
             hosted.group
@@ -242,14 +232,14 @@ class ZoneWatch:
             marks.hit("zone: state sent")
 
     def at_rest(self) -> bool:
-        """Whether nothing is under way; looked at now and then, for it costs much."""
+        """Whether nothing is in progress; checked at intervals, because it is expensive."""
         if self._world.now_ns >= self._looked_ns + LOOK_NS:
             self._looked_ns = self._world.now_ns
             self._rests = not self._operator.waiting and not self.problems()
         return self._rests
 
     def problems(self) -> list[str]:
-        """What is not as it should be at rest."""
+        """Violations at rest."""
         if self._operator.waiting:
             return ["the operator waits for the metastore"]
         members = self._cluster.members()

@@ -1,1 +1,1 @@
-"""Switches a safety rule off, to show that tests and campaigns notice."""
+"""Disables safety rules, to show that tests and campaigns notice."""

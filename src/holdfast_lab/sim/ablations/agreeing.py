@@ -1,4 +1,4 @@
-"""What if a group, or whoever decides by the metastore, were hasty? Without the rules of consensus and of zones."""
+"""Ablations of the rules of Raft, of the metastore and of zones."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 
@@ -34,7 +34,7 @@ from holdfast_lab.sim.replacing import Method
 
 
 def _forgets_its_vote(truth: Method, found: RecoveredGroup) -> RestoredGroup:
-    """Only what the log shows of its term is kept."""
+    """Restore only the term that the log shows."""
     replica: RestoredGroup = truth(found)
     entries = replica.entries
     term = entries[-1].term if entries else replica.snapshot.term
@@ -73,7 +73,7 @@ def _asks_the_new_ones_alone(truth: Method, sets: Sequence[Any], said: Mapping[A
 
 
 def _lags(changing: Reconfiguration, node: Node) -> bool:
-    """Whether a new voter has less than the last entries: the rule decides nothing about the others."""
+    """Whether a new voter lacks the last entries; the rule decides nothing about others."""
     return not changing.leading.progress[node].match
 
 
@@ -143,7 +143,6 @@ def _writes_unguarded(_: Method, read: KeysRead, changes: Sequence[PutKey | Remo
 def _destroys_what_is_not_named(
     truth: Method, me: Node, keys: PartitionKeys, copy: LocalCopy | None, **revisions: int
 ) -> ReplicaDuty:
-    """By the stable assignments alone."""
     if copy is not None and keys.stable is not None and me not in keys.stable.nodes:
         return ReplicaDuty.DESTROY
     duty: ReplicaDuty = truth(me, keys, copy, **revisions)

@@ -1,4 +1,4 @@
-"""What if members answered too early? Without the rules on what a client may be told, and when."""
+"""Ablations of the rules about answers to clients: members answer too early."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 
@@ -23,7 +23,7 @@ from holdfast_lab.sim.replacing import Method
 
 
 def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
-    """The records go out with the next flush, as they do; nobody waits for them."""
+    """The records leave with the next flush as usual, but the answer does not wait for them."""
     primary.batches.unsent += primary.open_records
     primary.open_records = []
     done(True)

@@ -1,4 +1,4 @@
-"""What if transactions were less strict?"""
+"""Ablations of the rules of transactions."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 

@@ -1,4 +1,4 @@
-"""What if a master were hasty? Without the rules on how the table and the view change, and on who may go."""
+"""Ablations of the rules of the master: changes of table and view, and departures."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 

@@ -1,4 +1,4 @@
-"""What if a copy counted before it is whole? Without the rules on filling a replica, and on who forgets when."""
+"""Ablations of the rules about filling a replica and forgetting the old one: a copy counts before it is whole."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 
@@ -38,7 +38,6 @@ def _reports_no_more(_: Method, source: Source, supply: Supply) -> None:
 
 
 def _counts_what_is_missing(truth: Method, staged: StagingReplica, fill: Fill) -> None:
-    """What is missing counts as held."""
     truth(staged, fill)
     for part in fill.maps:
         held = staged._filled[part.map].held

@@ -1,4 +1,4 @@
-"""What if a backup were less strict? Without the rules on whom it follows, and how it takes over."""
+"""Ablations of the rules of backups: whom they follow, and how they take over."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 
@@ -27,7 +27,7 @@ Counters = list[tuple[str, int, int]]
 def _takes_from_anybody(
     truth: Method, copies: LocalReplicas, sender: MemberId, message: Replicate, section: Section
 ) -> bool:
-    """As if a replica's records came from the primary that it knows, at the version that it knows."""
+    """Accept records as if they came from the known primary at the known version."""
     row = copies._rows[section.partition]
     if copies._me in row.replicas and section.partition in copies.held:
         section = msgspec.structs.replace(section, version=row.version)

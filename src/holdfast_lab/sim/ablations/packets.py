@@ -1,4 +1,4 @@
-"""What if packets came as the network likes? Without the rules of the road between two members (`engine.link`)."""
+"""Ablations of the rules of links between members (`engine.link`): packets arrive as the network delivers them."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 
@@ -16,7 +16,7 @@ Reader = Callable[[Packet], Any]
 
 
 def _said(packet: Packet) -> tuple[int, int, int]:
-    """Road, number, and what is acknowledged; zeros when the packet has no header."""
+    """Link, number and acknowledgement of a packet; zeros if it has no header."""
     return HEADER.unpack_from(packet) if len(packet) >= HEADER.size else (0, 0, 0)
 
 
@@ -45,7 +45,7 @@ def _hands_on_at_once(truth: Method, link: Link[Any], packet: Packet, now_ns: in
     early, known = number > link._received + 1, number in link._ahead
     ready: list[Any] = truth(link, packet, now_ns, read)
     if not early:
-        # What came before was handed on when it came.
+        # Earlier packets were delivered when they arrived.
         return ready[:1]
     return [link._ahead[number]] if number in link._ahead and not known else []
 
@@ -53,7 +53,7 @@ def _hands_on_at_once(truth: Method, link: Link[Any], packet: Packet, now_ns: in
 def _takes_from_any_life(
     truth: Method, link: Link[Any], packet: Packet, now_ns: int, read: Reader
 ) -> list[Any]:
-    """As if it were of this road, and acknowledged nothing that was never sent."""
+    """Accept it as a packet of this link that acknowledges nothing that was never sent."""
     if len(packet) >= HEADER.size:
         _, number, acknowledged = _said(packet)
         header = HEADER.pack(link._road, number, min(acknowledged, link._sent))

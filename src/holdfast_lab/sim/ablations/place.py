@@ -1,4 +1,4 @@
-"""Where a member decides by a rule, and what it does there without it."""
+"""Places where members decide by a rule, with their replacement without it."""
 
 # ruff: noqa: ARG001 - a twin is given what the original is given
 
@@ -19,22 +19,17 @@ class Place:
     owner: type | ModuleType
     method: str
     twin: Method
-    """What takes its place. It is given the method itself, and then what the method is given."""
+    """Replacement: called with the original method, and then with the method's arguments."""
     when: Callable[..., Any] | None = None
-    """Whether the rule stands before a decision in a call with these arguments: in all others the method does what it
-    always does. None: in each.
-    """
+    """Whether the rule matters in a call with these arguments; in other calls the original is used. None: in all."""
 
 
-def nothing(_: Method, *given: Any, **named: Any) -> None:
-    """Do nothing instead."""
+def nothing(_: Method, *given: Any, **named: Any) -> None: ...
 
 
 def always(_: Method, *given: Any, **named: Any) -> bool:
-    """Say yes, whatever is asked."""
     return True
 
 
 def never(_: Method, *given: Any, **named: Any) -> bool:
-    """Say no, whatever is asked."""
     return False

@@ -1,4 +1,4 @@
-"""What if files were believed too easily? Without the rules on what is written down, and what comes of it later."""
+"""Ablations of the rules about files: what is written, and what is trusted after a restart."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 

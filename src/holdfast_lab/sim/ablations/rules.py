@@ -1,7 +1,7 @@
-"""The rules that keep data safe (DESIGN §4), by name, so that a test can switch one off and see the loss.
+"""Names of the rules that keep data safe (DESIGN §4), so that tests can disable one and observe the loss.
 
-In production all of them hold, always, and nothing there knows these names. The simulator runs without some of them
-(`switching`); it must then find the harm, or the rule (or the simulator) is idle.
+In production all of them always hold, and nothing there knows these names. The simulator runs without some of them
+(`switching`) and must then find the harm; otherwise the rule, or the simulator, is useless.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ _TRANSACTIONS: dict[str, str] = {
 }
 RULES: dict[str, str] = _GRID | _AGREED | _TRANSACTIONS
 TRANSACTIONAL = frozenset(_TRANSACTIONS)
-"""Rules that count only in runs with transactions."""
+"""Rules that matter only in runs with transactions."""
 ZONED = frozenset(_AGREED)
-"""Rules that count only in runs with a zone."""
+"""Rules that matter only in runs with a zone."""
 
 DURABLE = frozenset({"durable-ack", "wait-for-stores", "owner-by-proof", "append-durable", "vote-durable"})
-"""Rules that count only when everybody's power fails."""
+"""Rules that matter only if all hosts lose power."""
 
 DIRECTED = frozenset(
     {
@@ -99,7 +99,7 @@ DIRECTED = frozenset(
         "damage-ends",
         "wait-for-stores",
         "told-when-safe",
-        # The maps of a campaign ignore losses.
+        # Maps of a campaign ignore losses.
         "lost-refused",
         "lost-stays",
         # No cluster of a campaign has a baseline.
@@ -109,8 +109,8 @@ DIRECTED = frozenset(
         "level-by-all",
         "level-admits",
         "level-in-force",
-        # Of zones: too few runs were tried without them to say how soon one would notice.
+        # Zones: too few ablated runs were tried to say how soon one would notice.
         *ZONED,
     }
 )
-"""Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
+"""Rules whose harm needs more luck than a campaign has, or more memory than its clients: directed tests show it."""

@@ -1,4 +1,4 @@
-"""How is a rule switched off, and how often was it needed?"""
+"""Disables rules, and counts the decisions that needed them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from holdfast_lab.sim.replacing import Method, Replaced
 PLACES: dict[str, tuple[Place, ...]] = (
     ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING | COMMITTING
 )
-"""Rule -> where members decide by it."""
+"""Places of decisions by rule."""
 
 
 @contextmanager
 def ablated(*without: str, asked: Counter[str] | None = None) -> Iterator[None]:
-    """While this lasts members do without these rules. Make the members within it: some hold on to their methods.
+    """Disable these rules for the block. Make the members within it, because some keep references to methods.
 
-    `asked` is told how often each rule, in force or not, stood before a decision; one that no decision needed is not in
-    it. Raises ValueError when there is no such rule.
+    `asked`: counts the decisions for which each rule mattered, disabled or not. Raises ValueError for an
+    unknown rule.
     """
     unknown = set(without) - RULES.keys()
     if unknown:

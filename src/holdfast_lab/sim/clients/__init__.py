@@ -1,1 +1,1 @@
-"""Simulated clients of both protocols, which talk bytes with the members' real sessions."""
+"""Simulated clients of both protocols, which exchange bytes with the members' real sessions."""

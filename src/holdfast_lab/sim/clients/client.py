@@ -1,11 +1,10 @@
-"""A simulated client of either protocol: it finds members, keeps connections, asks, asks again, and gives up.
+"""Base of simulated clients of both protocols: finds members, keeps connections, sends, retries and gives up.
 
-Whoever uses it gives it requests, and is told exactly once what became of each:
+The user of a client passes requests, and is called exactly once with the outcome of each:
 
-- OK: the member has said so, with the value that the protocol answers. If `detail` begins with `REPEATED` an earlier
-  try was in doubt: it was not acknowledged, but may have been seen, also where the last one has changed nothing;
-- a refusal: certainly not applied, also not by an earlier try;
-- UNKNOWN: it may have been applied, or may still be.
+- OK: acknowledged by the member, with the value of the answer. If `detail` begins with `REPEATED`, an earlier
+try was in   doubt: it was not acknowledged, but its effect may have been seen, even if the last try changed
+nothing; - a rejection: certainly not applied, by no try; - UNKNOWN: it may have been applied, or may still be.
 """
 
 from __future__ import annotations
@@ -25,50 +24,53 @@ from holdfast_lab.sim.marks import ANSWER
 from holdfast_lab.sim.world import World
 
 TEND_NS = (100 * MILLISECOND, 400 * MILLISECOND)
-"""How often a client looks at its connections."""
+"""Interval at which a client checks its connections."""
 REPEATED = "an earlier try may have been applied"
 Told = Callable[[Outcome], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """What one client is like. Times in nanoseconds; shares of all looks at its connections."""
+    """Behaviour of one client. Times in nanoseconds; shares of all checks of its connections."""
 
     patience_ns: int = 20 * SECOND
-    """After how long it gives a request up."""
+    """Time after which it gives up a request."""
     retry_ns: int = 200 * MILLISECOND
-    """How long it rests before it asks again."""
+    """Pause before a retry."""
     heartbeat_ns: int = SECOND
-    """How often it says something on a connection where nothing else is to be said,"""
+    """Interval of heartbeats on an idle connection."""
     silence_ns: int = 6 * SECOND
-    """and how long nothing may come on one that waits for something, before it is given up."""
+    """Longest silence of a connection with outstanding answers before it is given up."""
     window: int = 65_536
-    """Bytes that may be on their way, or unread, in each direction of a connection."""
+    """Bytes that may be in flight, or unread, in each direction of a connection."""
     choppy: float = 0.1
-    """How often a read buffer ends anywhere."""
+    """How often a read buffer ends at a random place."""
     resets: float = 0.0
     """How often a connection breaks."""
     stalls: float = 0.0
-    """How often the client reads nothing from a connection for a while."""
+    """How often the client stops reading for a while."""
     smart: bool = True
-    """Of a Hazelcast client: whether it talks to all members; otherwise to one."""
+    """Hazelcast client: whether it connects to all members, or to one."""
     backup_acks: bool = True
-    """Whether it offers to collect the acknowledgements of backups."""
+    """Whether it offers to collect acknowledgements of backups."""
     backup_timeout_ns: int = 2 * SECOND
-    """How long it waits for these (`operation_backup_timeout`)."""
+    """How long it waits for them (`operation_backup_timeout`)."""
     indeterminate_fails: bool = True
-    """Whether a write whose backups keep silent is unknown to it (`fail_on_indeterminate_operation_state`). Otherwise
-    it takes silence for success, which no member has promised."""
+    """Whether a write without acknowledgements of backups is unknown (`fail_on_indeterminate_operation_state`).
+    Otherwise silence counts as success, which no member has promised.
+    """
     redo: bool = False
-    """Of a Hazelcast client: whether it sends writes again that may have been applied (`redo_operation`). Some are then
-    applied twice, or long after they were answered."""
+    """Hazelcast client: whether it retries writes that may have been applied (`redo_operation`). Some are then
+    applied twice, or long after they were answered.
+    """
     repeats: bool = True
-    """The same of a client of the own protocol, which gives each write an id: it is applied once, as long as its
-    partition remembers the id (`replication.request_ids`; fewer if what they answer is large)."""
+    """The same for the own protocol, which gives each write an id: it is applied once, as long as its partition
+    remembers the id (`replication.request_ids`; fewer if answers are large).
+    """
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Manners:
-        """What one client of one run is like. Never one that takes silence for success, or applies twice."""
+        """Random behaviour of one client; never one that takes silence for success, or applies writes twice."""
         return cls(
             patience_ns=draw.choice([5, 20, 75]) * SECOND,
             retry_ns=draw.choice([20, 200, 1000]) * MILLISECOND,
@@ -86,12 +88,12 @@ class Manners:
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One request that waits for its end."""
+    """One outstanding request."""
 
     request: Request
     told: Told
     flying: bool = False
-    """Whether it is on a connection, and not answered."""
+    """Whether a try is in flight."""
     doubt: bool = False
     """Whether an earlier try may have been applied."""
     done: bool = False
@@ -99,17 +101,17 @@ class Ask:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One connection, as the client sees it. Kinds of clients add what they keep of one."""
+    """One connection as the client sees it, extended by each kind of client."""
 
     client: Client
     host: str
     stream: Stream = field(init=False)
     ready: bool = False
-    """Whether the member has let the client in."""
+    """Whether the member has authenticated the client."""
     heard_ns: int = 0
     wrote_ns: int = 0
     waits_ns: int = 0
-    """When something was written first since something was heard."""
+    """First write since the last received data."""
     lost_already: bool = False
 
     def received(self, data: bytes) -> None:
@@ -122,7 +124,6 @@ class Line:
             self.client.lost(self)
 
     def write(self, data: bytes) -> None:
-        """Send this, in one piece."""
         now_ns = self.client.world.now_ns
         if self.wrote_ns <= self.heard_ns:
             self.waits_ns = now_ns
@@ -131,41 +132,40 @@ class Line:
 
 
 class Client:
-    """What clients of both protocols have in common."""
+    """Common part of clients of both protocols."""
 
     OPS: ClassVar[frozenset[Op]]
-    """What it can ask for."""
+    """Supported operations."""
     KIND: ClassVar[str]
-    """Its protocol, for the counts."""
+    """Name of the protocol, for counts."""
 
     def __init__(
         self, name: str, world: World, doors: Doors, draw: random.Random, manners: Manners | None = None
     ) -> None:
-        """`draw` is this client's own stream of the seed. `manners`: drawn, if left out."""
+        """`draw`: this client's own random stream. `manners`: random by default."""
         self.name = name
         self.world = world
         self.doors = doors
         self.random = draw
         self.manners = manners or Manners.drawn(draw)
         self.counts: Counter[str] = Counter()
-        """How often what happened."""
+        """Counts of events."""
         self.running = False
         self.calm = False
-        """Whether its connections break and stall no more by themselves."""
+        """Whether connections do not break or stall any more."""
         self.lines: dict[str, Line] = {}
         """By host."""
         self._waiting: dict[Ask, None] = {}
         self._again: list[Ask] = []
 
-    # -- what a user sees
+    # -- interface
 
     def start(self) -> None:
-        """Look for the cluster."""
         self.running = True
         self._tend()
 
     def close(self) -> None:
-        """End all connections. What waits is given up."""
+        """End all connections. Outstanding requests are given up."""
         self.running = False
         for line in list(self.lines.values()):
             line.stream.hang_up()
@@ -174,11 +174,11 @@ class Client:
 
     @property
     def waiting(self) -> int:
-        """Requests that are not answered."""
+        """Number of outstanding requests."""
         return len(self._waiting)
 
     def ask(self, requests: Iterable[tuple[Request, Told]]) -> None:
-        """Send these, all that go to one member in one write; each is told once what became of it, later."""
+        """Send these, with one write for each member; each callback is called once with the outcome, later."""
         asks = [Ask(self.prepared(request), told) for request, told in requests]
         assert all(ask.request.op in self.OPS for ask in asks), (
             "a request that this kind of client does not have"
@@ -188,7 +188,7 @@ class Client:
         self.world.after(self.manners.patience_ns, partial(self._give_up, asks))
         self._send(asks)
 
-    # -- the way of a request
+    # -- requests
 
     def _send(self, asks: list[Ask]) -> None:
         parts: dict[Line, list[Ask]] = {}
@@ -205,7 +205,7 @@ class Client:
             self.post(line, part)
 
     def later(self, ask: Ask) -> None:
-        """Send it (again) after a while."""
+        """Send it, or send it again, after a pause."""
         if not self._again:
             pause_ns = self.manners.retry_ns
             self.world.after(self.random.randint(pause_ns // 2, pause_ns), self.send_again)
@@ -216,7 +216,7 @@ class Client:
         self._send(again)
 
     def answered(self, ask: Ask, outcome: Outcome) -> None:
-        """A member has answered with this, and it is final unless an earlier try is in doubt."""
+        """A member has answered: final, unless an earlier try is in doubt."""
         ask.flying = False
         if ask.doubt:
             status = Status.OK if outcome.status is Status.OK else Status.UNKNOWN
@@ -224,14 +224,14 @@ class Client:
         self.finish(ask, outcome)
 
     def refused_for_now(self, ask: Ask, status: Status) -> None:
-        """Certainly not applied by this try, and another may be."""
+        """This try was certainly not applied; another one may be."""
         ask.flying = False
         self.counts[f"refused for now: {status.name}"] += 1
         self.world.marks.hit(ANSWER + status.name)
         self.later(ask)
 
     def in_doubt(self, ask: Ask, why: str) -> None:
-        """Nobody knows what became of this try."""
+        """The outcome of this try is unknown."""
         ask.flying = False
         if ask.done:
             return
@@ -243,7 +243,7 @@ class Client:
             self.finish(ask, Outcome(Status.UNKNOWN, None, why))
 
     def finish(self, ask: Ask, outcome: Outcome) -> None:
-        """Tell it, once."""
+        """Call back, once."""
         if ask.done:
             return
         ask.done = True
@@ -262,7 +262,7 @@ class Client:
     # -- connections
 
     def _tend(self) -> None:
-        """Look after the connections, again and again."""
+        """Check the connections, at intervals."""
         if not self.running:
             return
         manners, now_ns = self.manners, self.world.now_ns
@@ -284,18 +284,17 @@ class Client:
         self.world.after(self.random.randint(*TEND_NS), self._tend)
 
     def break_line(self, line: Line) -> None:
-        """A fault: the connection breaks, with what is on its way."""
+        """Fault: the connection breaks, with data in flight."""
         self.counts["connections broken"] += 1
         line.stream.reset()
 
     def stall(self, line: Line, for_ns: int) -> None:
-        """A fault: nothing is read from it for a while."""
+        """Fault: nothing is read for a while."""
         self.counts["connections stalled"] += 1
         line.stream.stall(True)
         self.world.after(for_ns, lambda: line.stream.stall(False))
 
     def connect(self, host: str) -> Line:
-        """Begin a connection."""
         line = self.make_line(host)
         line.stream = Stream(
             self.world,
@@ -313,7 +312,6 @@ class Client:
         return line
 
     def lost(self, line: Line) -> None:
-        """The connection is gone."""
         if line.ready:
             self.counts["connections lost"] += 1
         self._drop(line)
@@ -326,61 +324,58 @@ class Client:
         self.forget(line)
 
     def let_in(self, line: Line) -> None:
-        """The member has said welcome."""
         line.ready = True
         self.counts["connections made"] += 1
 
     def turned_away(self, line: Line) -> None:
-        """The member has no place, or is of no use: another time."""
+        """The member has no room, or is useless: try again later."""
         self.counts["turned away"] += 1
         line.stream.hang_up()
         self._drop(line)
 
     def anyone(self) -> Line | None:
-        """Any connection that can be used."""
+        """Any usable connection."""
         ready = [line for line in self.lines.values() if line.ready]
         return self.random.choice(ready) if ready else None
 
-    # -- what each kind does in its own way
+    # -- methods of each kind
 
     def prepared(self, request: Request) -> Request:
-        """The request as this client sends it, as often as it does."""
+        """The request in the form in which all its tries are sent."""
         return request
 
     def make_line(self, host: str) -> Line:
         return Line(self, host)
 
     def wanted(self) -> list[str]:
-        """The hosts to which there should be connections."""
+        """Hosts to which there should be connections."""
         raise NotImplementedError
 
     def greet(self, line: Line) -> None:
-        """Say who this is."""
         raise NotImplementedError
 
     def received(self, line: Line, data: bytes) -> None:
-        """A read buffer has come."""
+        """A read buffer has arrived."""
         raise NotImplementedError
 
     def heartbeat(self, line: Line) -> None:
-        """Nothing was said for a while."""
+        """The connection has been idle for a while."""
 
     def expects(self, line: Line) -> bool:
-        """Whether something should come on it."""
+        """Whether the connection has outstanding answers."""
         raise NotImplementedError
 
     def forget(self, line: Line) -> None:
-        """It is gone: what was under way on it is in doubt."""
+        """The connection is gone: its requests in flight are in doubt."""
         raise NotImplementedError
 
     def line_for(self, request: Request) -> Line | None:
-        """Where a request goes now; None: nowhere yet."""
+        """The connection for a request; None: none yet."""
         raise NotImplementedError
 
     def post(self, line: Line, asks: list[Ask]) -> None:
-        """Write these, in one piece."""
         raise NotImplementedError
 
     def may_repeat(self, request: Request) -> bool:
-        """Whether it may be sent again although it may have been applied."""
+        """Whether it may be retried although it may have been applied."""
         raise NotImplementedError

@@ -1,5 +1,5 @@
-"""A simulated client of the Hazelcast protocol. It does what the official clients do: it authenticates, listens to
-members and owners, writes to the owner of a key, collects the acknowledgements of backups, and asks again where that
+"""A simulated client of the Hazelcast protocol. It behaves like official clients: it authenticates, listens to
+members and owners, writes to the owner of a key, collects acknowledgements of backups, and retries where that
 is allowed.
 """
 
@@ -58,7 +58,7 @@ from holdfast_lab.sim.world import World
 BACKUP_AWARE = 0x0100
 PING, CREATE_PROXY, BACKUP_LISTENER = 0x000B00, 0x000400, 0x000F00
 KEYS_WITH_PREDICATE = {0x012200: 0x012600, 0x012400: 0x012700, 0x012500: 0x012800, 0x012D00: 0x013E00}
-"""The same with a predicate, which is the one that is always true."""
+"""The same requests with a predicate, which is always true."""
 EVERY_EVENT = sum(EventKind)
 THREAD = 1
 EMPTY: Mapping[str, bytes] = {}
@@ -90,7 +90,7 @@ KINDS: dict[Op, tuple[int, int]] = {
     Op.EVICT_ALL: (0x011F00, 0),
     Op.IS_EMPTY: (0x012B00, 0),
 }
-"""The request of each operation, and the one that says a max idle time too, if there is one."""
+"""Request of each operation, and the request with a max idle time if there is one."""
 TRUTHS = frozenset(
     {
         *(Op.CONTAINS_KEY, Op.REPLACE_IF_SAME, Op.DELETE, Op.REMOVE_IF_SAME, Op.SET_TTL, Op.EVICT),
@@ -110,7 +110,7 @@ _REFUSALS = [
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A member, as members tell of it."""
+    """A member in the member list."""
 
     uuid: bytes
     host: str
@@ -119,45 +119,41 @@ class Card:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One try of a request: its correlation id is never used again."""
+    """One try of a request, with a correlation id of its own."""
 
     ask: Ask
     line: Line
     acks: int = 0
-    """How many backups have told."""
+    """Acknowledgements of backups so far."""
     wanted: int = -1
-    """How many have to; -1: the owner has not answered."""
+    """Required acknowledgements; -1: the owner has not answered."""
     outcome: Outcome | None = None
-    """What the owner has answered."""
+    """The owner's answer."""
 
 
 @dataclass(slots=True, eq=False)
 class HazelcastLine(Line):
-    """One connection to one member."""
-
     member: bytes = b""
-    """Its UUID, as the protocol writes it."""
+    """Its UUID as the protocol writes it."""
     came: bytearray = field(default_factory=bytearray)
     scanned: int = 0
-    """How far what came was looked at."""
+    """How much of the received bytes was scanned."""
     control: dict[int, Callable[[bytes], None]] = field(default_factory=dict)
-    """What is done with answers to requests that are this client's own."""
+    """Callbacks for answers to the client's own requests."""
     listening: dict[int, Listening] = field(default_factory=dict)
     """By the correlation id of the registration."""
     views: bool = False
-    """Whether this connection is told of members and owners."""
+    """Whether members and owners are sent on this connection."""
 
 
 @dataclass(slots=True, eq=False)
 class Listening:
-    """An entry listener of one client."""
-
     map: str
     heard: Callable[[EntryEvent], None]
     registered: dict[bytes, int] = field(default_factory=dict)
-    """Since when it is registered on which members, by their UUIDs."""
+    """Time of registration by UUID of the member."""
     interruptions: int = 0
-    """How often a connection was lost on which it was registered."""
+    """How often a registered connection was lost."""
 
 
 def encode(
@@ -170,8 +166,8 @@ def encode(
     aware: bool = False,
     rest: Sequence[bytes] = (),
 ) -> bytes:
-    """A request as bytes: the parameters that its layout names, of a `request` or one's `own`, and what comes after.
-    `aware`: the client can collect the acknowledgements of backups.
+    """A request as bytes: the parameters of its layout, from a `request` or `own`, followed by `rest`. `aware`:
+    the client can collect acknowledgements of backups.
     """
     fixed, _, variable = MESSAGES[kind].layout.declaration.partition("|")
     flags = BACKUP_AWARE if aware else 0
@@ -199,7 +195,6 @@ def encode(
 
 
 def _final(frames: bytes) -> bytes:
-    """The same, with the last frame flagged."""
     at = last = 0
     while at < len(frames):
         last = at
@@ -208,7 +203,7 @@ def _final(frames: bytes) -> bytes:
 
 
 class HazelcastClient(Client):
-    """One client. `listen` beside what all have."""
+    """One client, which can also `listen`."""
 
     OPS = frozenset(KINDS)
     KIND = "hazelcast"
@@ -287,7 +282,7 @@ class HazelcastClient(Client):
         if partitions != count:
             self.world.failures.append(f"{self.name} is told of {partitions} partitions; there are {count}")
         if cluster != self._cluster:
-            # Another cluster, or the same without its past: what was known of it counts no more.
+            # Another cluster, or the same one without its history: forget what was known of it.
             self._cluster, self._members_version = cluster, -1
             self._proxies.clear()
         line.member = member
@@ -314,7 +309,7 @@ class HazelcastClient(Client):
         done: Callable[[bytes], None] = lambda answer: None,
         own: Mapping[str, bytes] = EMPTY,
     ) -> int:
-        """A request of this client's own; `done` is given the answer."""
+        """A request of the client itself; `done` gets the answer."""
         correlation = self._next()
         line.control[correlation] = done
         line.write(encode(kind, correlation, -1, own=own, aware=self._collects))
@@ -359,7 +354,7 @@ class HazelcastClient(Client):
         here = [card.uuid for card in members]
         for line in list(self.lines.values()):
             if isinstance(line, HazelcastLine) and line.ready and line.member not in here:
-                # Official clients hang up on a member that is not listed any more.
+                # Official clients disconnect from a member that is not listed any more.
                 self.counts["hung up on who left"] += 1
                 line.stream.hang_up()
                 line.lost()
@@ -403,7 +398,7 @@ class HazelcastClient(Client):
     def may_repeat(self, request: Request) -> bool:
         return request.op in READS or self.manners.redo
 
-    # -- what comes
+    # -- received messages
 
     def received(self, line: Line, data: bytes) -> None:
         assert isinstance(line, HazelcastLine)
@@ -483,7 +478,7 @@ class HazelcastClient(Client):
             self._complete(source, attempt)
 
     def _complete(self, correlation: int, attempt: Attempt) -> bool:
-        """Tell it if all have answered."""
+        """Call back if all have answered."""
         if attempt.outcome is None or attempt.acks < attempt.wanted:
             return False
         del self._attempts[correlation]
@@ -517,7 +512,7 @@ class HazelcastClient(Client):
         return None
 
     def _entry_view(self, attempt: Attempt, reader: FrameReader) -> Value:
-        """As `Op.ENTRY_VIEW` answers; what is left of its time is counted now, by the clock of who has answered."""
+        """In the form of `Op.ENTRY_VIEW`; the remaining time is computed now, by the answering member's clock."""
         flags, _ = reader.next()
         if flags & IS_NULL:
             return None
@@ -534,7 +529,7 @@ class HazelcastClient(Client):
     # -- listeners
 
     def listen(self, name: str, heard: Callable[[EntryEvent], None]) -> Listening:
-        """Hear of each change of a map, on every member: each is told by the one on which it happens."""
+        """Listen to the changes of a map, on every member: each change is sent by the member that made it."""
         listening = Listening(name, heard)
         self._listening.append(listening)
         for line in self.lines.values():
@@ -574,14 +569,14 @@ def first_end(whole: bytes) -> int:
 
 
 def member_id(uuid: bytes) -> str:
-    """A simulated member's id, from the UUID as which it is written."""
+    """A simulated member's id from its UUID in the protocol."""
     _, _, low = UUID.unpack(uuid)
     digits = f"{low:012x}"
     return f"{digits[:8]}-{digits[8:]}"
 
 
 def status_of(code: int, reason: str) -> Status:
-    """Which refusal an error stands for. Errors of requests that nobody can carry out are FAILED, or TOO_LARGE."""
+    """The rejection for an error. Errors of requests that cannot be carried out are FAILED, or TOO_LARGE."""
     for known, words, status in _REFUSALS:
         if known.number == code and reason.startswith(words):
             return status
@@ -589,7 +584,7 @@ def status_of(code: int, reason: str) -> Status:
 
 
 def read_error(whole: bytes) -> tuple[int, str]:
-    """Code and words of the first error of the chain."""
+    """Code and text of the first error of the chain."""
     reader = FrameReader(whole, first_end(whole), len(whole))
     reader.begin()
     reader.begin()
@@ -599,7 +594,6 @@ def read_error(whole: bytes) -> tuple[int, str]:
 
 
 def read_data(reader: FrameReader) -> bytes | None:
-    """Stored bytes, or None."""
     flags, payload = reader.next()
     return None if flags & IS_NULL else payload[4:]
 
@@ -625,7 +619,7 @@ def read_members(reader: FrameReader) -> list[Card]:
 
 
 def read_owners(reader: FrameReader) -> dict[int, bytes]:
-    """Partition -> UUID of its owner."""
+    """UUID of the owner by partition."""
     held = [
         Struct(f"<{len(part) // 4}i").unpack(part) for part in (reader.next()[1] for _ in reader.elements())
     ]

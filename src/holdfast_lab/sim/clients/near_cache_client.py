@@ -1,9 +1,9 @@
-"""A simulated client of the Hazelcast protocol that keeps what it has read of one map.
+"""A simulated client of the Hazelcast protocol with a near cache for one map.
 
-It does what official clients and `holdfast.aio` do: it reserves a key before it reads it, and keeps the answer only if
-no invalidation came in between; it keeps entries only of partitions whose owner sends it invalidations; it forgets a
-partition when its owner or the connection to it changes, and when a number is missing. Some clients also compare their
-numbers with those of the members every few seconds.
+It behaves like official clients and `holdfast.aio`: it reserves a key before it reads it, and keeps the answer
+only if no invalidation came in between; it keeps only entries of partitions whose owner sends it invalidations;
+it forgets a partition if its owner or the connection to it changes, or a number is missing. Some clients also
+compare their numbers with those of the members every few seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from holdfast_lab.sim.world import World
 ONE, SEVERAL = near_caches.ADD_LISTENER + 2, near_caches.ADD_LISTENER + 3
 INVALIDATION = Struct("<i").pack(256)
 AGAIN_NS = SECOND
-"""After a refused registration."""
+"""Pause after a rejected registration."""
 _ONE = Struct("<17s17sq")
 _SEQUENCE = Struct("<iq")
 _HISTORY = Struct("<i17s")
@@ -54,31 +54,29 @@ Position = tuple[bytes, int]
 
 
 class NearCacheClient(HazelcastClient):
-    """One client with a near cache for one map."""
-
     def __init__(
         self, name: str, world: World, doors: Doors, draw: random.Random, map_name: str, repair_ns: int
     ) -> None:
-        """`repair_ns`: how often it asks members for their numbers; 0: never."""
+        """`repair_ns`: interval at which it asks members for their numbers; 0: never."""
         super().__init__(name, world, doors, draw, replace(Manners.drawn(draw), smart=True))
         self.map = map_name
         self.count = doors.cluster.settings.partitions.count
         self.kept: dict[bytes, Kept] = {}
         self.refusals: Counter[int] = Counter()
-        """Refused registrations, by error code."""
+        """Rejected registrations by error code."""
         self.problems: list[str] = []
         self.invalidated = 0
-        """How many invalidations of a key came."""
+        """Received invalidations of a key."""
         self.fed = 0
-        """How many registrations were accepted."""
+        """Accepted registrations."""
         self.missed = 0
-        """How often numbers showed that one is missing."""
+        """How often numbers revealed a missing invalidation."""
         self._repair_ns = repair_ns
         self._feeds: dict[HazelcastLine, Numbering] = {}
-        """Connections on which invalidations come."""
+        """Connections with invalidations."""
         self._registrations: dict[int, HazelcastLine] = {}
         self._route: list[HazelcastLine | None] = [None] * self.count
-        """By partition: the connection to its owner, if invalidations come on it."""
+        """By partition: the connection to its owner, if that sends invalidations."""
         self._reserved: dict[bytes, object] = {}
         self._known: dict[int, Position] = {}
 
@@ -90,7 +88,7 @@ class NearCacheClient(HazelcastClient):
     # -- reading
 
     def read(self, key: str) -> bool:
-        """Read a key, from the near cache or the cluster; whether it was kept."""
+        """Read a key, from the near cache or the cluster; returns whether it was cached."""
         raw = wire_key(key)
         if raw in self.kept:
             return True
@@ -110,7 +108,7 @@ class NearCacheClient(HazelcastClient):
         if value is not None:
             self.kept[raw] = Kept(key, value, self.world.now_ns)
 
-    # -- what it may keep
+    # -- permission to keep entries
 
     def let_in(self, line: Line) -> None:
         super().let_in(line)
@@ -197,7 +195,7 @@ class NearCacheClient(HazelcastClient):
         self._step(partition, (history, number), number - 1)
 
     def _step(self, partition: int, position: Position, needed: int) -> None:
-        """A member is at this position; `needed`: up to which number this client must know all invalidations."""
+        """A member is at this position; `needed`: the number up to which this client must have all invalidations."""
         known = self._known.get(partition)
         if known is not None and known[0] == position[0] and known[1] >= position[1]:
             return
@@ -229,7 +227,7 @@ class NearCacheClient(HazelcastClient):
 
 
 def read_positions(whole: bytes, name: str) -> Mapping[int, Position]:
-    """The position of each partition that a member has answered."""
+    """The position of each partition in a member's answer."""
     reader = FrameReader(whole, first_end(whole), len(whole))
     numbers: dict[int, int] = {}
     for _ in reader.elements():

@@ -1,6 +1,5 @@
-"""A simulated client of Holdfast's own protocol. It does what `client.blocking` does, many questions at a time: it asks
-for the table, goes to the owner of a partition, and sends a write again, with the same id, until it is known what
-became of it.
+"""A simulated client of Holdfast's own protocol. It behaves like `client.blocking`, with many questions at a time: it
+fetches the table, asks the owner of a partition, and retries a write, with the same id, until its outcome is known.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from holdfast_lab.sim.world import World
 
 ANSWER_BYTES_MAX = 2**31 - 1
 COLUMNS = 0.5
-"""How often entries that are put together travel in columns, as those of Spark do; such a question has no id."""
+"""How often a put of several entries travels in columns, like those of Spark, which have no id."""
 PASSING = (Status.MOVED, Status.NOT_READY, Status.CLOSING)
-"""Refusals that the next table, or another member, may end."""
+"""Rejections that a newer table, or another member, may resolve."""
 _STATUSES = {
     own.FaultKind.MOVED: Status.MOVED,
     own.FaultKind.NOT_READY: Status.NOT_READY,
@@ -34,26 +33,22 @@ _STATUSES = {
     own.FaultKind.NO_MEMORY: Status.NO_MEMORY,
     own.FaultKind.LOST: Status.LOST,
 }
-"""What a fault means; the others are FAILED."""
+"""Meanings of faults; others are FAILED."""
 
 
 @dataclass(slots=True, eq=False)
 class OwnLine(Line):
-    """One connection to one member."""
-
     frames: own.Frames = field(default_factory=lambda: own.Frames(ANSWER_BYTES_MAX))
     asked: dict[int, Ask] = field(default_factory=dict)
-    """By the number of the question."""
+    """By number of the question."""
     hello: int = 0
     table: int = 0
-    """Numbers of these questions, while they are not answered."""
+    """Numbers of these questions while they are outstanding."""
     remembers: bool = False
-    """Whether the member knows requests by their ids."""
+    """Whether the member remembers request ids."""
 
 
 class OwnClient(Client):
-    """One client."""
-
     OPS = frozenset(Op) - {Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE}
     KIND = "own"
 
@@ -67,7 +62,7 @@ class OwnClient(Client):
         self._table: RoutingTable | None = None
         self._stale = True
         self._asked_ns = -(1 << 62)
-        """When the table was asked for last."""
+        """Last request for the table."""
         self._remembers = False
 
     # -- connections
@@ -113,7 +108,7 @@ class OwnClient(Client):
     # -- the table
 
     def _refresh(self) -> None:
-        """Ask for the table, if nobody is asked already, and not all the time while nobody has a newer one."""
+        """Fetch the table, unless it is being fetched, and not too often while no member has a newer one."""
         if any(isinstance(line, OwnLine) and line.table for line in self.lines.values()):
             return
         if self.world.now_ns - self._asked_ns < self.manners.retry_ns:
@@ -215,7 +210,7 @@ def _question(number: int, request: Request) -> own.Question:
 
 
 def _outcome_of(answer: own.Answer) -> Outcome:
-    """What became of a request. Raises TypeError for an answer that is none to a request."""
+    """The outcome of a request. Raises TypeError for an answer of another kind."""
     match answer:
         case own.Executed():
             return answer.outcome

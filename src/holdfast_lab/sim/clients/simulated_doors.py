@@ -1,4 +1,4 @@
-"""The client doors of simulated processes, and the way there: the door, the sessions and the grid are the real ones."""
+"""Client ports of simulated processes, and the network to them. Door, sessions and grid are the real ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 SPENT_NS = (0, 0, 0, MILLISECOND, 30 * MILLISECOND)
-"""What a look at the clock finds to have passed. By itself no time passes in a simulated turn, and no door would ever
-be late (server/D-3)."""
+"""Time that seems to pass between looks at the clock. No time passes in a simulated turn, so without it no door
+would ever be late (server/D-3).
+"""
 
 
 class Timer:
-    """Something that will be done, unless it is cancelled."""
+    """A call that can be cancelled."""
 
     __slots__ = ("cancelled",)
 
@@ -31,7 +32,6 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Do not do it."""
         self.cancelled = True
 
 
@@ -42,12 +42,11 @@ class Turns:
         self._process = process
 
     def call_soon(self, deed: Callable[[], object], /) -> object:
-        """After everything that happens at this moment."""
+        """After everything else at this moment."""
         self._process.soon(lambda: _do(deed))
         return None
 
     def call_later(self, delay: float, deed: Callable[[], object], /) -> Timer:
-        """After so many seconds."""
         return self.call_at(self.time() + delay, deed)
 
     def call_at(self, when: float, deed: Callable[[], object], /) -> Timer:
@@ -65,7 +64,7 @@ class Turns:
         return timer
 
     def time(self) -> float:
-        """Seconds by the clock of the process."""
+        """Seconds of the process's clock."""
         return self._process.now_ns() / SECOND
 
 
@@ -74,7 +73,7 @@ def _do(deed: Callable[[], object]) -> None:
 
 
 class Ears:
-    """Counts what clients do at the doors."""
+    """Counts what clients do at the ports."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
@@ -115,7 +114,7 @@ class ProcessGrid(MemberGrid):
         done(own.Fate.REJECTED, "simulated members take no orders of clients")
 
     def faulty(self, kind: str, error: Exception) -> None:
-        """In a simulated run no request meets an error inside the member."""
+        """No request may meet an error inside the member in a simulated run."""
         raise error
 
     def knocked(self, kind: str, line: str, *said: object) -> None:
@@ -126,33 +125,32 @@ class ProcessGrid(MemberGrid):
 
 
 class Doors:
-    """The client doors of all processes of a cluster."""
+    """Client ports of all processes of a cluster."""
 
     def __init__(self, world: World, cluster: Cluster) -> None:
         self.world = world
         self.cluster = cluster
         self.counts: Counter[str] = Counter()
-        """What happened at the doors, by kind."""
+        """Counts of events at the ports, by kind."""
         self._random = random.Random(f"{world.seed}/doors")
         self._doors: dict[Process, Door] = {}
 
     def hosts(self) -> list[str]:
-        """Where members may be found."""
         return [address.host for address in self.cluster.addresses]
 
     def process(self, host: str) -> Process | None:
-        """Who listens there now."""
+        """The process that listens on the host now."""
         process = next((found for found in self.cluster.living() if found.host == host), None)
         return process if process is not None and not process.driver.stopped else None
 
     def connect(self, stream: Stream) -> None:
-        """Take a new connection to its host."""
+        """Carry a new connection to its host."""
         self.world.after(self._random.randint(*self.world.weather.delay_ns), partial(self._connect, stream))
 
     def _connect(self, stream: Stream) -> None:
         cut = self.world.weather.cut
         if cut.get((stream.client, stream.host)) or cut.get((stream.host, stream.client)):
-            return  # The client gives up at last.
+            return  # The client gives up in the end.
         process = self.process(stream.host)
         if process is None:
             stream.reset()
@@ -162,7 +160,7 @@ class Doors:
             self.counts["connections"] += 1
             return ClientConnection(self._door(process))
 
-        # The system takes connections also while the process is paused.
+        # The system accepts connections even while the process is paused.
         stream.reach(process)
         process.whenever_awake(partial(process.step, lambda: stream.accept(make)))
 

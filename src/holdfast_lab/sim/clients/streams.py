@@ -1,7 +1,8 @@
-"""A connection between a client and a member's process: two streams of bytes, ordered and without loss while it lives.
+"""A connection between a client and a member's process: two byte streams, ordered and without loss while it lives.
 
-Bytes are late, come in other pieces than they were written in, wait while a process is paused or the network is cut,
-and leave no faster than the other side reads. A connection can break at any time, with what was on its way.
+Bytes are delayed, arrive in other pieces than they were written in, wait while a process is paused or the
+network is cut, and leave no faster than the other side reads. A connection can break at any time, with data in
+flight.
 """
 
 from __future__ import annotations
@@ -17,16 +18,14 @@ from holdfast.server.door import ClientConnection
 from holdfast_lab.sim.world import Process, World
 
 BLOCKED_LOOK_NS = 100 * MILLISECOND
-"""How often it is looked whether the network lets bytes pass again."""
+"""Interval of checks whether the network is connected again."""
 DISCOVERED_NS = (1 * SECOND, 8 * SECOND)
-"""How late a client learns that a host has gone without a word, if it does not find out by itself."""
+"""When a client learns of a vanished host, if it does not find out by itself."""
 LOW_PART = 4
-"""A writer that was told to stop may go on when so small a part of the limit is left unsent."""
+"""A paused writer may resume when so small a part of the limit is unsent."""
 
 
 class Pipe:
-    """One direction."""
-
     def __init__(
         self,
         world: World,
@@ -40,9 +39,9 @@ class Pipe:
         ended: Callable[[], None],
         relieved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`window`: how many bytes may be on their way or unread. `choppy`: how often a read buffer ends anywhere.
-        `blocked`: whether nothing passes now. `awake` does something in the reader's time. `deliver` is given read
-        buffers, `ended` is called after the last one. `relieved`: some has left.
+        """`window`: bytes that may be in flight or unread. `choppy`: how often a read buffer ends at a random
+        place. `blocked`: whether nothing passes now. `awake`: runs a function in the reader's time. `deliver`:
+        gets read buffers; `ended` is called after the last one. `relieved`: some bytes have left.
         """
         self._world = world
         self._random = draw
@@ -56,32 +55,31 @@ class Pipe:
         self.unsent = bytearray()
         self.reading = True
         self._sky: deque[bytearray | None] = deque()
-        """What is on its way; None: the end."""
+        """Pieces in flight; None: the end."""
         self._flying = 0
         self._last_ns = 0
         self._arrived = bytearray()
         self._closing = self._over = self._woken = self._cut = False
 
     def write(self, data: bytes) -> None:
-        """Send this."""
         if not self._cut and not self._closing:
             self.unsent += data
             self._push()
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """End the writing side."""
         if not self._closing and not self._cut:
             self._closing = True
             self._push()
 
     def cut(self) -> None:
-        """Nothing more arrives."""
+        """Discard everything; nothing more arrives."""
         self._cut = True
         self.unsent.clear()
         self._arrived.clear()
 
     def read_or_not(self, reading: bool) -> None:
-        """Whether the reader takes anything."""
+        """Start or stop reading."""
         self.reading = reading
         self._wake()
 
@@ -152,17 +150,17 @@ class Pipe:
 
 
 class ClientEnd(Protocol):
-    """What the client's side of a connection is told."""
+    """Callbacks of the client's side of a connection."""
 
     def received(self, data: bytes) -> None:
-        """A read buffer has come."""
+        """A read buffer has arrived."""
 
     def lost(self) -> None:
-        """The connection is gone, or never was. Told once."""
+        """The connection is gone, or was never made. Called once."""
 
 
 class Stream:
-    """One connection. The client's side; the member's is its transport (`server.door.Transport`)."""
+    """One connection: the client's side, and the member's transport (`server.door.Transport`)."""
 
     def __init__(
         self,
@@ -212,17 +210,16 @@ class Stream:
     # -- the client's side
 
     def send(self, data: bytes) -> None:
-        """Write this, in one piece."""
         self._in.write(data)
 
     def hang_up(self) -> None:
-        """The client has nothing more to say, and hears nothing more."""
+        """The client closes its side and reads nothing more."""
         self._out.cut()
         self._in.close()
         self._lost = True
 
     def stall(self, stalled: bool) -> None:
-        """The client reads nothing for now, or again."""
+        """The client stops or resumes reading."""
         self._out.read_or_not(not stalled)
 
     def reset(self) -> None:
@@ -248,12 +245,12 @@ class Stream:
     # -- the member's side
 
     def reach(self, process: Process) -> None:
-        """Somebody listens there."""
+        """A process listens there."""
         self._process = process
         process.when_dead.append(self._died)
 
     def accept(self, make: Callable[[], ClientConnection]) -> None:
-        """The process takes the connection."""
+        """The process accepts the connection."""
         if not self._closing:
             self._connection = make()
             self._connection.begin(self, self.client)
@@ -270,7 +267,7 @@ class Stream:
             self._connection.data_received(data)
 
     def _died(self) -> None:
-        """What was written may still arrive, or be lost; or the whole host is gone, without a word."""
+        """Written bytes may still arrive, or be lost; or the whole host vanishes silently."""
         self._in.cut()
         self._connection = None
         dice = self._random.random()
@@ -301,7 +298,6 @@ class Stream:
             self._connection.resume_writing()
 
     def write(self, data: bytes) -> None:
-        """Send this to the client."""
         if self._closing or (self._process is not None and self._process.dies_here()):
             return
         self._out.write(data)
@@ -310,7 +306,7 @@ class Stream:
             self._connection.pause_writing()
 
     def close(self) -> None:
-        """The member ends the connection when everything is written."""
+        """The member closes the connection after everything is written."""
         if not self._closing:
             self._closing = True
             self._in.cut()
@@ -319,7 +315,7 @@ class Stream:
                 self._process.soon(self._end_connection)
 
     def abort(self) -> None:
-        """The member ends it now."""
+        """The member closes it now."""
         self._closing = True
         self._in.cut()
         self._out.cut()
@@ -328,15 +324,12 @@ class Stream:
             self._process.soon(self._end_connection)
 
     def is_closing(self) -> bool:
-        """Whether it is about to end."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Take nothing more."""
         self._in.read_or_not(False)
 
     def resume_reading(self) -> None:
-        """Take what comes."""
         self._in.read_or_not(True)
 
     def get_write_buffer_size(self) -> int:
@@ -344,5 +337,5 @@ class Stream:
         return len(self._out.unsent)
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """From how many on the connection is told."""
+        """Number of unsent bytes from which the writer is paused."""
         self._high = high

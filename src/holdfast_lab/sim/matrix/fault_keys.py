@@ -1,4 +1,4 @@
-"""The faults of the crash matrix, as they are written in a key: what, to whom, at which boundary."""
+"""Faults of the crash matrix and their keys: kind, victim, and boundary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WRITTEN = re.compile(r"(?P<kind>[a-z0-9-]+)(?::(?P<role>[a-z]+))?@(?P<at>\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `role` is the victim of a crash, empty for what befalls a message."""
+    """One fault. `role`: victim of a crash; empty for faults of a message."""
 
     kind: str
     at: int
@@ -49,7 +49,7 @@ class Fault:
 
 
 def parse(text: str) -> Fault:
-    """The fault that a text such as `crash:source@17` names. Raises ValueError when it names none."""
+    """The fault of a text such as `crash:source@17`. Raises ValueError if it is invalid."""
     found = WRITTEN.fullmatch(text)
     if found is None or found["kind"] not in KINDS or bool(found["role"]) != (found["kind"] in CRASHES):
         raise ValueError(
@@ -60,7 +60,7 @@ def parse(text: str) -> Fault:
 
 
 class Director:
-    """Lets the faults of one case happen, and remembers what became of them."""
+    """Executes the faults of one case, and records what happened."""
 
     def __init__(self, stage: Stage, roles: dict[str, str], faults: Sequence[Fault]) -> None:
         self.stage = stage
@@ -68,15 +68,15 @@ class Director:
         self.faults = {fault.at: fault for fault in faults}
         self.struck = 0
         self.refused = ""
-        """Why a fault was not asked for: it goes beyond what is promised to be survived."""
+        """Why a fault was not executed: it would exceed what must be survived."""
         self.over_ns = stage.world.now_ns + SLACK_NS
-        """When the last of what the faults have begun comes to its end."""
+        """When the last effect of the faults ends."""
         self.seen: list[tuple[str, str, str]] = []
         """Sender, receiver and message of every boundary so far."""
         stage.strike = self._strike
 
     def close(self) -> None:
-        """All is well again: what is sent from now on is no boundary, for everything ends here."""
+        """End all faults: later packets are no boundaries."""
         self.faults = {}
         self.stage.strike = lambda boundary: STRAIGHT
 

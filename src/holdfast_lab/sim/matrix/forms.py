@@ -1,10 +1,10 @@
-"""The forms of a migration, each as the smallest cluster that shows it, with the master in every role.
+"""Forms of a migration, each as the smallest cluster that shows it, with the master in every role.
 
-Case 2 of SHIFT DOWN and of SHIFT UP in the source takes two MOVEs, with a member that holds nothing in between. For
-`AB` to `CA`: A hands ownership to C (`CB`), holds nothing, and then takes the slot of B.
+Case 2 of SHIFT DOWN and of SHIFT UP in the source takes two MOVEs, with a member that holds nothing in between.
+From `AB` to `CA`: A hands ownership to C (`CB`), holds nothing, and then takes the place of B.
 
-Members are letters: A holds the primary before; the others have their places in the rows. A row is written as in
-the design, `AB-` being owner A, backup B, and an empty slot.
+Members are letters: A is the primary at first. An assignment is written as in the design: `AB-` has owner A,
+backup B, and an empty place.
 """
 
 from __future__ import annotations
@@ -21,44 +21,42 @@ EMPTY = "-"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One migration, and who is there to see it."""
+    """One migration, and the members present."""
 
     name: str
     kind: MigrationKind
     start: str
     target: str
     masters: dict[str, str]
-    """Role -> the member that has it; each of them is the master in one stage."""
+    """Member by role; each of them is the master in one stage."""
     backups: int = 1
-    """Of the map `ledger`; the map `deep` has one for each colder slot."""
+    """Of the map `ledger`; the map `deep` has one for each further place."""
     leaving: str = ""
-    """The member that leaves gracefully, which is why the migration happens."""
+    """The member that leaves gracefully and so causes the migration."""
     steps: int = 1
-    """So many migrations make the target row, one after the other."""
+    """Number of successive migrations to the target."""
 
     @property
     def width(self) -> int:
-        """Slots of a row."""
         return len(self.start)
 
     @property
     def destination(self) -> str:
-        """Who gets a slot."""
         return self.masters["destination"]
 
     @property
     def source(self) -> str:
-        """Who loses a slot; without such a one the primary, from whom the content comes."""
+        """The member that loses a place; if there is none, the primary, which sends the content."""
         return self.masters["source"]
 
     def hosts(self, master: str) -> list[str]:
-        """The members of the stage, the master first."""
+        """Members of the stage, the master first."""
         first = self.masters[master]
         here = sorted({*self.start, *self.target, first} - {EMPTY})
         return [first, *(letter for letter in here if letter != first)]
 
     def roles(self, master: str) -> dict[str, str]:
-        """Each member of the stage -> the name by which a fault calls it."""
+        """Names of the members in faults."""
         names = {letter: "backup" if letter in self.start else "other" for letter in self.hosts(master)}
         names[self.masters[master]] = "master"
         names[PRIMARY] = "primary"

@@ -1,7 +1,8 @@
-"""One case of the crash matrix: a stage, its faults, a verdict.
+"""Plays one case of the crash matrix: a stage, its faults, a verdict.
 
-A case is named by its key, such as `move-owner/neither/0/crash:source@17`: the form of the migration, the role of
-the master, the seed (which shuffles the effects of each step and draws the delays), and the faults, joined by `+`.
+The key of a case, such as `move-owner/neither/0/crash:source@17`, has the form of the migration, the role of
+the master, the seed (which shuffles the effects of each step and decides delays), and the faults, joined by
+`+`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,13 @@ from holdfast_lab.sim.matrix.stage import DEEP, LEDGER, Stage
 from holdfast_lab.sim.world import Story
 
 REST_NS = 55 * SECOND
-"""Within this time all must be well again."""
+"""Time in which the cluster must recover."""
 QUIET = "none"
-"""The key's last part in a case without faults."""
+"""Last part of the key of a case without faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a key names."""
-
     form: str
     master: str
     seed: int
@@ -39,12 +38,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one case."""
-
     key: str
     problems: list[str]
     asked: bool
-    """Whether every fault of the case happened: none was beyond what is promised, or after the end."""
+    """Whether every fault of the case happened: none exceeded what must be survived, or came after the end."""
     trace_hash: str
     boundaries: list[tuple[str, str, str]] = field(default_factory=list)
     """Sender, receiver and message of each packet."""
@@ -57,7 +54,7 @@ class Verdict:
 
 
 def case_of(key: str) -> Case:
-    """The case that a key names. Raises ValueError, saying what is possible, when it names none."""
+    """The case of a key. Raises ValueError, which lists the alternatives."""
     parts = key.split("/")
     if len(parts) != 4:
         raise ValueError(
@@ -79,7 +76,7 @@ def case_of(key: str) -> Case:
 
 
 def play(case: Case, *, without: frozenset[str] = frozenset(), story: Story | None = None) -> Verdict:
-    """Run one case and judge it; `without` switches rules off by name."""
+    """Run one case and judge it; `without`: names of disabled rules."""
     with ablated(*without):
         return _play(case, story)
 
@@ -92,7 +89,7 @@ def _play(case: Case, story: Story | None) -> Verdict:
     world = stage.world
     began_ns = world.now_ns
     stage.begin()
-    # First the client goes on until all seems well, then it comes to an end too.
+    # The client goes on until the cluster seems to have recovered, then it ends too.
     world.run_until(began_ns + REST_NS, stop=lambda: _calm(stage, director))
     rested_ns = world.now_ns
     stage.client.running = False
@@ -115,13 +112,13 @@ def _play(case: Case, story: Story | None) -> Verdict:
 
 
 def _calm(stage: Stage, director: Director) -> bool:
-    """Whether the faults are over, and nothing is left to be done."""
+    """Whether the faults are over, and nothing is left to do."""
     if stage.world.now_ns < director.over_ns or not stage.at_rest():
         return False
     return not any(picture.leaving for picture in stage.cluster.pictures())
 
 
-# -- the oracle
+# -- judgement
 
 
 def _judge(stage: Stage) -> list[str]:
@@ -149,7 +146,7 @@ def _all_read(final: dict[str, str | None]) -> bool:
 
 
 def _row(stage: Stage) -> list[str]:
-    """The migration has been made, at once or in another try, as far as those it needs are there."""
+    """The migration was completed, at once or in a later try, as far as the members it needs are present."""
     row = stage.row_of(stage.cluster.members()[0])
     wanted = stage.form.target
     here = {stage.letter(process) for process in stage.cluster.living()}

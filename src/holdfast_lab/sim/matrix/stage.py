@@ -1,8 +1,8 @@
-"""One stage of the crash matrix: a small cluster in which exactly one migration comes next, under load.
+"""A stage of the crash matrix: a small cluster whose next change is exactly one migration, under load.
 
-The rows come from a layout of the stage's own; everything else is the real protocol. The stage counts each packet
-that leaves once the migration has been asked for: these are the boundaries at which faults strike. Not counted are
-packets that only acknowledge, heartbeats and requests to join, which change nothing.
+Assignments come from the stage's own layout; everything else is the real protocol. The stage numbers each
+packet that leaves after the migration was requested: these are the boundaries at which faults strike. Pure
+acknowledgements, heartbeats and requests to join, which change nothing, are not counted.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from holdfast_lab.sim.world import STRAIGHT, Process, Story, World
 
 LEDGER, DEEP, LOOSE = "ledger", "deep", "loose"
 MAPS = (LEDGER, DEEP, LOOSE)
-"""With the backups of the form; with one backup for each colder slot; with async backups only."""
+"""With the backups of the form; with one backup for each further place; with async backups only."""
 KEYS = 5
 VALUE_BYTES = 200
-"""Large enough for the content to take two chunks."""
+"""Large enough that the content takes two chunks."""
 CHATTER = (Heartbeat, JoinRequest, JoinAnswer)
 HEARTBEAT_MS = 500
 BUSY_NS = 30 * MILLISECOND
-"""For how long the client writes quickly: longer than an undisturbed migration takes."""
+"""How long the client writes fast: longer than an undisturbed migration."""
 SETUP_NS = 30 * SECOND
 
 Deed = Callable[["Boundary"], Sequence[int]]
 
 CLUSTER = "6d617472-6978-4000-8000-000000000000"
-"""The id of each cluster that is made here."""
+"""Id of each cluster made here."""
 
 
 class Boundary:
-    """One packet that leaves: number, from whom, whereto, and what it says."""
+    """One packet that leaves: number, sender, receiver and message."""
 
     __slots__ = ("message", "number", "receiver", "sender", "target")
 
@@ -62,7 +62,7 @@ class Boundary:
 
 
 def settings_of(form: Form) -> Settings:
-    """Short times, so that a case has few heartbeats; and maps with different numbers of backups."""
+    """Short times, so that a case has few heartbeats; maps with different numbers of backups."""
     return Settings(
         cluster=ClusterSettings(name="matrix", heartbeat_ms=HEARTBEAT_MS, suspect_after_ms=2000),
         partitions=PartitionSettings(count=1, chunk_bytes=1024),
@@ -83,14 +83,14 @@ class Stage:
         first, *rest = form.hosts(master)
         random.Random(f"{form.name}/{master}/{seed}/ages").shuffle(rest)
         self.letters = [first, *rest]
-        """The members by age: the first is the master."""
+        """Members by age: the first is the master."""
         self.settings = settings_of(form)
         self.cluster = Cluster(self.world, self.settings, len(self.letters))
         self.cluster.counts_copies = False
         self.wanted = form.start
-        """The row that the layout asks for."""
+        """The assignment that the layout wants."""
         self.strike: Deed = lambda boundary: STRAIGHT
-        """What becomes of the packet at a boundary, and of who sends it."""
+        """Decides the fate of a packet at a boundary, and of its sender."""
         self.count = 0
         self._letter_of: dict[str, str] = {
             address.host: letter for address, letter in zip(self.cluster.addresses, self.letters, strict=True)
@@ -104,7 +104,7 @@ class Stage:
         self.client = Client(self)
         self.client.load()
         self._until("the data is there", lambda: not self.client.open)
-        # Until acknowledgements are out, and on to any moment between two heartbeats.
+        # Until acknowledgements are out, and then to a random moment between two heartbeats.
         idle_ns = 60 * MILLISECOND + self.world.random.randint(0, HEARTBEAT_MS * MILLISECOND)
         self.world.run_until(self.world.now_ns + idle_ns)
         self.problems = list(self.world.failures)
@@ -112,7 +112,6 @@ class Stage:
     # -- members
 
     def start(self, index: int) -> Process:
-        """Start a process for a member of the stage."""
         letter = self.letters[index]
         process = self.cluster.start(index, lite=letter == LITE)
         member = process.driver.member
@@ -121,24 +120,22 @@ class Stage:
         return process
 
     def _found(self) -> None:
-        """Begin with a view of all, as if it had been agreed: how members come is not what is looked at here."""
+        """Begin with an installed view of all members: joining is not tested here."""
         processes = self.cluster.living()
         view = View(1, CLUSTER, [process.picture.info for process in processes], level=HIGHEST)
         for process in processes:
             process.step(partial(process.driver.handle, Heard(process.address, ViewDecided(view))))
 
     def process(self, letter: str) -> Process | None:
-        """The living process of a member, if any."""
         address = self.cluster.addresses[self.letters.index(letter)]
         process = self.world.processes.get(address)
         return process if process is not None and not process.dead else None
 
     def letter(self, process: Process) -> str:
-        """The member that a process is."""
         return self._letter_of[process.host]
 
     def row_of(self, member: Member) -> str:
-        """The row as a member knows it, in letters; members that live no more are small."""
+        """The assignment as a member knows it, in letters; dead members in lower case."""
         living = {each.me for each in self.cluster.members()}
         found = ""
         for uuid in member.picture.assignment(0).replicas:
@@ -149,9 +146,9 @@ class Stage:
     def _layout(
         self, rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
     ) -> list[ReplicaList]:
-        """The wanted row when everyone in it is there; else what the real layout says."""
+        """The wanted assignment if all its members are present; otherwise the real layout."""
         if not rows:
-            return []  # no copy is within reach
+            return []  # no copy is reachable
         here = {self._host_of[candidate.uuid]: candidate.uuid for candidate in candidates}
         row = rows[0] + (None,) * (self.form.width - len(rows[0]))
         if self.aims_at_target(here):
@@ -160,14 +157,14 @@ class Stage:
         return arrange(rows, candidates, replicas)
 
     def aims_at_target(self, here: Collection[str]) -> bool:
-        """Whether these members can have the wanted row: all in it are there, and who leaves is not back."""
+        """Whether these members allow the wanted assignment: all in it are present, and the leaving one is not back."""
         stays = self.wanted == self.form.target and self.form.leaving in here
         return not stays and all(letter in here for letter in self.wanted if letter != EMPTY)
 
     # -- the migration
 
     def begin(self) -> None:
-        """Ask for the row after the migration: by a new layout, or because a member leaves."""
+        """Request the migration: by a new layout, or because a member leaves."""
         self.wanted = self.form.target
         self.world.tap = self._tap
         if self.form.leaving:
@@ -207,7 +204,7 @@ class Stage:
         return self.strike(Boundary(self.count, source, target, receiver, name))
 
     def stall(self, source: str, target: str, length_ns: int) -> None:
-        """Hold back all packets of one direction of a link; heartbeats pass."""
+        """Hold back all packets of one direction of a link, except heartbeats."""
         self._stalled[source, target] = self.world.now_ns + length_ns
 
     # -- rest
@@ -231,17 +228,17 @@ class Stage:
             raise AssertionError(f"{self.form.name}: not so that {what}: {rows} {self.world.failures}")
 
     def primary(self) -> Process | None:
-        """The living process that serves the partition, as a god sees it."""
+        """The living process that serves the partition, seen from outside."""
         serving = [p for p in self.cluster.living() if p.picture.serves(0)]
         return serving[0] if serving else None
 
     def at_rest(self) -> bool:
-        """Whether nothing is to be done any more."""
+        """Whether nothing is left to do."""
         return self.cluster.settled() and not any(m.picture.under_way() for m in self.cluster.members())
 
 
 class Client:
-    """Writes, reads and removes, each at its time whether or not the one before has been answered."""
+    """Writes, reads and removes at fixed times, whether or not the previous request was answered."""
 
     ROTA = (
         (Op.SET, LEDGER, True),
@@ -252,7 +249,7 @@ class Client:
         (Op.GET, LEDGER, True),
         (Op.PUT, DEEP, False),
     )
-    """Operation, map, and whether it goes straight to the primary."""
+    """Operation, map, and whether it goes directly to the primary."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -261,12 +258,12 @@ class Client:
         self.reads: list[Read] = []
         self.running = False
         self.open: dict[int, Process] = {}
-        """Requests that wait for their answer, and the process that was asked."""
+        """Outstanding requests, with the process that was asked."""
         self._count = 0
         self._quick_until_ns = 0
 
     def load(self) -> None:
-        """What is there before the migration."""
+        """Store the initial entries."""
         primary = self.stage.process(PRIMARY)
         assert primary is not None
         for name in MAPS:
@@ -274,7 +271,7 @@ class Client:
                 self._ask(primary, Op.SET, name, f"k{number}")
 
     def start(self) -> None:
-        """Go on until stopped: quickly at first, and now and then later."""
+        """Send requests until stopped: fast at first, then now and then."""
         self.running = True
         self._quick_until_ns = self.stage.world.now_ns + BUSY_NS
         self._next()
@@ -303,7 +300,7 @@ class Client:
 
         def told(outcome: Outcome) -> None:
             if process.dead or number not in self.open:
-                return  # the connection broke when it died
+                return  # the connection broke when the process died
             del self.open[number]
             now_ns = self.stage.world.now_ns
             if op is Op.GET and outcome.status is Status.OK:
