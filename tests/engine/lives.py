@@ -65,8 +65,7 @@ class Life:
             now_ns=1000,
             wall_ms=self.disk.wall_ms(),
         )
-        self.journal.tell = self.hear
-        self.journal.failed = self.broken.append
+        self.journal.connect(self.hear, self.broken.append)
         self.copies = {
             p: copy for p, copy in self.recovered.copies.items() if p not in self.recovered.uncertain
         }

@@ -97,7 +97,7 @@ def test_nothing_is_told_or_begun_after_the_journal_is_broken(seed: int) -> None
         life.disk.fails = lambda deed: False
         life.disk.submit = refused  # type: ignore[method-assign]
 
-    life.journal.failed = broken
+    life.journal.connect(life.hear, broken)
     life.put(1, "k", b"v")
     while not life.broken:
         act(life, draw)
@@ -350,6 +350,6 @@ def test_who_does_not_listen_learns_of_a_failure_nevertheless() -> None:
         life.disk, SMALL, name="one", uuid="member", new_id=lambda: "new", now_ns=0, wall_ms=0
     )
     with pytest.raises(JournalBroken, match="worn out"):
-        deaf.failed(JournalBroken("worn out"))
-    with pytest.raises(AssertionError, match="nobody is told"):
-        deaf.tell(life.events)  # type: ignore[arg-type]
+        deaf._disk.on_failure(JournalBroken("worn out"))
+    with pytest.raises(AssertionError, match="not connected"):
+        deaf._disk.on_event(life.events)  # type: ignore[arg-type]

@@ -79,8 +79,7 @@ def driver_with_files(
         names = [service.name for service in services]
         driver.record(recorder.begin(info.name, settings, known, names, restored))
     driver.journal = journal
-    journal.tell = driver.handle
-    journal.failed = failed
+    journal.connect(driver.handle, failed)
 
     def changed() -> None:
         view = member.picture.view

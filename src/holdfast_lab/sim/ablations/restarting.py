@@ -12,7 +12,7 @@ from holdfast.core.migration.returning_members import ReturningMembers
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo
 from holdfast.core.placement.revival import Claim
-from holdfast.engine.journal import Journal
+from holdfast.engine.journal_disk import JournalDisk
 from holdfast.engine.ports import DiskFull
 from holdfast_lab.sim.ablations.place import Place, nothing
 from holdfast_lab.sim.replacing import Method
@@ -41,13 +41,12 @@ def _revives_from_any_slot(
     return row
 
 
-def _tries_again(_: Method, journal: Journal, deeds: Any, done: Any, error: Exception) -> None:
-    journal._submit_again(deeds, done)
+def _tries_again(_: Method, disk: JournalDisk, deeds: Any, done: Any, error: Exception) -> None:
+    disk._submit_again(deeds, done)
 
 
-def _has_failed(journal: Journal, deeds: Any, done: Any, error: Exception | None) -> bool:
-    over = journal._broken or journal._closed
-    return error is not None and not isinstance(error, DiskFull) and not over
+def _has_failed(disk: JournalDisk, deeds: Any, done: Any, error: Exception | None) -> bool:
+    return error is not None and not isinstance(error, DiskFull) and not disk.is_over
 
 
 RESTARTING: dict[str, tuple[Place, ...]] = {
@@ -56,6 +55,6 @@ RESTARTING: dict[str, tuple[Place, ...]] = {
         Place(ReturningMembers, "_claims", _claims_of_anybody),
         Place(ReturningMembers, "_revived", _revives_from_any_slot),
     ),
-    "failed-sync-stops": (Place(Journal, "_over", _tries_again, when=_has_failed),),
+    "failed-sync-stops": (Place(JournalDisk, "on_done", _tries_again, when=_has_failed),),
     "damage-ends": (Place(Recovery, "_end_copies", nothing),),
 }

@@ -1,0 +1,129 @@
+"""Makes the blocks of a journal, and begins segments: entries in, deeds for the disk out.
+
+- engine/W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the
+  newest rows and view, and for each partition the checkpoint and the block from which on it is needed.
+- engine/W-9: Nothing is written at a feature level before the identity file has that level. A segment has nothing of a
+  level whose format is not its own: the view that raises the level begins another segment.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.model.journal_entries import Entry, level_of
+from holdfast.core.model.levels import segment_format
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.journal_disk import JournalDisk
+from holdfast.engine.ports import Deed, Rename, Sync, Write
+from holdfast.engine.preamble import Preamble
+from holdfast.engine.restore import SPARE, Found
+from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.engine.store_identity import StoreIdentity
+from holdfast.wire.journal_blocks import HEADER_BYTES, SEAL_BYTES, Chain
+
+
+class BlockWriter:
+    """The end of the journal, where the next block goes."""
+
+    __slots__ = (
+        "_chain",
+        "_checkpoints",
+        "_disk",
+        "_format",
+        "_identity",
+        "_preamble",
+        "_segments",
+        "at",
+        "missing_bytes",
+        "segment",
+    )
+
+    def __init__(self, found: Found, disk: JournalDisk, identity: StoreIdentity) -> None:
+        self._disk = disk
+        self._identity = identity
+        self._segments: Segments = found.segments
+        self._checkpoints: Checkpoints = found.checkpoints
+        self._chain = Chain(found.identity.store, found.lsn, found.checksum)
+        self._preamble = Preamble(found.rows, found.view, found.stores)
+        self._format = 0
+        """Format of the current segment."""
+        self.segment: Segment | None = None
+        """The current segment; None: none was begun in this life."""
+        self.at = found.journal_bytes
+        """Bytes of all blocks so far."""
+        self.missing_bytes = 0
+        """Size of the segment that `write` would have needed when it found no room."""
+
+    @property
+    def last_lsn(self) -> int:
+        """Number of the last block that was made."""
+        return self._chain.lsn - 1
+
+    def durable(self, lsn: int) -> None:
+        """Blocks up to this one are durable: the following blocks say so."""
+        self._chain.durable(lsn)
+
+    def write(self, entries: list[Entry]) -> list[Deed] | None:
+        """Make a block of these entries; returns the deeds that write it, or None when no segment has room for it."""
+        deeds = self._block(entries)
+        if deeds is not None:
+            self._checkpoints.wrote(self.last_lsn, self.at, entries)
+            self._preamble.note(entries)
+        return deeds
+
+    def seal(self) -> list[Deed]:
+        """The deeds that end the journal: all is synced, and an empty block proves it."""
+        segment = self.segment
+        if segment is None or self._room(segment) < 0:
+            return []
+        self._chain.durable(self.last_lsn)
+        data = self._chain.block()
+        return [Sync(segment.name), Write(segment.name, segment.used, data), Sync(segment.name)]
+
+    def _block(self, entries: list[Entry]) -> list[Deed] | None:
+        chain, segment = self._chain, self.segment
+        before = chain.place
+        level = max(self._identity.value.level, level_of(entries))
+        if segment is not None and segment_format(level) == self._format:
+            data = chain.block(entries)
+            if len(data) <= self._room(segment):
+                deed = Write(segment.name, segment.used, data)
+                self._add(segment, data, entries)
+                return [*self._identity.rise(level), deed]
+            chain.place = before
+        if not self._disk.spare_bytes:
+            return None
+        # The header of the new segment says that the old one is durable up to its end, and a restart believes it. So
+        # the old segment is synced before anything is written to the new one.
+        chain.durable(self.last_lsn)
+        wall_ms = self._disk.files.wall_ms()
+        header = chain.begin(wall_ms, level)
+        start = [*self._preamble.entries(self._identity.value), *self._checkpoints.table(chain.lsn)]
+        first, data = chain.block(start), chain.block(entries)
+        size = len(header) + len(first) + len(data) + SEAL_BYTES
+        if size > self._disk.spare_bytes:
+            chain.place = before
+            self.missing_bytes = size
+            return None
+        assert segment is None or chain.first_lsn == segment.next_lsn, "segments follow each other"
+        self._checkpoints.begun(chain.first_lsn)
+        fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._disk.spare_bytes, wall_ms)
+        deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
+        deeds += self._identity.rise(level)
+        deeds += [Rename(SPARE, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
+        deeds.append(Write(fresh.name, HEADER_BYTES, first + data))
+        self._format = segment_format(level)
+        self._disk.take_spare()
+        self._segments.all.append(fresh)
+        self.segment = fresh
+        self._add(fresh, first, start)
+        self._add(fresh, data, entries)
+        return deeds
+
+    def _add(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
+        segment.add(segment.used, len(data), partitions_of(entries))
+        self.at += len(data)
+        assert segment.used <= segment.size, "a block ends where its segment does, or before"
+
+    @staticmethod
+    def _room(segment: Segment) -> int:
+        """Bytes for a block, so that a seal fits after it."""
+        return segment.size - segment.used - SEAL_BYTES

@@ -1,0 +1,186 @@
+"""The disk as a journal uses it: deeds that wait for room, the segment that is reserved, and the end after a failure.
+
+- engine/W-3: The next segment is reserved when the one before it begins. While that fails there is no room, which
+  `DiskRoom` reports; what is under way still fits. Journal that is kept only as history is removed first.
+- engine/W-6: A write or sync that fails is never tried again: the member stops (rule 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.events import DiskRoom, Event
+from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Remove
+from holdfast.engine.restore import SPARE
+from holdfast.engine.room_probe import RETRY_NS, RoomProbe
+from holdfast.errors import JournalBroken
+
+
+def _no_events(event: Event) -> None:
+    raise AssertionError(f"the journal was not connected before {event}")
+
+
+def _no_failures(error: JournalBroken) -> None:
+    raise error
+
+
+class JournalDisk:
+    """Submits deeds, and notifies the member of room and of failures as long as the journal is open and sound."""
+
+    def __init__(
+        self,
+        files: Disk,
+        segment_bytes: int,
+        free_space: Callable[[], bool],
+        on_reserved: Callable[[], None],
+    ) -> None:
+        """`free_space` removes journal that no restart needs, and returns whether there was any. `on_reserved` is
+        called when the next segment is reserved.
+        """
+        self.files = files
+        self.on_event: Callable[[Event], None] = _no_events
+        self.on_failure: Callable[[JournalBroken], None] = _no_failures
+        self.broken = False
+        self.closed = False
+        self.full = False
+        """Whether the member was notified that there is no room."""
+        self.spare_bytes = 0
+        """Size of the reserved segment; 0: there is none."""
+        self.reserving = False
+        self.rolling = False
+        """Whether the reserved segment is being made the current one, which is not durable yet."""
+        self._least_bytes = 0
+        """The next segment must not be smaller."""
+        self._segment_bytes = segment_bytes
+        self._free_space = free_space
+        self._on_reserved = on_reserved
+        self._probe = RoomProbe(files, segment_bytes, self._on_room, self._fail)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is written any more."""
+        return self.broken or self.closed
+
+    def close(self) -> None:
+        """The journal is closed: nothing that is under way has an effect any more."""
+        self.closed = True
+        self._probe.end()
+
+    def notify(self, event: Event) -> None:
+        """Pass the event to the member, unless the journal is over."""
+        if not self.broken and not self.closed:
+            self.on_event(event)
+
+    # -- deeds
+
+    def submit(self, deeds: list[Deed], done: Callable[[], None]) -> None:
+        """Have these done in the line of the journal, and again after a while when there is no room."""
+        if not self.broken:
+            self.files.submit(deeds, partial(self.on_done, deeds, done))
+
+    def on_done(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
+        """The disk has done these deeds, or failed (engine/W-6)."""
+        if self.broken or self.closed:
+            return
+        if isinstance(error, DiskFull):
+            self.tell_full()
+            self.files.after(RETRY_NS, partial(self._submit_again, deeds, done))
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._probe_room()
+            done()
+
+    def _submit_again(self, deeds: list[Deed], done: Callable[[], None]) -> None:
+        if not self.closed:
+            self.submit(deeds, done)
+
+    def submit_aside(self, deeds: list[Deed], done: Callable[[Exception | None], None] | None = None) -> None:
+        """Have these done in the line of checkpoints. Without `done` any error ends the journal."""
+        self.files.submit(deeds, done or self.check, line="checkpoint")
+
+    def check(self, error: Exception | None) -> None:
+        """End the journal if this is an error."""
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.broken and not self.closed:
+            self.broken = True
+            self._probe.end()
+            self.on_failure(JournalBroken(f"{error}"))
+
+    # -- the reserved segment
+
+    def reserve(self) -> None:
+        """Reserve the next segment, unless there is one. While the last one is not durable under its own name, the name
+        of the reserved one is taken: it is reserved later.
+        """
+        if self.reserving or self.spare_bytes or self.rolling or self.is_over:
+            return
+        self.reserving = True
+        size = max(self._segment_bytes, self._least_bytes)
+
+        def done(error: Exception | None) -> None:
+            self.reserving = False
+            if isinstance(error, DiskFull):
+                self._on_full()
+            elif error is not None:
+                self._fail(error)
+            else:
+                self.spare_bytes = size
+                self._probe_room()
+                self._on_reserved()
+
+        self.submit_aside([Remove(SPARE), Create(SPARE, size)], done)
+
+    def reserve_larger(self, size: int) -> None:
+        """Replace the reserved segment by one of at least this size."""
+        self._least_bytes, self.spare_bytes = size, 0
+        self.reserve()
+
+    def take_spare(self) -> None:
+        """The reserved segment becomes the current one."""
+        self.spare_bytes = self._least_bytes = 0
+        self.rolling = True
+
+    def rolled(self) -> None:
+        """What was begun is written: the next segment can be reserved."""
+        self.rolling = False
+        self.reserve()
+
+    # -- room
+
+    def _on_full(self) -> None:
+        """The next segment cannot be reserved."""
+        if self._free_space():
+            self.reserve()
+            return
+        self.tell_full()
+        self.files.after(RETRY_NS, self.reserve)
+
+    def checkpoint_full(self) -> None:
+        """There was no room for a checkpoint: report it until a segment or a probe finds some."""
+        if not self._free_space():
+            self.tell_full()
+            self._probe.look_later()
+
+    def tell_full(self) -> None:
+        """Notify the member that there is no room."""
+        if not self.full:
+            self.full = True
+            self.notify(DiskRoom(full=True))
+
+    def _probe_room(self) -> None:
+        """Something has found room. That is not enough to report room: the reserved segment may have taken the last
+        bytes, and the disk would be full again at the next one, back and forth. So there is room when a probe finds it
+        for one more segment.
+        """
+        if self.full and self.spare_bytes:
+            self._probe.look()
+
+    def _on_room(self) -> None:
+        if self.full and self.spare_bytes and not self.is_over:
+            self.full = False
+            self.notify(DiskRoom(full=False))
