@@ -1,9 +1,9 @@
-"""What somebody who is called at night should hear of, whichever member's log he reads.
+"""Warnings for the on-call operator, logged by every member, so that any member's log shows them.
 
-Looked at again and again, it says what has become otherwise since: whom this member does not hear, and that it hears
-him again; whether it hears a majority; partitions that are lost; disks that are full, and members short of memory. Who
-came and went the views say themselves (`core.membership.membership`), and the master tells of losses where it declares
-them (`core.partition_table.event_log`). It only looks, so what is shorter than the time between two looks is not told.
+`look` compares the state with that of the previous look and reports changes: suspected members and their return, a lost
+or regained majority, lost partitions, full disks, members short of memory. It polls, so a change that reverts between
+two looks is not reported. Joins and departures are logged with the view (`core.membership.membership`); the master logs
+losses where it declares them (`core.partition_table.event_log`).
 """
 
 from __future__ import annotations
@@ -31,24 +31,22 @@ MEMORY_FREE = "member has memory again"
 
 
 class Alarms:
-    """What one member has told so far."""
-
     def __init__(self, picture: MemberView) -> None:
         self._picture = picture
         self._suspects: dict[MemberId, str] = {}
-        """By name."""
+        """Names by id."""
         self._minority = False
         self._full: dict[MemberId, str] = {}
         self._short: dict[MemberId, str] = {}
         self._news = picture.last_news
 
     def look(self) -> list[Note]:
-        """What is otherwise than it was at the last look."""
+        """Changes since the previous look."""
         return [*self._silence(), *self._majority(), *self._losses(), *self._room()]
 
     def _silence(self) -> list[Note]:
         picture = self._picture
-        # Who has left hears nobody any more, and need not.
+        # A member that has left receives no heartbeats any more, so silence means nothing to it.
         names = {info.uuid: info.name for info in picture.members()} if picture.admitted else {}
         silent = {uuid: names[uuid] for uuid in picture.suspects(picture.now_ns) if uuid in names}
         notes = [
@@ -56,7 +54,7 @@ class Alarms:
             for uuid, name in silent.items()
             if uuid not in self._suspects
         ]
-        # Of one that is in no view any more that view has said so.
+        # A member that was removed is not heard again: the view without it has been logged.
         notes += [
             Note(HEARD_AGAIN, {"name": name}, "warning")
             for uuid, name in self._suspects.items()
@@ -105,5 +103,5 @@ class Alarms:
 
 
 def _new(now: Mapping[MemberId, str], before: Mapping[MemberId, str]) -> list[tuple[MemberId, str]]:
-    """Members, with their names, that are in one of these and not in the other."""
+    """Ids and names that are in `now` and not in `before`."""
     return sorted((uuid, name) for uuid, name in now.items() if uuid not in before)

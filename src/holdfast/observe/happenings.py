@@ -1,6 +1,6 @@
-"""What has happened in the cluster, as one member saw it: the last of it, in words, with times.
+"""The latest events of the cluster as one member saw them, in words and with times; shown by the console.
 
-- observe/E-1: At most `KEPT` are kept. Who reads more slowly than they come is told how many he has missed.
+- observe/E-1: At most `KEPT` events are kept. A reader that is slower gets the number of events that it missed.
 """
 
 from __future__ import annotations
@@ -23,29 +23,25 @@ Level = Literal["info", "warning", "error"]
 
 
 class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line."""
-
     number: int
     at_ms: int
-    """Since 1970, when this member learned of it."""
+    """Milliseconds since 1970 when this member learned of it."""
     kind: str
     text: str
     level: Level = "info"
     partition: int | None = None
     took_ms: int = 0
     source: str = ""
-    """The name of the member from which a replica came."""
+    """Name of the member that a replica came from."""
     target: str = ""
-    """The name of the member to which it went; or whom the line is about."""
+    """Name of the member that the replica went to, or that the event is about."""
     replica: int | None = None
-    """Its index: 0 is the primary."""
+    """Replica index; 0 is the primary."""
 
 
 class Happenings:
-    """Of one member, since it has started."""
-
     def __init__(self, told: Callable[[], None] = lambda: None, kept: int = KEPT) -> None:
-        """`told` is called after there were new ones."""
+        """`told` is called after events were added."""
         self._told = told
         self._kept: deque[Happening] = deque(maxlen=kept)
         self._names: dict[str, str] = {}
@@ -57,10 +53,10 @@ class Happenings:
         self._state = ""
         self._master = ""
         self.number = 0
-        """Of the last one: how many there were."""
+        """Number of the latest event; the first has 1."""
 
     def since(self, number: int, most: int = KEPT) -> tuple[list[Happening], int]:
-        """The first ones after this number, and how many before these are not kept any more (observe/E-1)."""
+        """Up to `most` events after this number, and how many of them were dropped already (observe/E-1)."""
         first = self.number - len(self._kept)
         missed = max(0, first - number)
         begin = max(0, number - first)
@@ -79,14 +75,13 @@ class Happenings:
         replica: int | None = None,
         took_ms: int = 0,
     ) -> None:
-        """Something has happened."""
         self.number += 1
         self._kept.append(
             Happening(self.number, at_ms, kind, text, level, partition, took_ms, source, target, replica)
         )
 
     def look(self, at_ms: int, member: Member) -> None:
-        """See what is other than it was."""
+        """Compare the member with the previous look, and add an event for each change."""
         before = self.number
         picture = member.picture
         left = self._leaving.union(picture.view.left if picture.view is not None else ())
@@ -113,8 +108,8 @@ class Happenings:
     def _look_at_members(
         self, at_ms: int, members: dict[MemberId, MemberInfo], left: AbstractSet[MemberId]
     ) -> None:
-        """`left`: members that left in order, if they are gone. One that asked to leave and left between two looks is
-        named only by the view without it.
+        """`left`: members that asked to leave, now or by the latest view: they left in order if they are gone. A member
+        that asked and left between two looks is named by the view alone.
         """
         for uuid, info in members.items():
             if uuid not in self._members:
@@ -165,7 +160,7 @@ class Happenings:
         self._full = now_full
 
     def heard(self, at_ms: int, news: News) -> None:
-        """Migrations, and lost partitions."""
+        """Add migrations, rebalances and lost partitions."""
         match news.kind:
             case Kind.STARTED:
                 self.add(at_ms, "rebalance", f"a rebalance has begun: {news.planned} migrations planned")
@@ -200,7 +195,6 @@ class Happenings:
         self._told()
 
     def moved(self, moved: Migration) -> str:
-        """A migration in words."""
         text = f"partition {moved.partition} replica {moved.destination_new}"
         if moved.source is not None:
             text += f" from {self.name(moved.source)}"
@@ -210,12 +204,11 @@ class Happenings:
         return text
 
     def name(self, uuid: str) -> str:
-        """What a member is called."""
+        """The name of a member, or the beginning of its unknown UUID."""
         return self._names.get(uuid, uuid[:8])
 
 
 def lost(loss: Loss) -> str:
-    """A loss in words."""
     maps = f"entries are lost of {', '.join(loss.maps)}" if loss.maps else "no entry is lost"
     if not loss.all_lost:
         return f"partition {loss.partition} has lost its owner: a backup has taken over; {maps}"

@@ -1,7 +1,8 @@
-"""Does a member live, and should clients be sent to it? For whoever starts members, and for load balancers.
+"""Liveness and readiness of a member, for supervisors and load balancers.
 
-- observe/H-1: A member is ready when it is in the cluster, knows where the partitions are, and does not want to leave.
-- observe/H-2: Whether the cluster is safe has no say in it: a member that is needed more than ever is not taken away.
+- observe/H-1: A member is ready when it has joined, knows the partition table, and is not leaving.
+- observe/H-2: Readiness ignores whether the cluster is safe. Otherwise a load balancer would take away the remaining
+  members just when a failed member makes them necessary.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from holdfast.core.membership.membership_status import MembershipState
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a member is, in words; empty means well."""
+    """Reasons against sending traffic to a member; empty if there are none."""
 
     not_live: str = ""
-    """Why it has to be started anew."""
+    """Reason to restart it."""
     not_ready: str = ""
-    """Why nobody should be sent to it now."""
+    """Reason to send no clients to it now."""
 
 
 STANDINGS = {
@@ -28,11 +29,11 @@ STANDINGS = {
     MembershipState.PARTING: "it has left the cluster",
     MembershipState.GONE: "it has left the cluster",
 }
-"""What is told of the states in which nobody should come."""
+"""Reasons by state; a member in another state may be ready."""
 
 
 def unready_reason(member: Member) -> str:
-    """Why nobody should be sent to this member now, in words; empty: it is ready."""
+    """The reason why clients should not use this member now; empty if it is ready."""
     picture = member.picture
     if picture.refusal:
         return f"no cluster takes it: {picture.refusal}"

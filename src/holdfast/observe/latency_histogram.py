@@ -1,7 +1,7 @@
-"""How long things took: how many of them by powers of two, each cut in four (a log-linear histogram).
+"""A log-linear histogram of durations: each power of two is split into four buckets.
 
-What took longer than the last bound, half a minute, counts there. A quantile that is read off is a fifth too high at
-most.
+Example: 1,536 ns lies in [2**10, 2**11), at offset 512 of 1,024, so in the third of the four buckets there. A quantile
+read from them is at most a quarter too high. The last bucket takes everything above its bound, half a minute.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from typing import Final
 
 FIRST_BIT: Final = 10
-"""All that took less than 2**10 ns, about a microsecond, is in the first bucket."""
+"""Durations below 2**10 ns, about a microsecond, share the first bucket."""
 LAST_BIT: Final = 34
 PARTS: Final = 4
-"""Into so many buckets each power of two is cut."""
+"""Buckets per power of two."""
 BUCKETS: Final = 1 + (LAST_BIT - FIRST_BIT + 1) * PARTS
 
 
 def bucket_of(took_ns: int) -> int:
-    """In which bucket it is counted."""
     bit = took_ns.bit_length() - 1
     if bit < FIRST_BIT:
         return 0
@@ -28,43 +27,40 @@ def bucket_of(took_ns: int) -> int:
 
 
 def bound_ns(bucket: int) -> int:
-    """Below this is all that is counted in the bucket, but for the last one."""
+    """Exclusive upper bound of a bucket. The last bucket has none."""
     octave, part = divmod(bucket, PARTS)
     return (PARTS + part) << (FIRST_BIT - 2 + octave)
 
 
 TOLD: Final = tuple(range(0, BUCKETS - 1, 2))
-"""Buckets whose bounds are told: every second. Nobody needs more, and each costs whoever keeps it."""
+"""Exposed buckets: every second one, because Prometheus stores a time series for each."""
 
 
 class LatencyHistogram:
-    """Of one kind of thing."""
-
     __slots__ = ("counts", "sum_ns")
 
     def __init__(self) -> None:
         self.counts = [0] * BUCKETS
         self.sum_ns = 0
-        """Of all that it took, together."""
+        """Sum of all durations."""
 
     def add(self, took_ns: int, count: int = 1) -> None:
-        """So many took so long."""
+        """Count `count` durations of `took_ns` each."""
         self.counts[bucket_of(took_ns)] += count
         self.sum_ns += took_ns * count
 
     def absorb(self, counts: Sequence[int], sum_ns: int) -> None:
-        """Those that somebody else has counted, too."""
+        """Add the counts of another histogram."""
         self.counts = [one + other for one, other in zip(self.counts, counts, strict=True)]
         self.sum_ns += sum_ns
 
     @property
     def count(self) -> int:
-        """How many there were."""
         return sum(self.counts)
 
 
 def told_buckets(counts: Sequence[int]) -> list[tuple[float, int]]:
-    """Bounds in seconds, and how many took at most that; without the last bound, which is infinite."""
+    """Cumulative counts with their bounds in seconds, as Prometheus wants them; without the last, infinite bound."""
     found: list[tuple[float, int]] = []
     total = 0
     at = 0

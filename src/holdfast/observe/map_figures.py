@@ -1,8 +1,8 @@
-"""How large each map is on one member, and how often it has changed: counted in slices, for there may be many.
+"""Size and update count of each map on one member, counted in slices because there may be many maps.
 
-- observe/F-1: Between two slices at most `COPIES` maps in partitions are looked at, which takes a ms or two.
-- observe/F-2: However many ask, one count runs at a time, and one of them is answered in a turn of the loop: a status
-  takes a ms to make, and a connection may ask for a thousand.
+- observe/F-1: A slice looks at no more than `COPIES` maps in partitions, which takes one or two ms.
+- observe/F-2: Concurrent requests share counts: one count runs at a time, and one request is answered per turn of the
+  loop. A status takes a ms to make, and a connection may ask a thousand times at once.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ import msgspec
 from holdfast.core.member import Member
 
 COPIES: Final = 500
-"""Maps in partitions that are looked at in one slice."""
+"""Maps in partitions per slice."""
 SAMPLES, SAMPLED_COPIES = 4, 16
-"""Entries of so many copies of a map, and of each so many, tell how large those of the map are."""
+"""Sizes are sampled from this many entries in each of this many copies of a map."""
 
 
 class MapFigure(msgspec.Struct, array_like=True):
-    """Of one map, in the partitions that this member serves; of a map in a zone, in those that it leads."""
+    """One map in the partitions that this member serves as primary, or leads in a zone."""
 
     entries: int = 0
     bytes: int = 0
-    """Of keys and values, estimated from a sample."""
+    """Estimated size of keys and values."""
     updates: int = 0
     """How many there were, ever: what has changed between two looks is the rate."""
 
 
+"""All updates ever; the difference between two looks gives the rate."""
+
+
 class MemberCount(msgspec.Struct):
-    """All of one member."""
+    """Counts of one member."""
 
     maps: dict[str, MapFigure] = {}
     primary: int = 0
-    """Entries in partitions that are served here; zones are not counted."""
+    """Entries in partitions that this member serves, without zones."""
     all: int = 0
-    """Entries in all copies that are here."""
+    """Entries in all local copies."""
     reads: dict[str, int] = {}
-    """How often entries of a map were asked for here, ever (`read_counts`)."""
+    """Reads per map since the start (`read_counts`)."""
 
 
 def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
-    """Count everything; yields between slices (observe/F-1)."""
+    """Count all maps; yields between slices (observe/F-1)."""
     count = MemberCount()
     sampled: dict[str, list[int]] = {}
-    """Of each map: copies that were looked into, entries there, and their bytes."""
+    """By map: sampled copies, sampled entries, and their bytes."""
     led = {copy.partition for copy in member.picture.leading if copy is not None}
     looked = 0
     held_here = [(partition in led, copy.maps) for partition, copy in member.picture.held.items()]
@@ -82,7 +85,11 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
 
 
 class SharedCounts:
-    """Counts for all who ask: those who ask while a count runs share the next one, so that none is told of before."""
+    """Counts that concurrent requests share.
+
+    A request that arrives during a count waits for the next one: the running count may have passed a map that changed
+    before the request was sent, and its sender would miss its own write.
+    """
 
     def __init__(self, count: Callable[[], Generator[None, None, MemberCount]]) -> None:
         self._count = count
@@ -90,7 +97,7 @@ class SharedCounts:
         self._running = False
 
     def ask(self, done: Callable[[MemberCount], None], soon: Callable[[Callable[[], None]], object]) -> None:
-        """`done` is called with the count; `soon` calls something in the next turn of the loop."""
+        """`done` gets the count; `soon` schedules a call for the next turn of the loop."""
         self._waiting.append(done)
         if not self._running:
             self._running = True

@@ -1,8 +1,8 @@
-"""The metrics of one member, collected in slices: whoever collects lets the member work in between.
+"""The metrics of one member, collected in slices so that the member can work in between.
 
-- observe/M-1: Between two slices so much is looked at that takes some ms: rows of the table, and maps in partitions
+- observe/M-1: A slice takes a few ms: it looks at a bounded number of assignments or of maps in partitions
   (`map_figures`).
-- observe/M-2: A label has at most `MAPS_TOLD` values, whatever maps clients make; what is left out is counted together.
+- observe/M-2: A label has at most `MAPS_TOLD` values, however many maps clients create; the other maps are added up.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast.observe.map_figures import counting_maps
 from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS, REASONS_TOLD
 
 ROWS: Final = 2000
-"""Rows of the table that are looked at in one slice."""
+"""Assignments per slice."""
 ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
 
 
 @dataclass(slots=True)
 class Beside:
-    """What a member does not know of itself: its process does."""
+    """Facts about the member's process, which the member itself does not know."""
 
     version: str = ""
     lane: str = ""
@@ -33,32 +33,31 @@ class Beside:
     memory: Mapping[str, Any] | None = None
     files: Mapping[str, Any] | None = None
     stall_s: float = 0.0
-    """The longest of the last minute."""
+    """Longest stall of the event loop in the last minute."""
     connections: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, LatencyHistogram] = field(default_factory=dict)
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
-    """By map."""
 
 
 @dataclass(slots=True)
 class HistogramTold:
-    """A histogram as it is told."""
+    """A histogram in the form of Prometheus."""
 
     buckets: list[tuple[float, int]]
-    """Bounds in seconds, and how many took at most that."""
+    """Bounds in seconds with cumulative counts."""
     count: int
     sum_s: float
 
 
 Value = float | HistogramTold
 Collected = dict[str, list[tuple[tuple[str, ...], Value]]]
-"""By metric: values, each with those of its labels."""
+"""By metric: label values and the value."""
 
 
 def collecting(member: Member, beside: Beside) -> Generator[None, None, Collected]:
-    """Collect everything; yields between slices."""
+    """Collect all metrics; yields between slices."""
     found: Collected = {name: [] for name in METRICS}
 
     def tell(name: str, value: float, *labels: str) -> None:
@@ -148,7 +147,7 @@ def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
 
 
 def _maps(member: Member, reads: Mapping[str, int], tell: Any) -> Generator[None, None, None]:
-    """Entries of all copies here, and of each map in what is served here (observe/M-1)."""
+    """Entries of all local copies, and of each map that is served here (observe/M-1)."""
     count = yield from counting_maps(member)
     tell("holdfast_entries", count.primary, "primary")
     tell("holdfast_entries", count.all, "all")
@@ -168,7 +167,7 @@ def _maps(member: Member, reads: Mapping[str, int], tell: Any) -> Generator[None
 
 
 def _named(entries: Iterable[str], configured: Mapping[str, object]) -> tuple[Sequence[str], Sequence[str]]:
-    """Which maps have a name of their own, and which have not (observe/M-2)."""
+    """Maps with a label of their own, configured ones first, and the others (observe/M-2)."""
     ordered = sorted(entries, key=lambda name: (name not in configured, name))
     return ordered[:MAPS_TOLD], ordered[MAPS_TOLD:]
 

@@ -10,8 +10,6 @@ from typing import Final, Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """One of them."""
-
     kind: Literal["gauge", "counter", "histogram"]
     meaning: str
     labels: tuple[str, ...] = ()
@@ -106,11 +104,11 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "holdfast_loop_stall_seconds": _gauge("Longest event-loop turn in the last minute"),
 }
-"""By name. Besides these there are the `process_...` metrics of the Prometheus client."""
+"""By name. The Prometheus client adds its `process_...` metrics."""
 
 MAPS_TOLD: Final = 100
-"""So many maps have a name of their own: those that are configured first, then by name."""
+"""Maps with a label value of their own: configured maps first, then by name."""
 OTHERS: Final = "__others"
-"""What all further maps are called together. No client can call one so."""
+"""Label value for all further maps; a client cannot give a map this name."""
 REASONS_TOLD: Final = 100
-"""The same of reasons."""
+"""Reasons with a label value of their own."""

@@ -1,6 +1,7 @@
-"""How many entries of each map one member has been asked for: for rates. Names come from clients, so they are bounded.
+"""Reads of each map at one member since its start, for rates.
 
-- observe/R-1: However many names clients ask for, so many are counted by themselves, and all others together.
+- observe/R-1: The first `NAMES_COUNTED` names are counted separately and all others together, because clients choose
+  the names.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ NAMES_COUNTED: Final = 1000
 
 
 class ReadCounts:
-    """Of one member, since it began. The data lane adds what a whole read buffer has read of a map."""
+    """Read counts by map. The data lane adds the reads of a whole buffer at once."""
 
     __slots__ = ("by_map",)
 
     def __init__(self) -> None:
         self.by_map: dict[str, int] = {}
-        """By name; `__others`: those that came after the first `NAMES_COUNTED`."""
+        """`__others` counts the maps after the first `NAMES_COUNTED`."""
 
     def add(self, name: str, count: int) -> None:
-        """So many reads of this map were answered."""
         by_map = self.by_map
         if name in by_map:
             by_map[name] += count

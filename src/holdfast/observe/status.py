@@ -12,7 +12,7 @@ from holdfast.core.model.baseline import FIXED
 
 
 def _process(member: Member) -> dict[str, int] | None:
-    """The rebalance under way, if any, as its last news tell."""
+    """The running rebalance, if there is one."""
     news = member.picture.open_news
     if news is None:
         return None
@@ -26,7 +26,7 @@ def _process(member: Member) -> dict[str, int] | None:
 
 
 def _lost(member: Member) -> dict[str, list[int]]:
-    """By configured map, the partitions that are lost to it (migration/M-7)."""
+    """Lost partitions by configured map (migration/M-7)."""
     found: dict[str, list[int]] = {}
     for partition, names in member.picture.lost_partitions.items():
         for name in names:
@@ -35,7 +35,7 @@ def _lost(member: Member) -> dict[str, list[int]]:
 
 
 def _baseline(member: Member) -> dict[str, object] | None:
-    """Who owns data; None: everybody who is here."""
+    """The baseline; None if every data member owns data."""
     picture = member.picture
     baseline = picture.view.baseline if picture.view is not None else None
     if baseline is None:
@@ -60,22 +60,22 @@ def _baseline(member: Member) -> dict[str, object] | None:
 
 
 def _updates(member: Member) -> int:
-    """How many updates the copies have had that this member is the primary of. It falls when one goes to another."""
+    """Updates in the copies that this member is primary of. The sum falls when a partition moves away."""
     return sum(held.counter for copy in member.picture.leading if copy is not None for held in copy)
 
 
 def _waits(member: Member) -> bool:
-    """Whether the table of a cluster that was stopped is still to be made."""
+    """Whether a restarted cluster has not recovered its partition table yet."""
     view = member.picture.view
     return view is not None and view.recovering and not member.picture.assigned
 
 
 COUNTED: Final = 2000
-"""Maps in partitions that are counted in one slice."""
+"""Maps in partitions per slice."""
 
 
 class EntriesHeld(NamedTuple):
-    """How many entries a member has."""
+    """Entries in the copies of one member."""
 
     primary: int
     """In the partitions that it serves."""
@@ -84,7 +84,7 @@ class EntriesHeld(NamedTuple):
 
 
 def counting(member: Member) -> Generator[None, None, EntriesHeld]:
-    """Count the entries of a member; yields between slices of some ms."""
+    """Count the entries of a member; yields between slices of a few ms."""
     primary = every = looked = 0
     leading = {copy.partition for copy in member.picture.leading if copy is not None}
     for partition, copy in list(member.picture.held.items()):
@@ -100,7 +100,7 @@ def counting(member: Member) -> Generator[None, None, EntriesHeld]:
 
 
 def _held(member: Member) -> EntriesHeld:
-    """The same, all at once."""
+    """Count in one go."""
     return EntriesHeld(
         sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
         sum(copy.entry_count() for copy in member.picture.held.values()),
@@ -115,10 +115,10 @@ def status_of(
     *,
     uptime_s: float = 0.0,
 ) -> dict[str, object]:
-    """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
+    """The member's view of itself and its cluster. `safe` is its own view; counts are of this moment.
 
-    files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
-    None when nobody measures. entries: if they are counted already. uptime_s: since its start.
+    files: state of the journal; None without persistence. memory: use and limit; None if they are not measured.
+    entries: a count made before; None counts now. uptime_s: seconds since the start.
     """
     entries = entries or _held(member)
     picture = member.picture

@@ -1,6 +1,6 @@
-"""What members say to each other and do, in words: for stories that people read.
+"""Messages, events and effects of members in a few words each, for stories that people read.
 
-Of a message only what matters to the course of things is told.
+Only fields that matter to the course of a story are shown.
 """
 
 from __future__ import annotations
@@ -55,11 +55,10 @@ QUIET = (
     m.Events,
     m.Collecting,
 )
-"""Messages that are not told: there are many, and what comes of them is."""
+"""Frequent messages, left out of stories; their effects are shown."""
 
 
 def row_in_words(row: Assignment, names: Mapping[str, str]) -> str:
-    """A row: its version, who holds the partition, and who is behind."""
     replicas = [names.get(one or "", "-") for one in row.replicas]
     while replicas and replicas[-1] == "-":
         replicas.pop()
@@ -68,7 +67,7 @@ def row_in_words(row: Assignment, names: Mapping[str, str]) -> str:
 
 
 def in_words(message: m.Message, names: Mapping[str, str]) -> str:
-    """What a message says, in a few words; `names` are those of members by UUID. Empty of what need not be told."""
+    """The content of a message in a few words; empty if there is nothing to show. `names`: members by UUID."""
     match message:
         case m.MigrationRequest(migration=move):
             source = names.get(move.source or "", "nobody")
@@ -91,7 +90,6 @@ def in_words(message: m.Message, names: Mapping[str, str]) -> str:
 
 
 def _of_fills(message: m.Fill | m.Filled) -> str:
-    """Of a replica that is sent what it lacks."""
     match message:
         case m.Fill():
             plans = [f"{plan.map} {plan.how.name}" for plan in message.plans]
@@ -105,7 +103,6 @@ def _of_fills(message: m.Fill | m.Filled) -> str:
 
 
 def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
-    """Of what is written, asked for and kept."""
     match message:
         case m.Replicate():
             return "; ".join(_section(section) for section in message.sections)
@@ -133,13 +130,13 @@ def _section(section: m.Section) -> str:
 
 
 def _record(record: Record) -> str:
-    # What services and transactions store is no text.
+    # Values of services and transactions are not text.
     value = f" {record.value.decode(errors='backslashreplace')}" if record.value else ""
     return f"{record.counter} {record.change.name}{value}"
 
 
 def concerned(message: m.Message) -> set[int]:
-    """The partitions that a message is about."""
+    """Partitions that a message mentions."""
     found: set[int] = set()
     for of in (message, getattr(message, "migration", None), getattr(message, "request", None)):
         if isinstance(partition := getattr(of, "partition", None), int):
@@ -158,22 +155,22 @@ def _partition(one: object) -> int:
 
 
 class Narrator:
-    """Tells the story of one member: what came, what it did then, and how its rows and view changed."""
+    """The story of one member: what it received, what it did then, and how its view and table changed."""
 
     def __init__(self, names: Mapping[str, str], *, partition: int | None = None) -> None:
-        """`names` are those of all members, by UUID. With `partition` only what concerns it is told."""
+        """`names`: all members by UUID. With `partition`, only lines that concern it."""
         self._names = names
         self._partition = partition
         self._view = -1
         self._rows: dict[int, Assignment] = {}
         self._asked: dict[int, str] = {}
-        """What is not answered yet, by token."""
+        """Unanswered requests by token."""
 
     def _about(self, partitions: Sequence[int] | set[int]) -> bool:
         return self._partition is None or self._partition in partitions
 
     def event(self, event: Event) -> list[str]:
-        """What has come to the member, if it is worth telling."""
+        """Lines about an event; none for frequent or foreign ones."""
         match event:
             case Received(sender, message) if not isinstance(message, QUIET):
                 if not self._about(concerned(message)):
@@ -194,7 +191,7 @@ class Narrator:
         return [] if self._partition is not None else _of_all(event, self._names)
 
     def effects(self, effects: Sequence[Effect]) -> list[str]:
-        """What the member does then."""
+        """Lines about the effects of an event."""
         lines: list[str] = []
         for effect in effects:
             match effect:
@@ -213,7 +210,7 @@ class Narrator:
         return lines
 
     def state(self, view: View | None, rows: Sequence[Assignment]) -> list[str]:
-        """How its view and its rows have changed."""
+        """Lines about changes of the view and of assignments."""
         lines: list[str] = []
         number = view.number if view is not None else -1
         if number != self._view:
@@ -238,7 +235,7 @@ def _named(message: m.Message, names: Mapping[str, str]) -> str:
 
 
 def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
-    """What comes to a member as a whole."""
+    """Events that concern the member as a whole."""
     match event:
         case PeerSilent(member):
             return [f"hears that nobody listens where {names.get(member, member)} was"]

@@ -1,6 +1,6 @@
-"""How the partition table has changed, as one member saw it: who owned what when, for a picture.
+"""Changes of the partition table as one member saw them, for the console's picture of owners over time.
 
-- observe/T-1: At most `CHANGES` changes are kept; what is older is the table from which they begin.
+- observe/T-1: At most `CHANGES` changes are kept. Older ones become part of the base table.
 """
 
 from __future__ import annotations
@@ -14,31 +14,29 @@ from holdfast.core.model.views import MemberInfo
 
 CHANGES: Final = 10_000
 NAMES: Final = 4_096
-"""Names of members that have gone are kept until there are so many."""
+"""Names of members that have gone are dropped beyond this number."""
 
 Row = tuple[str | None, ...]
 Change = tuple[int, int, Row]
-"""When, in ms since 1970; which partition; who holds its replicas from then on, the owner first."""
+"""Time in ms since 1970, partition, and its replicas from then on, the owner first."""
 
 
 class TableHistory:
-    """Of one member, since it has started."""
-
     def __init__(self, kept: int = CHANGES) -> None:
         self._kept: deque[Change] = deque()
         self._room = kept
         self._rows: list[Assignment] = []
-        """As they were seen last."""
+        """Assignments at the last look."""
         self._base: list[Row] = []
-        """As they were before the first change that is kept."""
+        """Assignments before the first kept change."""
         self._base_ms = 0
-        """When that was so."""
+        """Time of `_base`."""
         self._names: dict[str, str] = {}
         self.number = 0
-        """Of the last change: how many there were."""
+        """Number of the latest change."""
 
     def look(self, at_ms: int, rows: Sequence[Assignment], members: Iterable[MemberInfo]) -> bool:
-        """See what has changed; answers whether anything has. `at_ms`: since 1970."""
+        """Record changes since the last look; returns whether there were any. `at_ms`: since 1970."""
         self._names.update((info.uuid, info.name) for info in members)
         if not self._rows:
             self._rows = list(rows)
@@ -68,8 +66,9 @@ class TableHistory:
             self._names = {uuid: name for uuid, name in self._names.items() if uuid in mentioned}
 
     def told(self, since: int = -1) -> dict[str, object]:
-        """Everything after the change of this number, as plain data; or all, with the table from which it begins, if
-        that is not kept any more. Members are told once, and then by their place in that list (-1: nobody).
+        """Changes after number `since` as plain data, or everything with the base table if some of them are not kept.
+
+        Rows refer to members by their place in `members`; -1 is no member.
         """
         first = self.number - len(self._kept)
         whole = not first <= since <= self.number
