@@ -1,1 +1,1 @@
-"""Drives one member: carries out its effects through the clock, network, disk and entropy of its world. Pure."""
+"""The driver of one member: carries out its effects through ports for clock, network, disk and entropy. Pure."""

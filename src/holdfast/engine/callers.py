@@ -1,7 +1,4 @@
-"""Who is to be told what the member answers? The callables of sessions, operators and judges, by token.
-
-The member knows tokens alone (`core.events`); what is called lives here, outside of it.
-"""
+"""Callbacks of sessions, operators and tests, by token. The member itself knows only the tokens (`core.events`)."""
 
 from __future__ import annotations
 
@@ -33,36 +30,35 @@ from holdfast.core.primary_backup.cuts import Taken
 
 
 class Callers:
-    """Everybody who has asked this member something, or listens to it."""
+    """Pending requests to one member, and its subscribers."""
 
     def __init__(self, put: Callable[[Event], None]) -> None:
-        """`put`: lets the member handle an event."""
+        """`put` gives the member an event."""
         self._put = put
         self._last: Token = 0
         self._waiting: dict[Token, Callable[[Any], None]] = {}
-        """What is called once."""
+        """Called once."""
         self._listening: dict[Token, Callable[[Any], None]] = {}
-        """What is called again and again."""
+        """Called for each event of a subscription."""
         self._watchers: dict[Token, Callable[[], None]] = {}
         self._hearers: dict[Token, Callable[[News], None]] = {}
         self.backpressure_changed: Callable[[], None] = lambda: None
-        """Set by the client door: told when clients should be read no more, or again."""
+        """Set by the client port; called when reading from clients should stop or resume."""
 
     def _token(self) -> Token:
         self._last += 1
         return self._last
 
-    # -- what is asked once
+    # -- requests
 
     def expect(self, done: Callable[[Any], None]) -> Token:
-        """A token for a question; `done` is called with what answers it."""
+        """A token for a request; `done` is called with its result."""
         self._last = token = self._last + 1
         assert token not in self._waiting, "a token names one question"
         self._waiting[token] = done
         return token
 
     def complete(self, token: Token, answer: object) -> None:
-        """A question is answered."""
         self._waiting.pop(token)(answer)
 
     def take_cut(
@@ -75,30 +71,30 @@ class Callers:
         *,
         passive: bool = False,
     ) -> None:
-        """A client wants these maps kept as they are now: see `Cuts.take`."""
+        """Pin these maps as they are now: see `Cuts.take`."""
         self._put(CutRequested(self.expect(done), cut, maps, partitions, lease_ms, passive))
 
     def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
-        """A client goes on with a cut for so long, or not (0): see `Cuts.hold`."""
+        """Renew the lease of a cut, or release it (0): see `Cuts.hold`."""
         self._put(CutLeased(self.expect(done), cut, lease_ms))
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
-        """What has changed? See `ChangeStreams.ask`."""
+        """Read changes of a map: see `ChangeStreams.ask`."""
         self._put(ChangesAsked(self.expect(done), asked))
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        """Ask the metastore, or change a key of it: see `OperatorQuestions`."""
+        """Read or change the metastore: see `OperatorQuestions`."""
         self._put(MetastoreAsked(self.expect(done), question))
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        """What an operator wants of zones: see `ZoneOrders`."""
+        """Execute an operator's command on zones: see `ZoneOrders`."""
         self._put(ZoneOrdered(self.expect(done), order))
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
-        """What a session or an operator wants of a transaction: see `Transactions.take`."""
+        """Execute a step of a transaction: see `Transactions.take`."""
         self._put(TransactionAsked(self.expect(done), order))
 
-    # -- what is listened to
+    # -- subscriptions
 
     def listen(
         self,
@@ -109,18 +105,18 @@ class Callers:
         heard: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        """Call `heard` with each change of a map's entries; answers the function that ends it."""
+        """Call `heard` for each change of a map's entries; returns the function that unsubscribes."""
         return self._subscribe(
             heard, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
         )
 
     def destroyed(self, name: str) -> None:
-        """The map is destroyed: who listens to it hears no more, on any member."""
+        """End all listeners of a destroyed map, on every member."""
         self._put(MapDestroyed(name))
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        """Call `heard` when this member, as a backup, holds what a client's request has written; answers the function
-        that ends it.
+        """Call `heard` with the correlation id of each request of this client whose writes this member holds as a
+        backup; returns the function that unsubscribes.
         """
         return self._subscribe(heard, lambda token: CollectorAdded(token, client))
 
@@ -137,7 +133,7 @@ class Callers:
         return end
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after steps in which members or rows changed; answers the function that ends it."""
+        """Call `changed` after steps that changed members or assignments; returns the function that unsubscribes."""
         token = self._token()
         self._watchers[token] = changed
 
@@ -147,18 +143,18 @@ class Callers:
         return unwatch
 
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        """Call `heard` with each piece of news from now on; answers the function that ends it.
+        """Call `heard` for each piece of news from now on; returns the function that unsubscribes.
 
-        That function says whether it has ended something: False when called again.
+        That function returns whether it was still subscribed.
         """
         token = self._token()
         self._hearers[token] = heard
         return lambda: self._hearers.pop(token, None) is not None
 
-    # -- what the member says
+    # -- results and events
 
     def deliver(self, delivery: Delivery) -> None:
-        """Tell whom it concerns. Who has stopped listening meanwhile hears nothing more."""
+        """Call the addressees that are still subscribed. A callback may unsubscribe others."""
         match delivery:
             case Complete(token, answer):
                 self.complete(token, answer)

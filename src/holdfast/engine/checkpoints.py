@@ -1,4 +1,9 @@
-"""Which checkpoints are there, what has been written since, and which partition should have a new one."""
+"""Checkpoints of all partitions: which files exist, which blocks came after them, and which partition is due next.
+
+Example: partition 7 has a checkpoint of block 40, and blocks 45 and 52 changed it since. Then `clean_lsn` is 40 and
+`dirty` names block 45: a restart loads the checkpoint and replays from 45 on. A segment that begins with block 60
+records `Checkpointed(7, 44, file)` at its start; from then on blocks up to 44 are not needed for partition 7.
+"""
 
 from __future__ import annotations
 
@@ -16,63 +21,61 @@ from holdfast.core.model.journal_entries import (
 )
 
 KEPT = 2
-"""Checkpoints of a partition: the newest, and the one before it, as long as the journal goes back to it."""
+"""Checkpoints per partition: the newest, and the one before it while the journal goes back that far."""
 
 
 @dataclass(slots=True)
 class RunningCheckpoint:
-    """A checkpoint that is under way: what the content is, and where it belongs in the journal."""
+    """A checkpoint in progress."""
 
     ticket: int
     snapshot: Snapshot
     lsn: int = -1
-    """Every record of the blocks up to this one is in it; -1: the block is not made yet."""
+    """It contains every record up to this block; -1: the block has not been made yet."""
     dirty: tuple[int, int] | None = None
-    """The first block after it that tells of the partition, and how long the journal was then."""
+    """The first later block that changed the partition, and the journal's size in bytes before it."""
     began: bool = False
 
 
 @dataclass(slots=True)
 class PartitionFiles:
-    """What there is of one partition."""
+    """Files and position of one partition."""
 
     files: list[tuple[int, str]] = field(default_factory=list)
     """lsn and name of its checkpoints, newest first."""
     dirty: tuple[int, int] | None = None
-    """The first block that tells of the partition and is not in the newest of them; how long the journal was then."""
+    """The first block with changes that are not in the newest checkpoint, and the journal's size before it."""
     clean_lsn: int = 0
-    """Everything up to this block is in the newest of them, or void, as a restart will see it."""
+    """A restart needs no block of this partition up to this one: it is in the newest checkpoint, or void."""
     dropped: int = 0
-    """The block that says that it is held no more, if nothing has come since; 0: it is held."""
+    """The block that dropped the partition, if nothing came since; 0: it is held."""
     began: tuple[int, int] | None = None
-    """The last block that says that it begins anew, which is not known to be durable yet."""
+    """The last block that began the partition again, until it is known to be durable."""
     cut_lsn: int = -1
-    """Of the newest checkpoint that was ever asked for."""
+    """Block of the newest checkpoint that was requested."""
     lineages: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Whose records the blocks up to `cut_lsn` should hold, by map."""
+    """By map: terms that the records up to `cut_lsn` must have, and the counter after which each begins."""
 
 
 class Checkpoints:
-    """The checkpoints of all partitions of one member."""
-
     def __init__(self, checkpoint_bytes: int) -> None:
         self._bytes = checkpoint_bytes
         self.kept: dict[int, PartitionFiles] = {}
         self.under_way: list[RunningCheckpoint] = []
         self._asked: int | None = None
-        """The partition whose checkpoint the member was asked for last."""
+        """The partition whose checkpoint was requested last."""
         self._unanswered: set[int] = set()
         self._ending: set[int] = set()
-        """Partitions of which something was said to begin anew, or to be held no more."""
+        """Partitions with a `Began` or `Dropped` that may not be durable yet."""
         self._last_at = 0
         self._look_at = 0
         self._eager: set[int] = set()
-        """Partitions that should have a new one soon, because something is wrong with what is there."""
+        """Partitions that need a new checkpoint soon, because their files or journal are damaged."""
 
-    # -- what the journal says
+    # -- the journal
 
     def wrote(self, lsn: int, at: int, entries: list[Entry]) -> None:
-        """A block with these entries is made. at: bytes of the journal before it."""
+        """Record a new block with these entries. at: bytes of the journal before it."""
         for entry in entries:
             kind = type(entry)
             if kind is Wrote or kind is WrotePuts or kind is GroupWrote:
@@ -106,17 +109,17 @@ class Checkpoints:
         return kept
 
     def found(self, files: list[tuple[int, str]], clean_lsn: int, snapshot: Snapshot) -> None:
-        """The checkpoints of a partition that were there when the member started, newest first; it holds this."""
+        """Record the checkpoints found at the start, newest first, and the content of the newest."""
         kept = self.kept[snapshot.partition] = PartitionFiles(files, clean_lsn=clean_lsn, cut_lsn=files[0][0])
         kept.lineages = {each.name: [*each.lineage] for each in snapshot.maps}
 
     def table(self, lsn: int) -> list[Entry]:
-        """What a segment that begins with this block says at its start: up to where each checkpoint holds everything.
-        Nothing older is needed when that is durable.
+        """The checkpoint table that a segment beginning with this block records at its start. When it is durable, older
+        segments may go.
 
-        A partition without a checkpoint is named too: its journal is needed from the block after its lsn on. So is one
-        that is held no more: whatever there is of it is void; but not the checkpoint that is being written of it just
-        now, which may be all that there is of a copy that has come from another member.
+        A partition without a checkpoint is listed too, because its journal is needed from the next block on. So is a
+        dropped one: everything before is void, except a checkpoint in progress. That may be the only local copy of a
+        partition that has just been refilled from another member.
         """
         table: list[Entry] = []
         for partition, kept in sorted(self.kept.items()):
@@ -132,7 +135,7 @@ class Checkpoints:
         return min([clean, *(before for before in cuts if before + 1 >= kept.dropped)])
 
     def begun(self, lsn: int) -> None:
-        """The segment whose table this is begins indeed, with this block."""
+        """The segment with this table has begun at this block."""
         for partition, kept in self.kept.items():
             kept.clean_lsn = self._clean(partition, kept, lsn)
             if kept.dropped:
@@ -140,7 +143,7 @@ class Checkpoints:
             assert kept.dirty is None or kept.dirty[0] > kept.clean_lsn, "what is not written out is needed"
 
     def needed_lsn(self, end: int) -> int:
-        """The first block that a restart needs; `end` when it needs none before that one."""
+        """The first block that a restart needs; `end` if it needs none before that."""
         needed = [kept.clean_lsn + 1 for kept in self.kept.values()]
         needed += [cut.lsn + 1 for cut in self.under_way if cut.lsn >= 0]
         return min([end, *needed])
@@ -148,7 +151,7 @@ class Checkpoints:
     # -- checkpoints
 
     def begin(self, ticket: int, snapshot: Snapshot) -> RunningCheckpoint:
-        """The member wants this content to be kept."""
+        """Start a checkpoint with this content."""
         assert all(cut.ticket != ticket for cut in self.under_way), "a ticket names one checkpoint"
         cut = RunningCheckpoint(ticket, snapshot)
         self.under_way.append(cut)
@@ -159,7 +162,7 @@ class Checkpoints:
         return cut
 
     def place(self, cut: RunningCheckpoint, lsn: int) -> None:
-        """It belongs after this block, which was made just now; no block has been made since."""
+        """The checkpoint contains exactly the blocks up to this one, the latest."""
         assert cut.lsn < 0 and cut in self.under_way, "it is placed once, before it is done"
         cut.lsn = lsn
         kept = self.kept.setdefault(cut.snapshot.partition, PartitionFiles())
@@ -167,12 +170,12 @@ class Checkpoints:
         kept.lineages = {each.name: list(each.lineage) for each in cut.snapshot.maps}
 
     def clashes(self, partition: int, lsn: int) -> bool:
-        """Whether a checkpoint of this partition was taken after the same block: names could not tell the two apart."""
+        """Whether a checkpoint of this partition was taken at the same block. File names could not tell them apart."""
         kept = self.kept.get(partition)
         return kept is not None and kept.cut_lsn == lsn
 
     def done(self, cut: RunningCheckpoint, file: str) -> Checkpointed:
-        """It is durable under this name. Answers what the journal should say."""
+        """The checkpoint is durable in this file. Returns the entry for the journal."""
         assert cut.lsn >= 0, "it belongs after a block"
         self.under_way.remove(cut)
         kept = self.kept.setdefault(cut.snapshot.partition, PartitionFiles())
@@ -192,11 +195,11 @@ class Checkpoints:
         return Checkpointed(cut.snapshot.partition, cut.lsn, file)
 
     def failed(self, cut: RunningCheckpoint) -> None:
-        """There was no room for it."""
+        """The checkpoint was not written: the disk is full."""
         self.under_way.remove(cut)
 
     def superfluous(self, first_lsn: int) -> list[str]:
-        """Take out the files that no restart would use, with a journal that goes back to this block."""
+        """Take out files that no restart uses if the journal goes back to this block."""
         gone: list[str] = []
         for kept in self.kept.values():
             while len(kept.files) > 1 and (len(kept.files) > KEPT or kept.files[-1][0] + 1 < first_lsn):
@@ -205,8 +208,8 @@ class Checkpoints:
         return gone
 
     def settle(self, durable_lsn: int) -> list[tuple[int, int, list[str]]]:
-        """What is said up to this block is durable. Answers the partitions that are held no more: with the block that
-        says so, and their files, which may be removed.
+        """Blocks up to this one are durable. Returns dropped partitions, each with the block that dropped it and the
+        files that may be removed.
         """
         gone: list[tuple[int, int, list[str]]] = []
         for partition in sorted(self._ending):
@@ -226,7 +229,6 @@ class Checkpoints:
         return gone
 
     def forget(self, partition: int, dropped: int, files: list[str]) -> None:
-        """The files of a dropped partition are gone."""
         kept = self.kept.get(partition)
         if kept is None:
             return
@@ -237,24 +239,24 @@ class Checkpoints:
     # -- which partition is next
 
     def want_all(self) -> None:
-        """Something of the journal cannot be read: every partition should have a new checkpoint."""
+        """Request a new checkpoint of every partition, because a part of the journal cannot be read."""
         self._eager = set(self.kept)
         for kept in self.kept.values():
-            # Its news may be in what cannot be read: it must not count as complete before that.
+            # The unreadable part may have changed it, so it must not count as complete before its checkpoint.
             kept.dirty = (kept.clean_lsn + 1, 0)
 
     def unanswered(self, partition: int) -> None:
-        """The member was asked for a checkpoint of this partition a while ago; perhaps it has not given any."""
+        """The member has not answered the request for this partition for a while; it may not hold it any more."""
         if self._asked == partition:
             self._unanswered.add(partition)
             self._eager.discard(partition)
             self._asked = None
 
     def wanted(self, at: int) -> int | None:
-        """The partition that should have a new checkpoint now, if any. at: bytes of the journal so far.
+        """The partition that should be checkpointed now, if any. at: bytes of the journal so far.
 
-        One at a time, the one with the oldest news first. So that they do not all come due at once, the first are asked
-        for early: from half of `checkpoint_bytes` on, evenly.
+        One at a time, the one with the oldest changes first. They do not all become due at once: from half of
+        `checkpoint_bytes` on, requests are spread evenly over the bytes that are written.
         """
         if self.under_way or self._asked is not None or (at < self._look_at and not self._eager):
             return None

@@ -1,4 +1,4 @@
-"""The data lane, as sessions see it: the one way into a member that is no event (`core.events`)."""
+"""The interface of the data lane for sessions: the only way into a member that is not an event (`core.events`)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 
 
 class EntryLane(Protocol):
-    """The data lane of this member: reads and writes without an object per operation.
+    """Reads and writes of single entries without an object per operation.
 
-    For a request on partition `p`: `serving[p]` is this member's copy if it is the primary and may serve now, else None
-    (then take the slow way, `Grid.execute`, which forwards, waits or refuses). With the copy in hand, read
-    `copy.maps[name].state.entries` directly (mind `expiries`), or write through `set` / `remove`.
+    `serving[p]` is this member's copy of partition `p` if it is the primary and can serve now. If it is None use
+    `Grid.execute`, which forwards, waits or rejects. With the copy, read `copy.maps[name].state.entries` (respect
+    `expiries`), or write with `set` and `remove`.
 
-    A write must not be acknowledged before `close_batch` says so: collect the answers of one read buffer, and after the
-    last message of the buffer call `close_batch(done)` once if any write was made; `done(True)` comes when every sync
-    backup holds the whole batch (at once when there are none), `done(False)` when that can never be known (answer:
-    unknown).
+    Do not acknowledge a write before its batch is safe. Collect the responses to one read buffer, and call
+    `close_batch(done)` once after the buffer's last message if anything was written. `done(True)` comes when every sync
+    backup holds the whole batch, immediately if there are none; `done(False)` when this can never be known, and the
+    response must be "unknown".
     """
 
     serving: list[PartitionCopy | None]
     leading: list[PartitionCopy | None]
-    """The same, also while some writes are refused: for reading, and for what `Grid.rejection` lets pass."""
+    """Like `serving`, also while some writes are rejected: for reads, and for writes that `Grid.rejection` allows."""
     listening: dict[str, int]
-    """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
+    """Entry listeners per map. Maps without listeners are absent, and no events are built for them."""
 
     def set(
         self,
@@ -39,68 +39,64 @@ class EntryLane(Protocol):
         max_idle_ms: int,
         key_hash: int,
     ) -> bytes | None:
-        """Store an entry and queue its record for the backups; answers the old value (None if absent or expired)."""
+        """Store an entry and queue its record for the backups; returns the old value (None if absent or expired)."""
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """The entry's value, or None; counts as a use of it."""
+        """The value or None; counts as a use of the entry."""
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """Take an entry out and queue the record; answers the old value."""
+        """Remove an entry and queue its record; returns the old value."""
 
     @property
     def open_puts(self) -> list[MapReplica] | None:
-        """The maps' shares to whose `unsent` was added since the last `close_batch`. Whoever stores an ordinary entry
-        without `set`, as that does it, adds it there, and the share to these; or calls `record`. None: every write is
-        to be made by `set` and `remove`.
+        """Replicas whose `unsent` has records since the last `close_batch`. A session that stores an ordinary entry
+        itself adds its record to `unsent` and the replica to this list, or calls `record`. None: write only through
+        `set` and `remove`.
         """
 
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None:
-        """Queue the record of a write that was made and counted."""
+        """Queue the record of a write that is applied and counted."""
 
     @property
     def now_ns(self) -> int:
-        """What the member takes for the time, by which entries end."""
+        """The member's clock, by which entries expire."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
-        """The map's own time to live and maximum idle time, in ms."""
+        """Default time to live and maximum idle time of the map, in ms."""
 
     @property
     def settled(self) -> bool:
-        """Whether `close_batch` would have nothing to wait for, and need not be called: what was written since the last
-        one is held nowhere else.
-        """
+        """Whether `close_batch` can be skipped: nothing to wait for, and no backup holds these writes."""
 
     def close_batch(self, done: Callable[[bool], None]) -> None:
-        """End the batch begun by the writes since the last one."""
+        """Close the batch of all writes since the last call."""
 
     def close_batch_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
-        """The same for requests of a client that waits for the backups itself. If all of them can tell it, `done(True)`
-        comes at once, while `acks` says how many it has to hear of.
+        """Like `close_batch`, for a client that counts the backups' acknowledgements itself. If all backups can reach
+        it, `done(True)` comes at once, and during that call `acks` is the number to wait for.
         """
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this batch has changed nothing in this map, and rests on what is there: `close_batch` waits for
-        that, too. `remove` says so by itself when it finds nothing.
+        """A response of this batch changed nothing and depends on the map's present state: `close_batch` waits until
+        that is safe, too. `remove` does this itself if it finds nothing.
         """
 
     locks_entries: bool
-    """Whether there are maps whose entries transactions may lock."""
+    """Whether transactions may lock entries of some map."""
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """Whether a transaction has locked the entry: then it must not be written here, but through `Grid.execute`,
-        which waits.
-        """
+        """Whether a transaction has locked the entry; then write through `Grid.execute`, which waits."""
 
     confirms_reads: bool
-    """Whether there are maps whose reads are confirmed; which ones `confirmed` says."""
+    """Whether reads of some map must be confirmed (`confirmed`)."""
 
     def confirmed(self, name: str) -> bool:
-        """Whether a read of this map must `rest_on` it before it is answered (`maps.*.reads`)."""
+        """Whether a read of this map needs `rest_on` before it is answered (`maps.*.reads`)."""
 
     @property
     def acks(self) -> int:
-        """While `done(True)` is called by `close_batch_for`: how many backups tell the client."""
+        """During `done(True)` of `close_batch_for`: backups that acknowledge to the client directly."""
 
     @property
     def unknown_because(self) -> str:
-        """While `done(False)` is called: why nobody can say, in words."""
+        """During `done(False)`: why the outcome is unknown."""

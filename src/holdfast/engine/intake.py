@@ -1,4 +1,9 @@
-"""What waits to be written, in its order: the effects of one step may come in any."""
+"""Groups of journal entries that wait to be written, put into order.
+
+A step's effects may arrive in any order. Example: the core emits append 7, then a checkpoint "after 7", then append 8.
+If 8 arrives first it waits for 7; if the checkpoint arrives first it waits too, and is attached to the group of 7. That
+group then ends its block, so that the checkpoint holds exactly the records of the blocks up to there, and not 8.
+"""
 
 from __future__ import annotations
 
@@ -13,41 +18,38 @@ from holdfast.engine.checkpoints import Checkpoints, RunningCheckpoint
 
 @dataclass(slots=True)
 class WriteGroup:
-    """What the member, or the journal itself (number 0), wants to be written in one piece."""
+    """Entries that belong into one block; number 0 is the journal's own."""
 
     number: int
     entries: list[Entry]
     urgent: bool
     cuts: list[RunningCheckpoint] = field(default_factory=list)
-    """Checkpoints of the moment just after it: nothing may follow it in its block."""
+    """Checkpoints of the moment just after this group: its block must end with it."""
     questions: list[ReadHistory] = field(default_factory=list)
-    """What is looked for in the journal may be in this group."""
+    """Reads of history that may need this group."""
 
 
 class Intake:
-    """The groups that wait, oldest first, and what belongs to which of them."""
-
     def __init__(self, checkpoints: Checkpoints, made_lsn: Callable[[], int]) -> None:
-        """made_lsn: answers the lsn of the last block that was made."""
+        """made_lsn: returns the lsn of the last block that was made."""
         self.pending: deque[WriteGroup] = deque()
         self._checkpoints = checkpoints
         self._made_lsn = made_lsn
         self._number = 0
-        """The newest append that waits here, or was taken from here."""
+        """The latest append that is pending or was taken from here."""
         self._appends: dict[int, Append] = {}
-        """Those that wait for an earlier one."""
+        """Appends that arrived before an earlier one."""
         self._early: list[Checkpoint] = []
-        """Those that wait for an append."""
+        """Checkpoints that arrived before their append."""
         self._questions: list[ReadHistory] = []
-        """Taken in at the end of the turn: what they ask for may come as an append of the same turn."""
+        """Accepted at the end of the turn, because the append that they look for may come in the same turn."""
 
     @property
     def early(self) -> int:
-        """How much waits for something that has not come yet."""
+        """Effects that wait for an earlier one."""
         return len(self._appends) + len(self._early) + len(self._questions)
 
     def take(self, effect: Append | Checkpoint | ReadHistory) -> None:
-        """The member wants this."""
         if isinstance(effect, ReadHistory):
             self._questions.append(effect)
             return
@@ -68,7 +70,7 @@ class Intake:
                 self._cut(self._checkpoints.begin(each.ticket, each.snapshot), each.after)
 
     def _cut(self, cut: RunningCheckpoint, after: int) -> None:
-        """Find the block after which a checkpoint belongs. Two of one partition never come after the same one."""
+        """Attach a checkpoint to its block. Two checkpoints of one partition never share a block."""
         partition = cut.snapshot.partition
         assert after <= self._number, "what it comes after is known"
         for position in range(len(self.pending) - 1, -1, -1):
@@ -85,7 +87,7 @@ class Intake:
             self._checkpoints.place(cut, self._made_lsn())
 
     def take_questions(self) -> list[ReadHistory]:
-        """The questions that what is written already may answer; others go with the last group that waits."""
+        """Questions that need only blocks already written; the others go with the last pending group."""
         questions, self._questions = self._questions, []
         assert not self._questions, "each is asked once"
         if self.pending:

@@ -1,8 +1,9 @@
-"""Reads from the journal what a replica has missed: the records of one map in one partition, newest first.
+"""Reads of missed records from the journal: those of one map in one partition, newest first.
 
-A record counts only when it is of the history that this member's copy has now: updates that a checkpoint has replaced
-may stand in older blocks under the same numbers. What cannot be read is no reason to fail: who asked gets everything
-from somewhere else.
+A record counts only if it belongs to the history of this member's present copy. Example: as primary in term 3 this
+member wrote records 10 to 12, lost its primacy before they were replicated, and was refilled by a checkpoint whose
+lineage says "term 4 begins after 9". Blocks before the checkpoint still have records 10 to 12 of term 3; the lineage
+excludes them. A failed read is no error: the requester then gets a full copy.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from holdfast.wire.journal_blocks import read_block
 from holdfast.wire.journal_reader import JournalReader
 
 SLICE_BYTES = 1 << 20
-"""So much is read in one turn; the member does something else between two turns."""
+"""Bytes that are read per turn; the member works between two turns."""
 
 
 class Search:
-    """One question, and what has been found so far."""
+    """One question, with the records found so far."""
 
     def __init__(self, asked: ReadHistory, cut_lsn: int, lineage: list[tuple[int, int]] | None) -> None:
-        """cut_lsn, lineage: of the newest checkpoint, and what the blocks before it must agree with."""
+        """cut_lsn, lineage: of the newest checkpoint; records up to that block must agree with its lineage."""
         self.asked = asked
         self.wanted = asked.upto
-        """The number of the update that is looked for."""
+        """Counter of the next record to find."""
         self.found: deque[tuple[int, Record]] = deque()
         """Newest first."""
         self._bytes = 0
@@ -43,7 +44,7 @@ class Search:
         self._term = 0
 
     def look(self, lsn: int, entries: list[Entry]) -> bool:
-        """Look through a block that is older than those before; answers whether there is no need for another."""
+        """Search a block, older than those before; returns whether the search is over."""
         partition, name = self.asked.partition, self.asked.map
         for entry in reversed(entries):
             if isinstance(entry, Wrote | WrotePuts):
@@ -80,14 +81,13 @@ class Search:
         return next((of for of, start in reversed(self._lineage) if start < counter), 0) == term
 
     def answer(self) -> HistoryRead:
-        """What the member is told."""
         if self.wanted <= self.asked.after:
             return HistoryRead(self.asked.ticket, [*reversed(self.found)])
         return HistoryRead(self.asked.ticket, None, self.wanted if self.found else -1)
 
 
 class JournalHistory:
-    """Answers questions one after the other, a slice at a time; patient ones when there are no others."""
+    """Answers one question at a time, in slices; patient questions come last."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class JournalHistory:
         doubt: Callable[[str], None],
         rest: Callable[[], None],
     ) -> None:
-        """answer: called with each answer, in turns of their own. doubt: told when something cannot be read.
-        rest: called after each answer, before the next search: segments may go then.
+        """answer: gets each answer, in a turn of its own. doubt: gets a text when something cannot be read.
+        rest: called after each answer, before the next search, when segments may be removed.
         """
         self._disk = disk
         self._store = store
@@ -117,12 +117,11 @@ class JournalHistory:
 
     @property
     def busy(self) -> bool:
-        """Whether a question is open."""
         return bool(self._waiting or self._patient) or self.searching
 
     @property
     def searching(self) -> bool:
-        """Whether one is being answered: no segment may go meanwhile."""
+        """Whether a search is running; no segment may be removed during it."""
         return self._steps is not None
 
     def ask(self, asked: ReadHistory, lsn: int) -> None:
@@ -131,13 +130,13 @@ class JournalHistory:
         self._turn()
 
     def written(self, lsn: int) -> None:
-        """The blocks up to this one can be read."""
+        """Blocks up to this one can be read."""
         self._written_lsn = lsn
         if self.busy and not self.searching:
             self._turn()
 
     def _turn(self) -> None:
-        """Go on soon: with one slice in a turn, however many questions there are."""
+        """Schedule one slice for the next turn, however many questions wait."""
         if not self._turn_comes:
             self._turn_comes = True
             self._disk.after(0, self._go_on)
@@ -160,7 +159,6 @@ class JournalHistory:
         self._turn()
 
     def _next(self) -> ReadHistory | None:
-        """The next question that can be answered."""
         for waiting in (self._waiting, self._patient):
             if waiting and waiting[0][0] <= self._written_lsn:
                 return waiting.popleft()[1]
@@ -177,7 +175,7 @@ class JournalHistory:
         self._answer(search.answer())
 
     def _walk(self, search: Search) -> Iterator[None]:
-        """Look through the blocks, newest first; pauses after each slice."""
+        """Search the blocks, newest first; yields after each slice."""
         slice_bytes = 0
         for position in range(len(self._segments.all) - 1, -1, -1):
             segment = self._segments.all[position]
@@ -199,7 +197,7 @@ class JournalHistory:
                     yield
 
     def _index(self, segment: Segment, end_lsn: int) -> Iterator[None]:
-        """Find the blocks of a segment that no restart needed."""
+        """Find the blocks of a segment that the restart did not read."""
         fresh = Segment(segment.name, segment.first_lsn, segment.seed, segment.size, segment.wall_ms)
         slice_bytes = 0
         for block in JournalReader([segment.name], self._disk.read, self._store):

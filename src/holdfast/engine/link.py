@@ -1,8 +1,11 @@
-"""A reliable, ordered road to one life of one member, over a network that may lose, double, delay and reorder packets.
+"""Reliable, ordered delivery between one life of this member and one of another, over a lossy network.
 
-Each packet carries its road, its number and the highest number received in order from the other side. What is not
-acknowledged in time is sent again. Both ends begin at 1 with every new life of either member, and the road names both
-lives: a packet of an earlier life, or for another member that lived at the same address, has no effect (DESIGN rule 9).
+Packets may be lost, duplicated, delayed and reordered. Each one carries the link's id, its number, and the highest
+number received in order from the other side; unacknowledged packets are repeated. Example: the receiver has 1 to 4,
+then 6 and 7 arrive. It keeps 6 and 7 and acknowledges 4; when 5 is repeated it delivers 5, 6, 7 and acknowledges 7.
+
+The id is a hash of both lives, and numbers begin at 1 with every new life. So a packet of an earlier life, or for
+another member that used the same address, has no effect (DESIGN rule 9).
 """
 
 from __future__ import annotations
@@ -21,27 +24,26 @@ HEADER = struct.Struct("<QQQ")
 RESEND_NS = 1000 * MILLISECOND
 ACKNOWLEDGE_NS = 40 * MILLISECOND
 RESEND_PACKETS = 64
-"""What is sent again at a time, at first; when that was acknowledged twice as many, up to what the other side keeps
-early: a busy link must make up for what it lost faster than more comes.
+"""Packets per repetition, at first. Doubled after each acknowledged repetition, up to `AHEAD_PACKETS`: a busy link must
+recover lost packets faster than new ones arrive.
 """
 AHEAD_PACKETS = 1024
-"""Packets that came too early and are kept; beyond these they are dropped, and will be sent again."""
+"""Early packets that are kept; further ones are dropped, and repeated by the sender."""
 ACKNOWLEDGE_BYTES = 256 * 1024
 
 Read = TypeVar("Read")
-"""What a payload is made into when it comes."""
+"""Decoded payload."""
 Life = tuple[MemberId, int]
-"""A member in one of its lives."""
 
 
 def road_between(here: Life, there: Life) -> int:
-    """64 bits that name the road between two lives of two members, the same at both ends."""
+    """The 64-bit id of the link between two lives, the same at both ends."""
     ends = "|".join(f"{uuid}/{life}" for uuid, life in sorted((here, there)))
     return int(mmh3.hash64(ends, signed=False)[0])
 
 
 class Link(Generic[Read]):
-    """One direction's numbers and the other's acknowledgements."""
+    """The state of one end."""
 
     __slots__ = (
         "_again",
@@ -63,7 +65,7 @@ class Link(Generic[Read]):
         self._sent = 0
         self._unsure: deque[tuple[int, bytes]] = deque()
         self.unacknowledged_bytes = 0
-        """Of what was sent, and the other side has not said to have."""
+        """Bytes sent and not acknowledged."""
         self._received = 0
         self._ahead: dict[int, Read] = {}
         self._owed = False
@@ -71,12 +73,11 @@ class Link(Generic[Read]):
         self._owed_since_ns = 0
         self._resend_at_ns = 0
         self._repeated = 0
-        """Number of the last packet that was sent again; 0 when its acknowledgement has come."""
+        """Last packet of the running repetition; 0 when that is acknowledged."""
         self._again = RESEND_PACKETS
-        """How many packets are sent again at a time."""
+        """Packets in the next repetition."""
 
     def send(self, payload: bytes, now_ns: int) -> bytes:
-        """The packet for a new payload."""
         assert not self._unsure or self._unsure[-1][0] == self._sent, "packets are numbered one by one"
         self._sent += 1
         if not self._unsure:
@@ -91,17 +92,17 @@ class Link(Generic[Read]):
         return HEADER.pack(self._road, number, self._received) + payload
 
     def carries(self, packet: bytes | memoryview) -> bool:
-        """Whether the packet is of this road: between these lives of both ends. One without header is not."""
+        """Whether the packet is of this link, between these lives."""
         return packet[:8] == self._road.to_bytes(8, "little")
 
     def receive(
         self, packet: bytes | memoryview, now_ns: int, read: Callable[[bytes | memoryview], Read]
     ) -> list[Read]:
-        """What `read` makes of the payloads that can be handed on now, in order. It is given a view of a packet that is
-        one, and keeps nothing of it.
+        """Decode a packet with `read`, and return the payloads that are next in order. `read` may get a view of the
+        packet and must not keep it.
 
-        Raises ProtocolError on a packet without header, or that acknowledges what was never sent; and what `read`
-        raises. Then the packet has not come: it is not acknowledged, and what comes in its place counts.
+        Raises ProtocolError for a packet without header or with an impossible acknowledgement, and whatever `read`
+        raises. The packet then counts as lost: the sender will repeat it.
         """
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
@@ -122,7 +123,7 @@ class Link(Generic[Read]):
             self._resend_at_ns = now_ns + RESEND_NS
         assert self._unsure or not self.unacknowledged_bytes, "what has arrived is not counted any more"
         if self._repeated and acknowledged >= self._repeated:
-            # What was sent again has arrived: go on with the rest, at the pace of the acknowledgements.
+            # The repetition has arrived: repeat more, at the pace of the acknowledgements.
             self._repeated, self._resend_at_ns = 0, now_ns
             self._again = min(2 * self._again, AHEAD_PACKETS) if self._unsure else RESEND_PACKETS
         if number == 0:
@@ -144,13 +145,11 @@ class Link(Generic[Read]):
         return ready
 
     def due(self, now_ns: int) -> list[bytes]:
-        """Packets that should go out now by themselves: repeats, or an acknowledgement that found no other to
-        ride on.
-        """
+        """Packets to send now: a repetition, or an acknowledgement that no other packet has carried."""
         packets: list[bytes] = []
         if self._unsure and self._resend_at_ns <= now_ns:
             if self._repeated:
-                # Also what was sent again has not arrived.
+                # The repetition was lost as well.
                 self._again = RESEND_PACKETS
             packets = self.repeat(now_ns, self._again)
         late = now_ns - self._owed_since_ns >= ACKNOWLEDGE_NS or self._owed_bytes >= ACKNOWLEDGE_BYTES
@@ -159,7 +158,7 @@ class Link(Generic[Read]):
         return packets
 
     def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:
-        """What may have been lost, again: after silence, or when the network has made a new connection."""
+        """Unacknowledged packets, oldest first, after a timeout or on a new connection."""
         self._resend_at_ns = now_ns + RESEND_NS
         oldest = list(self._unsure)[:limit]
         assert not oldest or oldest[-1][0] <= self._sent, "only what was sent is sent again"
@@ -168,20 +167,18 @@ class Link(Generic[Read]):
 
     @property
     def open(self) -> bool:
-        """Whether something waits to be acknowledged, by the other side or by this one."""
+        """Whether either side still has to acknowledge something."""
         return self._owed or bool(self._unsure)
 
     @property
     def owes_bytes(self) -> bool:
-        """Whether so much has come that it should be acknowledged at once."""
+        """Whether enough bytes have arrived for an acknowledgement at once."""
         return self._owed_bytes >= ACKNOWLEDGE_BYTES
 
     @property
     def early(self) -> int:
-        """Packets that came before others which are still missing."""
         return len(self._ahead)
 
     @property
     def unacknowledged(self) -> int:
-        """Packets that the other side has not confirmed."""
         return len(self._unsure)

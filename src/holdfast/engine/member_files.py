@@ -1,4 +1,4 @@
-"""A member with files: what they tell goes into it, and what it wants to be written goes there."""
+"""A member with persistence: recovered from its files, its driver connected to its journal."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def driver_with_files(
     recorder: Recorder | None = None,
     ways: Ways = PLAIN,
 ) -> tuple[Driver, Journal, Recovered]:
-    """A member of what is found on the disk, and its driver; start it when the journal is ready (`when_ready`).
+    """Recover a member from a disk. Start the driver when the journal is ready (`when_ready`).
 
-    `name`: of the member whose files these must be, if both have one. `failed` is called when nothing can be written
-    any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
-    `recorder` writes down the member's life. `ways`: what may be compiled.
+    `name`: checked against the owner of the files, if both have a name. `failed` is called when the journal cannot
+    write any more. `recorder` records the member's life. `ways`: compiled implementations.
+
+    Raises ConfigError for files of another member, JournalBroken for files that cannot be trusted.
     """
     recoveries: list[RecordedRecovery] = []
 
@@ -86,7 +87,7 @@ def driver_with_files(
         if view is not None and (member.picture.assigned or not view.recovering):
             journal.admitted(view.cluster_id, behind=member.picture.info.behind)
             if member.picture.assigned and not member.picture.stale and not member.picture.unsafe_reason():
-                # What these files have lost the cluster has made up for.
+                # Everything that these files had lost has been restored from other members.
                 journal.forgive()
 
     driver.callers.watch(changed)

@@ -1,6 +1,4 @@
-"""The doors through which a member reaches the world: the real one (`runtime`) and the simulated one (`sim`)
-have the same.
-"""
+"""Interfaces to the world outside a member, implemented by the real one (`runtime`) and the simulator."""
 
 from __future__ import annotations
 
@@ -13,53 +11,52 @@ from holdfast.core.model.ids import Address, MemberId
 
 
 class World(Protocol):
-    """Clock, network and entropy, and two ears: for notes and for the end."""
+    """Clock, network, entropy, and what the process does with notes and the member's end."""
 
     def now_ns(self) -> int:
         """Monotonic nanoseconds of this member."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this host believes."""
+        """Milliseconds since 1970, by this host's clock."""
 
     def jitter(self, limit_ns: int) -> int:
         """A random number of nanoseconds from 0 to `limit_ns`."""
 
     def open(self, member: MemberId, address: Address) -> None:
-        """Be ready to carry packets to a member."""
+        """Prepare a connection to a member."""
 
-    def close(self, member: MemberId) -> None:
-        """Carry nothing more to it."""
+    def close(self, member: MemberId) -> None: ...
 
     def carry(self, member: MemberId, packet: bytes) -> None:
-        """Carry a packet to a member; it may be lost, late, doubled or overtaken."""
+        """Send a packet; it may be lost, delayed, duplicated or reordered."""
 
     def send_datagram(self, address: Address, data: bytes) -> None:
-        """Carry a message to an address; it may be lost."""
+        """Send a message to an address; it may be lost."""
 
     def shuffle(self, effects: list[object]) -> None:
-        """Put the effects of one step into any order (the real world leaves them as they are)."""
+        """Reorder the effects of one step arbitrarily. The real world keeps their order."""
 
     def note(self, note: Note) -> None:
-        """Something worth telling happened."""
+        """Log an event."""
 
     def stopped(self, why: str) -> None:
-        """The member has ended by itself."""
+        """The member has stopped by itself."""
 
     def soon(self, deed: Callable[[], None]) -> None:
-        """Do this when everything that has arrived by now has been looked at."""
+        """Call this when everything that has arrived by now has been handled."""
 
     def wake_at(self, deadline_ns: int) -> None:
-        """Call `Driver.tick` at this time at the latest."""
+        """Call `Driver.tick` no later than this."""
 
 
 class Writer(Protocol):
-    """Who writes down what a member wants to be written: the journal (`engine.journal`)."""
+    """Persists what a member wants to keep: the journal (`engine.journal`)."""
 
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
-        """Begin to do this; the member hears of its end as an event, never before this call returns."""
+        """Start this; its result comes as an event, never before this call returns."""
 
     def close(self) -> None:
-        """Write what is left, and let go of the files."""
+        """Write what is pending, and release the files."""
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------
@@ -67,7 +64,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a file of so many bytes, all zero, reserved on the disk, durable with its name. It must not be there."""
+    """Create a zeroed file of this size, reserved on the disk, durable with its name. The name must be free."""
 
     name: str
     size: int
@@ -75,7 +72,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write bytes at an offset of a file that is there. Not durable before a `Sync` of it."""
+    """Write into an existing file. Not durable before its `Sync`: after a power cut any part of it may be missing."""
 
     name: str
     offset: int
@@ -84,16 +81,16 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What was written to the file is durable after this."""
+    """Make everything written to the file so far durable (fsync)."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A whole small or large file at once: durable under its name, or not there at all (temporary name, sync, rename).
+    """Write a whole file atomically: temporary name, fsync, rename. After a crash it is complete or absent.
 
-    `make` is called when its turn comes, perhaps on another thread; it answers the name and the bytes.
+    `make` returns name and bytes; it is called when the deed's turn comes, possibly on another thread.
     """
 
     make: Callable[[], tuple[str, bytes]]
@@ -101,14 +98,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take a file away; no error when it is not there."""
+    """Remove a file; no error if it does not exist."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Give a file that is durable another name, durably; nothing to do when it has it already. The new name is free."""
+    """Rename a durable file, durably. The new name must be free; a file that has it already is left alone."""
 
     name: str
     to: str
@@ -118,43 +115,45 @@ Deed = Create | Write | Sync | Put | Remove | Rename
 
 
 class DiskFull(Exception):
-    """There was no room. The deed that failed has changed nothing."""
+    """No space left; the failed deed has changed nothing."""
 
 
 class DiskFailed(Exception):
-    """A write or sync failed otherwise: what is on the disk is not known. It is never tried again."""
+    """Another failure of a write or sync: the content of the disk is unknown. Never retried."""
 
 
 DeedsDone = Callable[[Exception | None], None]
-"""Called once, in the member's own thread and in a turn of its own: with None, DiskFull or DiskFailed. After a failure
-the rest of the deeds that were submitted together is not done."""
+"""Called once, on the member's thread in a turn of its own, with None, DiskFull or DiskFailed. After a failure the
+remaining deeds of the same `submit` are skipped."""
 
 
 class Disk(Protocol):
-    """One directory of files, of this process alone.
+    """One directory, used by this process alone.
 
-    Deeds of one `line` are carried out one after the other, in the order of `submit`; `done` is called in that order
-    too. There are two lines, so that a checkpoint does not hold up the journal. Reading is at once, and sees what was
-    submitted and done.
+    Deeds of one `line` are carried out in the order of `submit`, and their `done` is called in that order. There are
+    two lines so that a checkpoint does not delay the journal. `read` is synchronous and sees finished deeds.
+
+    Example: after `submit([Write(f, 0, b"A"), Sync(f)])` and `submit([Write(f, 1, b"B")])` a process crash keeps what
+    was written, but a power cut before the next `Sync` may lose B, or leave a part of it. A is safe once the first
+    `done` has been called with None, and not before.
     """
 
     def names(self) -> list[str]:
-        """The names of all files, sorted."""
+        """All file names, sorted."""
 
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
+    def size(self, name: str) -> int: ...
 
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
-        """Bytes of a file; fewer at its end. Raises FileNotFoundError, or DiskFailed when the disk cannot read them."""
+        """Bytes of a file, fewer at its end. Raises FileNotFoundError or DiskFailed."""
 
     def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
-        """Carry these out, in this order; `line` is "journal" or "checkpoint"."""
+        """Carry these out in order; `line` is "journal" or "checkpoint"."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, for the age of history; no safety rule uses it."""
+        """Milliseconds since 1970, for the age of history; no safety rule depends on it."""
 
     def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
-        """Call this after a while, in the member's own thread: for the journal's own pace."""
+        """Call this after a delay, on the member's thread."""
 
     def close(self) -> None:
-        """Wait for what was submitted, and let go of the files."""
+        """Wait for submitted deeds, and release the files."""

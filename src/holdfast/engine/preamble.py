@@ -1,4 +1,4 @@
-"""What each segment must begin with, so that all segments before it may go: whose it is, the newest rows and view."""
+"""The first entries of every segment: owner, newest assignments and view. With them all older segments may go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.engine.restore import IdentityFile
 
 
 class Preamble:
-    """The newest rows and view that were written, and the files of the members that they name."""
+    """The newest assignments and view in the journal, and the stores of the members that these name."""
 
     def __init__(self, rows: dict[int, Assignment], view: View | None, stores: dict[MemberId, str]) -> None:
         self._rows = rows
@@ -20,7 +20,7 @@ class Preamble:
         self._stores = dict(stores)
 
     def note(self, entries: Iterable[Entry]) -> None:
-        """These are written."""
+        """Take over assignments and views from entries that were written."""
         for entry in entries:
             if isinstance(entry, TableAssignments):
                 self._rows.update(entry.rows)
@@ -30,7 +30,7 @@ class Preamble:
                 self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
 
     def entries(self, mine: IdentityFile) -> list[Entry]:
-        """What the next segment begins with."""
+        """The entries for the next segment."""
         named = {member for row in self._rows.values() for member in row.replicas}
         self._stores = {uuid: store for uuid, store in self._stores.items() if uuid in named}
         start: list[Entry] = [Meta(mine.store, mine.incarnation, mine.cluster_id, self._stores)]

@@ -1,9 +1,9 @@
-"""A run of members, written down: what each was made of, every event and every call of the data lane, in their order.
+"""A recorded run: how each member was made, every event and every call of its data lane, in order.
 
-A member is a function of its past, so whoever has this can live it again (`engine.replay`) and look at every step.
-Of what a step has caused only a hash is kept, chained from step to step: it says whether it was the same.
+A member is a function of its past, so a replay (`engine.replay`) reproduces every step of it. The effects of a step are
+not recorded, only a hash chained from step to step, which shows whether a replay did the same.
 
-The file: `MAGIC`, and then pieces, each with its length and checksum before it. Numbers are of this format alone.
+File: `MAGIC`, then pieces, each after its length and checksum. Piece numbers belong to this format alone.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _FIRST_NAMES = {
     events.EvictionOrdered: "SuspicionOrdered",
     events.EvictionWithoutMajorityOrdered: "DeadDeclared",
 }
-"""Events that were renamed: records keep their first names."""
+"""Renamed events; recordings keep their first names."""
 
 
 def event_name(kind: type[Any]) -> str:
-    """The name under which events of this class are recorded."""
+    """The name of this class of events in recordings."""
     return _FIRST_NAMES.get(kind, kind.__name__)
 
 
 EVENTS: dict[str, type[Any]] = {event_name(kind): kind for kind in typing.get_args(events.Event)}
-"""Every event, by the name under which it is recorded."""
+"""Every event, by its name in recordings."""
 _NAMES = {
     name: value
     for module in (
@@ -79,35 +79,35 @@ _NAMES = {
 
 
 class RecordBroken(HoldfastError):
-    """The file is no record of a run, or cannot be read to its end."""
+    """The file is not a recording, or is damaged."""
 
 
 # -- the pieces
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What was run."""
+    """The head of a recording."""
 
     format: int
     told: dict[str, str]
-    """For people: the seed, the version of Holdfast."""
+    """For people: seed, version of Holdfast."""
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True):
-    """What a member found in its files, and what that was made of."""
+    """What a member recovered from its files, and the calls that produced it."""
 
     found: bytes
     """`Recovered` without its copies."""
     now_ns: int
     wall_ms: int
     calls: list[tuple[str, bytes]]
-    """Of `Recovery`, in order."""
+    """Calls of `Recovery`, in order."""
     copies: list[int]
-    """The partitions of which there is a copy."""
+    """Partitions with a copy."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A member is made. A process that is started again has another life, with another number."""
+    """A member was made. A restarted process is another life, with another number."""
 
     life: int
     name: str
@@ -119,38 +119,38 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The member is given an event. What follows, up to its `Stepped`, has happened within."""
+    """A member gets an event. Pieces up to its `Stepped` happened during the step."""
 
     life: int
     at_ns: int
     """By the clock of the world."""
     now_ns: int
-    """By the member's own."""
+    """By the member's own clock."""
     event: str
     fields: bytes
 
 
 class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The step is over: the hash of its effects, and of all before."""
+    """A step ended: the hash of its effects, chained with all before."""
 
     life: int
     digest: bytes
 
 
 class LaneCall(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A session calls the data lane."""
+    """A session called the data lane."""
 
     life: int
     at_ns: int
     now_ns: int
     call: str
     partition: int
-    """Whose copy it names; -1: none."""
+    """Partition of the copy; -1: none."""
     arguments: bytes
 
 
 class Outside(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Something was done to the member that no member can know of: the simulator has damaged what it holds."""
+    """A change from outside the model: the simulator damaged the member's state."""
 
     life: int
     at_ns: int
@@ -159,7 +159,7 @@ class Outside(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The lane tells a session of its seal with this number. What follows, up to `ToldEnd`, the session does then."""
+    """The lane called a session's callback for this batch. Pieces up to `ToldEnd` are what the session did then."""
 
     life: int
     seal: int
@@ -167,7 +167,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class ToldEnd(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """The session has been told."""
+    """The callback returned."""
 
     life: int
 
@@ -179,9 +179,9 @@ _pieces: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
 
 
 def read(data: Callable[[int], bytes]) -> Iterator[Piece]:
-    """The pieces of a record; `data` answers so many of its next bytes, fewer at its end.
+    """The pieces of a recording; `data(n)` returns the next n bytes, fewer at the end.
 
-    Raises RecordBroken, in words for people, where it is no record, of another format, or damaged.
+    Raises RecordBroken for another kind of file, another format, or damage.
     """
     if data(len(MAGIC)) != MAGIC:
         raise RecordBroken(
@@ -220,7 +220,7 @@ def _must_be_known(body: bytes, where: str) -> None:
         raise RecordBroken(f"the record is of format {begin[1]!r}; this Holdfast knows format {FORMAT}")
 
 
-# -- events, effects and what a member is made of, as bytes
+# -- encoding of events, effects and the parts of a member
 
 
 def _types_of(kind: type[Any]) -> Any:
@@ -238,7 +238,7 @@ _HEARD = msgspec.msgpack.Decoder(tuple[ids.Address, bytes])
 
 
 def fields_of(event: Event) -> bytes:
-    """What an event says, as bytes; its name is told beside it."""
+    """Fields of an event as bytes, without its name."""
     if isinstance(event, Received):
         return _encoder.encode((event.sender, codec.encode(event.message)))
     if isinstance(event, Heard):
@@ -248,7 +248,7 @@ def fields_of(event: Event) -> bytes:
 
 
 def event_of(name: str, fields: bytes) -> Event:
-    """The event. Raises RecordBroken when it is none."""
+    """Raises RecordBroken for an unknown or malformed event."""
     try:
         if name == "Received":
             sender, message = _NAMED.decode(fields)
@@ -264,7 +264,7 @@ def event_of(name: str, fields: bytes) -> Event:
 
 
 def _plain(value: object) -> object:
-    """What of an effect is no plain value, in one form for all."""
+    """A canonical form of values that MessagePack does not know."""
     if hasattr(value, "holders"):  # A pin of a cut.
         return [value.partition, value.map, value.counter, value.term, value.entries, list(value.holders)]  # type: ignore[attr-defined]
     return str(value)
@@ -274,7 +274,7 @@ _hashed = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
 
 
 def digest_of(before: bytes, effects: Sequence[Effect]) -> bytes:
-    """The hash of these effects, and of all before. It does not depend on the order of any set."""
+    """The hash of these effects, chained with `before`; independent of the order of sets."""
     told = blake2b(before, digest_size=16)
     for effect in effects:
         told.update(type(effect).__name__.encode())
@@ -283,7 +283,7 @@ def digest_of(before: bytes, effects: Sequence[Effect]) -> bytes:
 
 
 class RecordedRecovery:
-    """A `Recovery` of which every call is kept."""
+    """A `Recovery` that records every call; see there for its methods."""
 
     def __init__(self, now_ns: int, wall_ms: int) -> None:
         self._recovery = Recovery(now_ns, wall_ms)
@@ -292,7 +292,6 @@ class RecordedRecovery:
         self.calls: list[tuple[str, bytes]] = []
 
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
-        """See `Recovery.base`; so for the others."""
         self.calls.append(("base", _encoder.encode((snapshot, lsn, file))))
         self._recovery.base(snapshot, lsn, file)
 
@@ -328,7 +327,6 @@ _IDENTITY = msgspec.msgpack.Decoder(Identity)
 
 
 def restored_of(recovered: Recovered, calls: RecordedRecovery) -> Restored:
-    """What was found in files, as a piece."""
     found = {
         field.name: getattr(recovered, field.name)
         for field in dataclasses.fields(recovered)
@@ -340,7 +338,7 @@ def restored_of(recovered: Recovered, calls: RecordedRecovery) -> Restored:
 
 
 def recovered_of(restored: Restored) -> Recovered:
-    """What was found in files, again. Raises RecordBroken."""
+    """Raises RecordBroken."""
     try:
         return _recovered(restored)
     except (KeyError, msgspec.MsgspecError) as error:
@@ -360,14 +358,14 @@ def _recovered(restored: Restored) -> Recovered:
 
 
 def settings_of(life: Begun) -> Settings:
-    """The settings of a life. Those of simulated members are smaller than a file of settings may have them."""
+    """The settings of a life, unchecked: simulated members use values below the limits of settings files."""
     settings = _unchecked(Settings, msgspec.msgpack.decode(life.settings))
     assert isinstance(settings, Settings)
     return settings
 
 
 def _unchecked(kind: Any, value: Any) -> object:
-    """A value of this type, made of plain ones without a look at its bounds."""
+    """Convert plain data to this type without checking limits."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
@@ -381,7 +379,6 @@ def _unchecked(kind: Any, value: Any) -> object:
 
 
 def identity_of_life(life: Begun) -> Identity:
-    """Who it was."""
     return _IDENTITY.decode(life.identity)
 
 
@@ -389,17 +386,15 @@ def identity_of_life(life: Begun) -> Identity:
 
 
 class Clock(Protocol):
-    """What a recorder asks of the world."""
+    """The clock of the recorded world."""
 
     now_ns: int
     """Nanoseconds since the run began, the same for all members."""
 
 
 class Recorder:
-    """Writes a run down, as it happens."""
-
     def __init__(self, write: Callable[[bytes], object], clock: Clock, told: dict[str, str]) -> None:
-        """`write` takes bytes that follow each other in a file."""
+        """`write` appends bytes to the file."""
         self._write = write
         self.clock = clock
         self._lives = 0
@@ -407,7 +402,6 @@ class Recorder:
         self.put(Run(FORMAT, told))
 
     def put(self, piece: Piece) -> None:
-        """The next piece."""
         body = _encoder.encode(piece)
         self._write(_HEAD.pack(len(body), crc32(body)) + body)
 
@@ -419,7 +413,7 @@ class Recorder:
         services: Sequence[str],
         restored: Restored | None,
     ) -> LifeRecorder:
-        """A member was made: what records its life."""
+        """Record that a member was made; returns the recorder of its life."""
         self._lives += 1
         life = Begun(
             self._lives,
@@ -435,47 +429,44 @@ class Recorder:
 
 
 class LifeRecorder:
-    """Writes down one life."""
-
     def __init__(self, recorder: Recorder, life: int) -> None:
         self._recorder = recorder
         self._life = life
         self._digest = b""
 
     def step(self, event: Event, now_ns: int) -> None:
-        """The member is about to be given this."""
+        """Before the member gets this event."""
         at_ns = self._recorder.clock.now_ns
         self._recorder.put(Step(self._life, at_ns, now_ns, event_name(type(event)), fields_of(event)))
 
     def stepped(self, effects: Sequence[Effect]) -> None:
-        """This is what it wants."""
+        """After the step, with its effects."""
         self._digest = digest_of(self._digest, effects)
         self._recorder.put(Stepped(self._life, self._digest))
 
     def lane(self, lane: Lane, now_ns: Callable[[], int]) -> RecordedLane:
-        """The data lane for the member's sessions."""
+        """The recorded data lane for the member's sessions."""
         return RecordedLane(lane, now_ns, self)
 
     def called(self, now_ns: int, call: str, copy: PartitionCopy | None, *arguments: object) -> None:
-        """A session calls the lane."""
         partition = copy.partition if copy is not None else -1
         at_ns = self._recorder.clock.now_ns
         self._recorder.put(LaneCall(self._life, at_ns, now_ns, call, partition, _encoder.encode(arguments)))
 
     def outside(self, what: str, *arguments: object) -> None:
-        """The world is about to do this to the member."""
+        """Before the world does this to the member."""
         at_ns = self._recorder.clock.now_ns
         self._recorder.put(Outside(self._life, at_ns, what, _encoder.encode(arguments)))
 
     def told(self, seal: int, done: Callable[[bool], None], *, known: bool) -> None:
-        """The lane tells a session."""
+        """Run a session's callback between `Told` and `ToldEnd`."""
         self._recorder.put(Told(self._life, seal, known))
         done(known)
         self._recorder.put(ToldEnd(self._life))
 
 
 class RecordedLane:
-    """A data lane of which every call is written down; for sessions it is the lane (`server.grid.EntryLane`)."""
+    """A data lane that records every call (`engine.entry_lane.EntryLane`)."""
 
     def __init__(self, lane: Lane, now_ns: Callable[[], int], record: LifeRecorder) -> None:
         self._lane = lane
@@ -492,9 +483,9 @@ class RecordedLane:
         self.record = lane.record
         self.lifetimes = lane.lifetimes
         self.open_puts: None = None
-        """Each write is a call that is written down."""
+        """None, so that every write is a recorded call."""
         self.settled = False
-        """And each end of a batch."""
+        """False, so that every batch is closed by a recorded call."""
 
     @property
     def acks(self) -> int:

@@ -1,4 +1,4 @@
-"""Lives the members of a record again, step by step, and says where they do otherwise than they did."""
+"""Replays the members of a recording step by step, and reports the first step that differs."""
 
 from __future__ import annotations
 
@@ -37,21 +37,20 @@ _ARGUMENTS: dict[str, msgspec.msgpack.Decoder[tuple[object, ...]]] = {
 
 
 class Differs(Exception):
-    """A member does otherwise than it did."""
+    """A member does something else than it did in the recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """One step that was lived again, or one call of the data lane."""
+    """One replayed step, call of the data lane, or beginning of a life (`event` is None)."""
 
     number: int
-    """Steps and calls are counted from 1, over all members."""
+    """Steps and calls, counted from 1 over all members."""
     life: int
     name: str
     member: Member
     at_ns: int
     event: Event | LaneCall | Outside | None
-    """None: its life begins."""
     effects: Sequence[Effect]
 
 
@@ -63,17 +62,15 @@ class _Life:
 
 
 class Replay:
-    """One record."""
-
     def __init__(
         self,
         pieces: Iterator[Piece],
         services: Callable[[Sequence[str], Settings], Sequence[Service]],
         outside: Callable[[Member, str, bytes], None],
     ) -> None:
-        """`services` makes the services of these names; `outside` does to a member what the world has done to it.
+        """`services` makes the services with these names; `outside` repeats what the world did to a member.
 
-        Raises RecordBroken, here and later, when it cannot be read.
+        Raises RecordBroken, here and in `run`, if the recording cannot be read.
         """
         self._pieces = pieces
         self._services = services
@@ -86,7 +83,7 @@ class Replay:
         self.told = first.told
 
     def run(self) -> Iterator[Happened]:
-        """Everything that has happened. Raises Differs at the first step that is another one now."""
+        """All steps. Raises Differs at the first one that differs."""
         for piece in self._pieces:
             if isinstance(piece, Begun):
                 yield self._begin(piece)
@@ -102,7 +99,7 @@ class Replay:
                 raise Differs(f"after {self._at}: {_words(piece)}, and now nothing of the kind happens")
 
     def hashes(self) -> dict[str, str]:
-        """What each life has ended in, by its number and name."""
+        """The final hash of each life, by its number and name."""
         return {f"{number} {life.name}": life.digest.hex() for number, life in self._lives.items()}
 
     def _begin(self, piece: Begun) -> Happened:
@@ -136,7 +133,7 @@ class Replay:
         event = recording.event_of(piece.event, piece.fields)
         try:
             effects = life.member.handle(event, piece.now_ns)
-        except (Differs, RecordBroken):  # by what a session was told within the step
+        except (Differs, RecordBroken):  # from the callback of a session within the step
             raise
         except Exception as error:
             if (said := self._next()) is not None:
@@ -179,7 +176,7 @@ class Replay:
         return Happened(self.steps, piece.life, life.name, life.member, piece.at_ns, piece, ())
 
     def _told(self, life: int, seal: object, known: bool) -> None:
-        """The lane tells a session: it does then what it did."""
+        """A callback of the lane must come with the same result, and the session must do the same calls."""
         said = self._next()
         if said != Told(life, seal, known):  # type: ignore[arg-type]
             words = f"seal {seal} is told that its outcome is {'known' if known else 'unknown'}"

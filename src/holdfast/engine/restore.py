@@ -1,7 +1,17 @@
-"""Opens a directory: whose files are these, what did the member hold, and where does its journal go on?
+"""Recovery of a directory at a start: checks the owner, rebuilds the copies, and finds the end of the journal.
 
-The newest segment whose start can be read says from which block on each partition needs the journal. What is older is
-history: it is looked at when somebody asks for it.
+Where reading starts: the newest segment with a readable first block has a table of checkpoints (engine/W-4). Example:
+segment 900 says "partition 1: checkpoint c1, complete up to 850; partition 2: c2, up to 890". The restart loads c1
+and c2, and reads blocks from 851 on. Older segments are history, and are read only on demand (`journal_history`).
+
+Checkpoints: of each partition the newest undamaged file is the base. If it is not the newest of all, records that only
+the newest had are missing, so the copy is uncertain (journal/R-4).
+
+How an old copy of a directory is fenced: `identity.json` counts lives (`incarnation`), and has a token for each. The
+first start after a cluster has admitted a life begins the next one, and writes its token before the member may act.
+Example: a directory is copied in life 5 and put back after life 7. It offers life 6, with the token of life 5 as the
+one before; the cluster has seen life 7 and rejects it (`core.membership.known_files`). Files of the right life must
+also reach as far as their journal was known to be durable (`FilesProof.reached`).
 """
 
 from __future__ import annotations
@@ -41,36 +51,35 @@ from holdfast.wire.journal_reader import JournalReader
 IDENTITY = "identity.json"
 FORMAT = 1
 SPARE = "next.seg"
-"""The segment that is reserved, and not begun."""
+"""The segment that is reserved and not in use yet."""
 PIECE_BYTES = 512
-"""Where a disk cannot be read, so much is given up at a time."""
+"""Unit in which unreadable parts of a disk are skipped."""
 UNREADABLE = b"\xff"
 
 
 class IdentityFile(msgspec.Struct, frozen=True):
-    """Whose files are in a directory; kept as JSON."""
+    """The owner of a directory, as JSON."""
 
     format: int
     store: str
     incarnation: int
-    """The newest life of these files that a cluster has admitted, as far as they know."""
+    """The latest life of these files that a cluster has admitted, as far as they know."""
     member: str
     cluster_id: str = ""
     whole: bool = True
-    """Whether nothing was lost that the cluster has not made up for."""
+    """False while something is lost that the cluster has not restored yet."""
     proof: FilesProof = FilesProof()
-    """Of the life after it, as it was when that first began; without a token it has not yet."""
+    """Proof of the next life, made when it first began; without a token it has not begun."""
     behind: bool = False
-    """Whether a cluster has found that they lack what they once held, and not made up for it."""
+    """Whether a cluster found that the files lack what they once held, and has not restored it yet."""
     level: int = LOWEST
-    """The highest feature level that anything in these files was written at."""
+    """The highest feature level of anything that was written here."""
 
 
 class Restoring(Protocol):
-    """A `Recovery`, or whatever stands in its place."""
+    """A `Recovery`, or a wrapper around it; see there."""
 
-    def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
-        """See `Recovery`, here and below."""
+    def base(self, snapshot: Snapshot, lsn: int, file: str) -> None: ...
 
     def missing(self, partition: int, lsn: int, why: str) -> None: ...
 
@@ -85,22 +94,23 @@ class Restoring(Protocol):
 
 @dataclass(slots=True)
 class Found:
-    """What is handed over to the writer."""
+    """What the writer of the journal continues from."""
 
     identity: IdentityFile
     lsn: int
-    """Of the next block."""
+    """The next block."""
     checksum: bytes
-    """The link of the last block."""
+    """Link of the last block."""
     last: str
-    """The segment that was written last; empty: there is none."""
+    """The segment that was written last; empty: none."""
     tail: bytes | None
-    """What it holds up to its last block, to be written anew before anything else (engine/W-8); None: the disk cannot
-    read all of it."""
+    """Its bytes up to the last block, written to a new file before anything else (engine/W-8); None: the disk cannot
+    read all of it.
+    """
     start_lsn: int
-    """The first block of the newest segment whose start can be read: it stays until another one has begun."""
+    """First block of the newest segment with a readable start, which is kept until the next segment has begun."""
     void: list[str]
-    """Files that are to be removed first."""
+    """Files to remove first."""
     segments: Segments
     checkpoints: Checkpoints
     rows: dict[int, Assignment]
@@ -112,7 +122,10 @@ class Found:
 def identity_of(
     disk: Disk, name: str, new_id: Callable[[], str], levels: FeatureLevels = OF_THIS_BUILD
 ) -> IdentityFile:
-    """Whose files these are. `levels`: what the member can do."""
+    """The identity in a directory, or a new one. `levels`: feature levels that the member supports.
+
+    Raises ConfigError for files of another member, format or level, JournalBroken if it cannot be read.
+    """
     names = disk.names()
     if IDENTITY not in names:
         ours = [each for each in names if segments([each]) or parse_name(each)]
@@ -146,7 +159,7 @@ def identity_of(
 
 @dataclass(slots=True)
 class _Base:
-    """A checkpoint that was read, and the others of its partition."""
+    """The checkpoint in use, and the other files of its partition."""
 
     snapshot: Snapshot
     lsn: int
@@ -155,7 +168,7 @@ class _Base:
 
 @dataclass(slots=True)
 class _Opening:
-    """What is known while a directory is opened."""
+    """State of one recovery."""
 
     disk: Disk
     identity: IdentityFile
@@ -165,21 +178,20 @@ class _Opening:
     segments: Segments = field(default_factory=Segments)
     void: list[str] = field(default_factory=list)
     table: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """By partition: from which block on it needs the journal (less one), beside this checkpoint."""
+    """By partition: the last block that it does not need, and its checkpoint."""
     newest_lsn: int = 0
-    """The newest block that a checkpoint knows of."""
+    """The newest block that a checkpoint contains."""
     journal_bytes: int = 0
     files: frozenset[str] = frozenset()
-    """The names of all files."""
     doubtful: bool = False
     """Whether something was damaged."""
     torn: bool = False
-    """Whether the end of the journal was cut."""
+    """Whether an incomplete block at the end was cut off."""
 
     # -- reading
 
     def load(self, name: str) -> bytes:
-        """The bytes of a file; what the disk cannot read is replaced by what is no block."""
+        """The bytes of a file; unreadable parts are replaced by bytes that are never a block."""
         try:
             return self.disk.read(name)
         except DiskFailed:
@@ -192,7 +204,7 @@ class _Opening:
             return b"".join(pieces)
 
     def _start_of(self, name: str) -> list[Checkpointed] | None:
-        """What the first block of a segment says of the checkpoints; None when it cannot be read."""
+        """The checkpoint table in the first block of a segment; None if it cannot be read."""
         try:
             data = self.disk.read(name, 0, HEADER_BYTES + HEAD_BYTES)
             header = read_header(data)
@@ -213,7 +225,7 @@ class _Opening:
     # -- checkpoints
 
     def read_table(self, names: list[str]) -> int:
-        """Find the newest start of a segment that can be read. Answers the first block that it does not speak of."""
+        """Read the newest readable checkpoint table. Returns the first block that it does not cover."""
         for name in reversed(names):
             said = self._start_of(name)
             if said is not None:
@@ -222,7 +234,7 @@ class _Opening:
         return 1
 
     def read_checkpoints(self, names: list[str]) -> None:
-        """Read the newest checkpoint of each partition that is whole."""
+        """Load the newest undamaged checkpoint of each partition."""
         self.files = frozenset(names)
         by_partition: dict[int, list[tuple[int, str]]] = {}
         for name in names:
@@ -234,7 +246,7 @@ class _Opening:
             self.newest_lsn = max(self.newest_lsn, files[0][0])
             lsn, file = self.table.get(partition, (0, ""))
             if partition in self.table and not file:
-                # It was held no more at that time.
+                # The partition was dropped by then.
                 self.void += [name for of, name in files if of <= lsn]
                 files = [each for each in files if each[0] > lsn]
             if not files:
@@ -275,15 +287,15 @@ class _Opening:
     # -- the journal
 
     def replay(self, names: list[str], said_lsn: int) -> tuple[int, bytes, str]:
-        """Read the blocks that are needed. Answers the next lsn, the link of the last block, and the last segment.
+        """Replay the blocks that are needed. Returns the next lsn, the link of the last block, and the last segment.
 
-        said_lsn: what is needed of the blocks before this one is known.
+        said_lsn: the checkpoint table covers the blocks before this one.
         """
         start = min([said_lsn, *self._needed()])
         firsts = [segment_lsn(name) or 0 for name in names]
         old = max(0, sum(1 for first in firsts if first <= start) - 1)
         while old and self._header(names[old]) is None:
-            # It can be read only by what the segment before it says of its beginning.
+            # Its header is damaged: it can be read only with the segment before it.
             old -= 1
         for name, first in zip(names[:old], firsts[:old], strict=True):
             self._history(name, first)
@@ -313,13 +325,13 @@ class _Opening:
             )
             next_lsn = self.newest_lsn + 1
             self._damaged(True, next_lsn + (not names), why)
-        # One that was begun and has no block yet stands where the writer begins.
+        # A segment without any block has the name that the writer will use next.
         void = [*reading.void, *(name for name in names if name == segment_name(next_lsn))]
         self.void += void
         known_names = {segment.name for segment in self.segments.all} | set(void)
         for read in reading.segments:
             if read.name not in known_names:
-                # Nothing of it can be read, but it goes like the others, when it is not needed any more.
+                # Nothing in it can be read; it is removed later like the others.
                 self.segments.all.append(
                     Segment(read.name, read.first_lsn, read.seed, read.size, read.wall_ms)
                 )
@@ -328,7 +340,7 @@ class _Opening:
         return next_lsn, reading.end.checksum, last
 
     def tail(self, name: str) -> bytes | None:
-        """What this segment holds up to its last block; None: the disk cannot read all of it, or there is none."""
+        """The bytes of this segment up to its last block; None if it does not exist or cannot be read."""
         segment = next((each for each in self.segments.all if each.name == name), None)
         if segment is None:
             return None
@@ -338,7 +350,7 @@ class _Opening:
             return None
 
     def _look_for_files(self, entries: list[Entry]) -> None:
-        """A checkpoint that was there once must be there, or a newer one."""
+        """Check that each checkpoint the journal mentions exists, or a newer one."""
         for entry in entries:
             if isinstance(entry, Checkpointed) and entry.file and entry.file not in self.files:
                 said = parse_name(entry.file)
@@ -348,13 +360,13 @@ class _Opening:
                     self.recovery.missing(entry.partition, said.lsn, "its newest checkpoint is missing")
 
     def _needed(self) -> list[int]:
-        """The first block that each partition needs, if it needs any."""
+        """The first block that each partition needs."""
         return [
             kept.dirty[0] if kept.dirty else kept.clean_lsn + 1 for kept in self.checkpoints.kept.values()
         ]
 
     def _history(self, name: str, first_lsn: int) -> None:
-        """A segment that no restart needs."""
+        """Add a segment that this restart does not read."""
         header = self._header(name)
         seed, wall_ms = b"", 0
         if header is not None:
@@ -364,7 +376,7 @@ class _Opening:
         self.segments.all.append(segment)
 
     def _header(self, name: str) -> Header | None:
-        """The header of a segment of this store; None when it is damaged."""
+        """The header of a segment of this store; None if damaged."""
         try:
             header = read_header(self.disk.read(name, 0, HEADER_BYTES))
         except DiskFailed:
@@ -372,7 +384,6 @@ class _Opening:
         return header if header is not None and header.store == self.identity.store else None
 
     def _segment(self, reading: JournalReader, name: str) -> Segment:
-        """The segment of the block that is being read."""
         if not self.segments.all or self.segments.all[-1].name != name:
             read = reading.segments[-1]
             fresh = Segment(name, read.first_lsn, read.seed, read.size, read.wall_ms)
@@ -399,7 +410,7 @@ def restore(
     recovering: Callable[[int, int], Restoring] = Recovery,
     levels: FeatureLevels = OF_THIS_BUILD,
 ) -> tuple[Found, Recovered]:
-    """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
+    """Read a directory without changing it. Raises ConfigError and JournalBroken as `Journal.open` does."""
     identity = identity_of(disk, name, new_id, levels)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
     recovery = recovering(now_ns, wall_ms)
@@ -414,7 +425,7 @@ def restore(
     recovered.whole = recovered.whole and not baseless and identity.whole
     proof = identity.proof
     if not proof.token:
-        # Later starts find the same, until a cluster has admitted this life: a refusal makes these files no newer.
+        # Until a cluster admits this life, later starts reuse the proof: a rejected start must not make files newer.
         cut = opening.doubtful or opening.torn
         proof = FilesProof(uuid, proof.before, lsn - 1, cut)
     recovered.proof, recovered.behind = proof, identity.behind

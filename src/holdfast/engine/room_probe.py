@@ -1,4 +1,4 @@
-"""Is there room on the disk again? Asked after a checkpoint found none, until there is."""
+"""A probe for space on a full disk, repeated until it succeeds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from holdfast.core.model.ids import SECOND
 from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Remove
 
 PROBE = "room.probe"
-"""A file that is made to see whether there is room, and removed at once."""
+"""A file that is created as a test and removed at once."""
 RETRY_NS = SECOND
-"""How often a full disk is tried again."""
+"""Interval between attempts on a full disk."""
 
 
 class RoomProbe:
-    """Tries to make a file of `size` bytes, again and again, until that can be done; `found` is called then."""
+    """Tries to create a file of `size` bytes until that succeeds; calls `found` then."""
 
     def __init__(
         self, disk: Disk, size: int, found: Callable[[], None], failed: Callable[[Exception], None]
@@ -25,20 +25,18 @@ class RoomProbe:
         self._failed = failed
         self._ended = False
         self._busy = False
-        """Whether it is trying, or will in a while."""
+        """Whether an attempt is running or scheduled."""
 
     def end(self) -> None:
-        """Look no more."""
         self._ended = True
 
     def look_later(self) -> None:
-        """Try in a while."""
         if not self._busy:
             self._busy = True
             self._disk.after(RETRY_NS, self._look)
 
     def look(self) -> None:
-        """Try now, unless it is trying already."""
+        """Try now, unless an attempt is running or scheduled."""
         if not self._busy:
             self._busy = True
             self._look()

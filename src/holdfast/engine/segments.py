@@ -1,4 +1,4 @@
-"""The segments of a journal: which blocks are where, which partitions they tell of, and which segments may go."""
+"""The segments of the journal: places of their blocks, an index by partition, and which segments can be removed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ _TELLING = frozenset({Wrote, WrotePuts, Began, Dropped, GroupWrote})
 
 
 def partitions_of(entries: Iterable[Entry]) -> list[int]:
-    """The partitions whose content these entries change, in their order, each perhaps more than once."""
+    """Partitions whose content these entries change, in order, possibly repeated."""
     return [entry.partition for entry in entries if type(entry) in _TELLING]  # type: ignore[union-attr]
 
 
 class Segment:
-    """One file of the journal, with the places of its blocks."""
-
     __slots__ = (
         "first_lsn",
         "index",
@@ -37,27 +35,26 @@ class Segment:
         self.first_lsn = first_lsn
         self.seed = seed
         self.size = size
-        """Bytes of the file."""
         self.wall_ms = wall_ms
-        """When it was begun."""
+        """Its beginning, in ms since 1970."""
         self.used = HEADER_BYTES
-        """Bytes up to the end of its last block."""
+        """End of its last block."""
         self.offsets = array("Q")
-        """Where each block begins."""
+        """Offset of each block."""
         self.index: dict[int, array[int]] = {}
-        """Partition to the blocks that tell of its content, counted from 0, ascending."""
+        """By partition, the ascending numbers of the blocks that change it, counted from 0."""
         self.indexed = True
-        """Whether the places are known. Segments that a restart did not need are looked at when history is wanted."""
+        """Whether `offsets` and `index` are filled. Segments that a restart did not read are indexed on demand."""
         self.leans = False
-        """Whether its header is damaged, so that a restart can read it only together with the segment before it."""
+        """Whether its header is damaged, so that a restart needs the segment before it to read this one."""
 
     @property
     def next_lsn(self) -> int:
-        """Of the block after its last one, when it is indexed."""
+        """The lsn after its last block, if it is indexed."""
         return self.first_lsn + len(self.offsets)
 
     def add(self, offset: int, size: int, partitions: Iterable[int]) -> None:
-        """A block is here, the next one of the segment."""
+        """Record the next block."""
         assert offset >= self.used and size > 0, "blocks follow each other"
         number = len(self.offsets)
         self.offsets.append(offset)
@@ -78,19 +75,19 @@ class Segment:
 
 
 class Segments:
-    """All segments, oldest first; the last one may be written to."""
+    """All segments, oldest first; only the last one is written to."""
 
     def __init__(self) -> None:
         self.all: list[Segment] = []
 
     def end_of(self, position: int) -> int:
-        """The lsn after the last one of a segment."""
+        """The lsn after the segment's last block."""
         if position + 1 < len(self.all):
             return self.all[position + 1].first_lsn
         return self.all[position].next_lsn
 
     def spare(self, needed_lsn: int) -> int:
-        """How many of the oldest segments hold nothing from `needed_lsn` on; never the last one."""
+        """The number of oldest segments without any block from `needed_lsn` on; never the last one."""
         count = 0
         while count + 1 < len(self.all) and self.all[count + 1].first_lsn <= needed_lsn:
             count += 1
@@ -101,12 +98,12 @@ class Segments:
     def take_oldest(
         self, needed_lsn: int, *, history_bytes: int, history_age_ms: int, now_ms: int
     ) -> list[Segment]:
-        """Take out the segments that are neither needed nor wanted as history."""
+        """Take out segments that are neither needed nor within the limits of history."""
         spare = self.spare(needed_lsn)
         kept = sum(segment.size for segment in self.all[:spare])
         gone = 0
         while gone < spare:
-            # Nothing was added to a segment after the next one was begun.
+            # The last write to a segment came before the next segment began.
             age_ms = now_ms - self.all[gone + 1].wall_ms
             if kept <= history_bytes and age_ms <= history_age_ms:
                 break

@@ -1,3 +1,3 @@
-"""The real world: asyncio (uvloop where there is one), TCP, signals, logs. Only here are sockets between
-members opened.
+"""The real world around members: asyncio (with uvloop), TCP, files, signals, logs. Opens the sockets between
+members.
 """

@@ -1,4 +1,4 @@
-"""Is there a compiled module, and was it made of the source that is here?"""
+"""Loads compiled modules, if they were built from the present sources."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from types import ModuleType
 
 
 def compiled_from(name: str, *sources: Path) -> tuple[ModuleType | None, str]:
-    """The compiled module of this name, or why there is none that may be used. `sources`: what it has to be made of, in
-    the order in which the build takes them (`build_lane.py`).
+    """The compiled module, or the reason why it cannot be used. `sources`: its sources, in the order of the build
+    (`build_lane.py`).
     """
     try:
         module = import_module(name)
     except ModuleNotFoundError:
         return None, "it was not compiled when this Holdfast was installed"
     except (ImportError, ValueError) as error:
-        # It knows how objects of this Holdfast are laid out, and these are laid out in another way.
+        # It was built for another memory layout of our objects.
         return None, f"what was compiled does not fit ({error}): make install"
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     if digest != module.SOURCE:

@@ -1,8 +1,9 @@
-"""What an operator wants of this member, and of the cluster through it: ordered, waited for, answered.
+"""Operator commands of one member: checks each one, starts it in the core, and waits until it has taken effect.
 
-The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
-(`core.membership.desired_state`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its
-order back, and `reset_lost` and `change_baseline` do not go on.
+Serves the in-process API and commands that arrive on the client port. The core repeats a command until it has taken
+effect (`core.membership.desired_state`). After a TimeoutError most commands stay in force and may still complete.
+Exceptions: `demote` withdraws its command, and those that are repeated here (`reset_lost`, `change_baseline`,
+`raise_level`, `evict`) are not repeated any more.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ TAKEN_BACK = (
     own.Want.EVICT,
     own.Want.CONFIGURE,
 )
-"""Orders that do not stand when they were not carried out in time."""
+"""Commands that are withdrawn on timeout."""
 LAST_ANSWERS_S = 1.0
-"""How long a member that ends gives its orders to be answered."""
+"""Time for pending commands to be answered when the member ends."""
 
 
 class Operated(Protocol):
-    """The member in its process, as orders need it."""
+    """A member in its process, as commands need it."""
 
     settings: Settings
     driver: Driver
@@ -52,17 +53,17 @@ class Operated(Protocol):
     gauge: Gauge
 
     def guard(self, step: Callable[[], None]) -> None:
-        """Take a step; an error in it stops the member."""
+        """Run a step; an error in it stops the member."""
 
     def check(self) -> None:
-        """Raise what has stopped the member, if anything has."""
+        """Raise the error that has stopped the member, if there is one."""
 
     def leave(self) -> None:
-        """Begin to leave the cluster."""
+        """Start leaving the cluster."""
 
 
 class Control:
-    """Orders to one member. Every call raises Refused when it was not taken, TimeoutError when it is not so in time."""
+    """Operator commands. They raise Refused if rejected, TimeoutError if accepted but unfinished."""
 
     def __init__(self, node: Operated) -> None:
         self._node = node
@@ -72,10 +73,10 @@ class Control:
         self._ended = node.ended
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- orders
+    # -- commands
 
     async def change_state(self, state: ClusterState, timeout_s: float) -> None:
-        """Put the whole cluster into this state; returns when every member has said that it is."""
+        """Set the cluster state; returns when every member has acknowledged it."""
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
@@ -99,14 +100,14 @@ class Control:
             raise Refused("the cluster is being shut down: its state cannot be changed any more")
 
     async def accept_loss(self, timeout_s: float) -> None:
-        """Go on without members, or parts of files, that are missing; returns when every partition has an owner."""
+        """Give up missing members or parts of files; returns when every partition has an owner."""
         self._must_be_member()
         if rejection := self._member.picture.accept_loss_rejection():
             raise Refused(rejection)
         asked_s = 0.0
 
         def served() -> bool:
-            # Said again: a new master has not heard it.
+            # Repeated, because a new master does not know of it.
             nonlocal asked_s
             now_s = asyncio.get_running_loop().time()
             if now_s - asked_s >= 1 and self._member.picture.unserved_reason():
@@ -119,8 +120,8 @@ class Control:
     async def evict(
         self, members: Sequence[str], timeout_s: float, *, without_majority: bool = False
     ) -> None:
-        """Remove members that have ended before they have been silent for long (membership/V-9), or also where the
-        rest is no majority (membership/V-6); returns when the view is one without them.
+        """Remove ended members without waiting until they are suspected (membership/V-9), or even without a majority
+        (membership/V-6); returns when the view does not contain them.
         """
         picture = self._member.picture
         self._must_be_member()
@@ -135,7 +136,7 @@ class Control:
         asked_s = 0.0
 
         def gone() -> bool:
-            # Said again: a new view has forgotten it, and who heard of it just before may hear nothing now.
+            # Repeated: a new view drops the command, and a member that was heard at first may be silent by now.
             nonlocal asked_s
             now_s = asyncio.get_running_loop().time()
             left = [uuid for uuid in ended if picture.is_member(uuid)]
@@ -159,9 +160,7 @@ class Control:
         )
 
     async def reset_lost(self, partitions: Sequence[int], maps: Sequence[str], timeout_s: float) -> None:
-        """Let these maps use what there is of these lost partitions; empty: all. Returns when no row says any more that
-        they are lost.
-        """
+        """Clear the loss of these partitions for these maps, empty: for all; returns when the table shows no loss."""
         self._must_be_member()
         picture = self._member.picture
         unknown = [name for name in maps if name not in {DEFAULT_MAP, *self._node.settings.maps}]
@@ -179,8 +178,8 @@ class Control:
         asked_s = 0.0
 
         def reset() -> bool:
-            # Said again: a new master has not heard it, and a partition that just moves is left alone. What was reset
-            # once, and is lost again meanwhile, is another loss.
+            # Repeated, because a new master does not know of it, and a moving partition is skipped. A partition that
+            # was reset and is lost again is a new loss, and stays.
             nonlocal asked_s
             now_s = asyncio.get_running_loop().time()
             for partition in left.keys() - self._lost(partitions, maps).keys():
@@ -194,7 +193,7 @@ class Control:
         await self.until(reset, timeout_s, lambda: f"partitions {ranges_of(sorted(left))} are still lost")
 
     def _lost(self, partitions: Sequence[int], maps: Sequence[str]) -> dict[int, set[str]]:
-        """Which of these partitions are lost to which of these maps; empty: of all."""
+        """Lost partitions, each with the maps that lost it; empty arguments select all."""
         return {
             partition: names
             for partition, lost in self._member.picture.lost_partitions.items()
@@ -205,7 +204,7 @@ class Control:
     async def change_baseline(
         self, change: BaselineChange, names: Sequence[str], adjust_ms: int, timeout_s: float
     ) -> None:
-        """Let others own data (`core.membership.baseline_orders`); returns when every member has said that it knows."""
+        """Change the owners of data (`core.membership.baseline_orders`); returns when all members have acknowledged."""
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
@@ -217,7 +216,7 @@ class Control:
         asked_s = 0.0
 
         def changed() -> bool:
-            # Said again: a new master has not heard it; and what somebody else has changed meanwhile counts.
+            # Repeated, because a new master does not know of it; based on the present view, which others may change.
             nonlocal asked_s
             self._must_go_on()
             view, now_s = picture.view, asyncio.get_running_loop().time()
@@ -240,14 +239,14 @@ class Control:
         )
 
     async def raise_level(self, level: int, timeout_s: float) -> None:
-        """Bring the cluster to this feature level; returns when every member has said that it is."""
+        """Raise the feature level; returns when every member has acknowledged it."""
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
         asked_s = 0.0
 
         def reached() -> bool:
-            # Said again: a new master has not heard it. And who has joined meanwhile may stand in the way.
+            # Repeated, because a new master does not know of it. A member that has just joined may prevent it.
             nonlocal asked_s
             self._must_go_on()
             view, now_s = picture.view, asyncio.get_running_loop().time()
@@ -268,26 +267,26 @@ class Control:
         )
 
     async def configure(self, given: Mapping[str, str]) -> None:
-        """Change settings of this member while it runs: all of these, or none."""
+        """Change settings of the running member: all or none."""
         self._node.check()
         if not given:
             raise Refused("no setting is named")
         self.live.change(given)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
-        """Make the cluster passive and let every member leave; returns when this one has."""
+        """Make the cluster passive and let all members leave; returns when this one has left."""
         if not self._ended.is_set() and not self._member.picture.ending:
             self._must_be_member()
             self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
         await self._until_ended(timeout_s)
 
     async def leave(self, timeout_s: float) -> None:
-        """Let this member go when everything it holds is safe elsewhere; returns when it has."""
+        """Drain this member; returns when it has left."""
         self._node.leave()
         await self._until_ended(timeout_s)
 
     async def promote(self, timeout_s: float) -> None:
-        """Let this lite member own partitions."""
+        """Make this lite member a data member."""
         self._must_not_leave()
         settings = self._node.settings
         journalled = [
@@ -310,7 +309,7 @@ class Control:
         await self.until(lambda: not picture.info.lite, timeout_s, why)
 
     async def demote(self, timeout_s: float) -> None:
-        """Make this member a lite one when its partitions are safe elsewhere; if that is too late it stays as it is."""
+        """Make this a lite member when its partitions are safe elsewhere; withdrawn on timeout."""
         picture = self._member.picture
         self._must_not_leave()
         if [info.uuid for info in picture.data_members()] == [self._member.me]:
@@ -323,7 +322,7 @@ class Control:
             raise
 
     async def refill(self, partition: int, member: str, timeout_s: float) -> None:
-        """Fill a backup of a partition that is served here anew; returns when it holds what this member holds."""
+        """Refill a backup of a partition that this member serves; returns when it holds the same."""
         self._must_be_member()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -355,7 +354,7 @@ class Control:
     # -- waiting
 
     async def until(self, reached: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
-        """Wait. Raises TimeoutError, which says `why` it is not so; Closing or InvariantBroken when the member ends."""
+        """Wait. Raises TimeoutError with the text of `why`; Closing or InvariantBroken if the member ends."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not reached():
             self._node.check()
@@ -386,10 +385,10 @@ class Control:
         if self._member.picture.leaving:
             raise Refused("this member is leaving")
 
-    # -- orders from outside
+    # -- commands of clients
 
     def take(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        """Carry out an order of a client; `done` is called once."""
+        """Execute a client's command; `done` is called once."""
         task = asyncio.get_running_loop().create_task(self._answer(order, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -439,7 +438,7 @@ class Control:
                 return self.configure(order.settings)
 
     async def stop(self) -> None:
-        """The member ends: orders that are fulfilled by that are answered, the others given up."""
+        """The member ends: answer commands that this fulfils, cancel the others."""
         tasks = list(self._tasks)
         if tasks and self._ended.is_set():
             await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)

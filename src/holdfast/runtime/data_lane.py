@@ -1,4 +1,4 @@
-"""Which way does the data lane go, plain Python or the same compiled? And what do members keep entries in?"""
+"""Selection of the data lane, compiled or plain Python, and of the tables that hold entries."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ PUTS = "holdfast.core.primary_backup.packed_puts_compiled"
 
 @dataclass(frozen=True, slots=True)
 class DataLane:
-    """The way that was chosen."""
+    """The selected implementation."""
 
     kind: Literal["compiled", "python"]
     serve: ServeEntries
     ways: Ways = PLAIN
-    """What maps keep entries in, and how these get to the backups."""
+    """Entry tables, and packing of entries for backups."""
     why: str = ""
-    """Why it is not compiled."""
+    """Reason why it is not compiled."""
     tally: type[Tally] = Tally
-    """What counts, as `serve` wants it."""
+    """Counters in the form that `serve` needs."""
     frees: FreesLater | None = None
-    """What frees the entries of tables that are no more; None: there are no tables."""
+    """Frees entries of dropped tables; None without compiled tables."""
 
     @property
     def build(self) -> str:
-        """Version, Python, and whether this process runs compiled code, for the first line of a log."""
+        """Version, Python, and whether compiled code runs: the first line of a log."""
         compiled = "compiled" if self.kind == "compiled" else "plain Python"
         return f"Holdfast {__version__}, Python {platform.python_version()}, {compiled}"
 
     def free_on(self, loop: AbstractEventLoop) -> Callable[[], None] | None:
-        """Free on this loop, some at a time; answers what ends that, or None: there is nothing to free."""
+        """Start freeing on this loop, in slices; returns the function that stops it, or None."""
         return Freeing(loop, self.frees).stop if self.frees is not None else None
 
 
 def data_lane(choice: LaneChoice = "auto") -> DataLane:
-    """The compiled one, if it is there, was made of this very source, and is not refused (`member.lane`)."""
+    """The compiled lane if it is installed, matches these sources, and `member.lane` allows it."""
     if choice == "python":
         return DataLane("python", serve_entries, why="member.lane = 'python'")
     sources = lane_sources()
@@ -68,6 +68,6 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
 
 
 def lane_sources() -> tuple[Path, ...]:
-    """What the lane and its table are compiled from."""
+    """Sources of the lane and its table."""
     table = Path(entry_mapping.__file__).parent / "entry_table.pyx"
     return Path(entries_cy.__file__), table, table.with_suffix(".pxd"), table.with_name("murmur3.pxd")

@@ -1,4 +1,4 @@
-"""What tables have let go is freed some at a time, while others have their turns (store/E-9)."""
+"""Frees the memory of dropped tables in slices, so that the event loop keeps serving (store/E-9)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import asyncio
 from holdfast.core.store.entry_mapping import FreesLater
 
 LOOK_S = 0.02
-"""Between two looks whether there is something."""
+"""Interval while there is nothing to free."""
 NEXT_S = 0.001
-"""Between two slices."""
+"""Interval between two slices."""
 SLICE = 1000
-"""Entries in a slice, or large ones that count as so many: some 0.1 ms. As many as this makes in a second a member does
-not hand over."""
+"""Entries per slice (large ones count several times), about 0.1 ms. A member does not drop more per second than this
+can free."""
 
 
 class Freeing:
-    """Frees on this loop, until it is stopped."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, frees: FreesLater) -> None:
         self._loop = loop
         self._frees = frees
@@ -29,6 +27,6 @@ class Freeing:
         self._timer = self._loop.call_later(NEXT_S if more else LOOK_S, self._free)
 
     def stop(self) -> None:
-        """Free no more; what is left is freed at once if nobody else does."""
+        """Stop; what is left is freed at once, unless another loop frees it."""
         self._timer.cancel()
         self._frees.end_freeing()

@@ -1,4 +1,4 @@
-"""Which settings can be changed while a member runs, and what does it: `holdfast config set`."""
+"""Settings that can change while a member runs (`holdfast config set`), and how each takes effect."""
 
 from __future__ import annotations
 
@@ -17,35 +17,31 @@ log = logging.getLogger("holdfast")
 
 
 class Limited(Protocol):
-    """What lets others in: the door for clients, and the network of members."""
+    """A listener with limits: the client port, or the network of members."""
 
     def allow(self, limits: LimitSettings) -> None:
-        """Go on with other limits. Who is here stays."""
+        """Apply new limits; open connections stay."""
 
 
 class Changeable(Protocol):
-    """A member whose settings can be changed."""
-
     settings: Settings
     gauge: Gauge
     driver: Driver
 
     def guard(self, step: Callable[[], None]) -> None:
-        """Take a step; an error in it stops the member."""
+        """Run a step; an error in it stops the member."""
 
 
 class LiveSettings:
-    """The settings of one member while it runs."""
-
     def __init__(self, member: Changeable) -> None:
         self._member = member
         self.limited: tuple[Limited, ...] = ()
-        """Who has to hear of limits."""
+        """Listeners that limits apply to."""
         self.changed: dict[str, str] = {}
-        """What was changed since the start, as it was given last."""
+        """Settings changed since the start, with their latest text."""
 
     def change(self, given: Mapping[str, str]) -> None:
-        """Change all of these. Raises ConfigError, and changes nothing then."""
+        """Change all of these settings, or raise ConfigError and change none."""
         self._member.settings = changed(self._member.settings, given)
         for dotted in given:
             APPLIERS[dotted](self)
@@ -53,22 +49,21 @@ class LiveSettings:
         log.info("settings changed: %s", " ".join(f"{key}={quoted(value)}" for key, value in given.items()))
 
     def allow(self) -> None:
-        """Let the limits of connections count, and of what waits for clients."""
+        """Apply the limits of connections and of output buffers."""
         room_for_sockets(self._member.settings)
         for one in self.limited:
             one.allow(self._member.settings.limits)
 
     def allow_memory(self) -> None:
-        """Let the limit of memory count. How often it is measured stays as it was."""
+        """Apply the memory limit; the interval of measuring stays."""
         self._member.gauge.limit = limit_of(self._member.settings.limits.memory_bytes)
 
     def bound_flight(self) -> None:
-        """Let the bytes count that may be on their way to members that are filled."""
+        """Apply the limit of bytes in flight to members that are being filled."""
         max_in_flight_bytes = self._member.settings.partitions.max_in_flight_bytes
         self._member.guard(lambda: self._member.driver.bound_flight(max_in_flight_bytes))
 
     def set_log_level(self) -> None:
-        """Let the level of the log count."""
         log.setLevel(self._member.settings.log.level.upper())
 
 
@@ -88,4 +83,4 @@ APPLIERS: dict[str, Callable[[LiveSettings], None]] = {
     "partitions.max_in_flight_bytes": LiveSettings.bound_flight,
     "log.level": LiveSettings.set_log_level,
 }
-"""By key: what lets a new value count. The schema marks these keys as live (`config.schema.LIVE`), and no others."""
+"""What applies each key. The schema marks exactly these as live (`config.schema.LIVE`)."""

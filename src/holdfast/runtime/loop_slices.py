@@ -1,4 +1,4 @@
-"""Work that takes long, done in slices: the member goes on in between."""
+"""Runs long work in slices, so that the event loop serves others in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 SLICE_S = 0.004
-"""How long is worked in one turn of the loop, at about: until the generator yields after that."""
+"""Duration of a slice; the work ends it at its next `yield`."""
 
 
 def in_slices(
@@ -18,7 +18,7 @@ def in_slices(
     done: Callable[[T], None],
     failed: Callable[[Exception], None],
 ) -> None:
-    """Work as far as it goes in some ms now, and on in the next turns; tell one of the two at the end."""
+    """Work for one slice now and continue in later turns; call `done` or `failed` at the end."""
     ends_s = time.perf_counter() + SLICE_S
     try:
         while time.perf_counter() < ends_s:

@@ -1,4 +1,4 @@
-"""What a member's log and status tell of how it fares: notes, alarms, stalls, a slow disk, slow operations."""
+"""Monitoring of one member: logs its notes and alarms, and measures stalls, slow disks and slow operations."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ from holdfast.wire import own
 log = logging.getLogger("holdfast")
 
 NOTED_MAX = 2000
-"""Characters of one field of a note in the log: others have a say in many."""
+"""Characters of a note's field in the log; peers and clients influence many of them."""
 LISTED_MAX = 1000
-"""Of a field with many parts."""
+"""Elements of a field with a list."""
 KNOCKS = frozenset({"unexpected message", "packet dropped", "join refused", "read failed"})
-"""Notes that others can cause as often as they like."""
+"""Notes that unauthenticated peers can cause at will; rate-limited."""
 LOOK_S = 0.2
-"""How often it is looked what alarms and disk say."""
+"""Interval of checking alarms and the disk."""
 
 
 class MemberWatch:
-    """Over one member."""
-
     def __init__(self, settings: Settings, strangers: Strangers) -> None:
         self._settings = settings.log
         self._all = settings
@@ -53,23 +51,21 @@ class MemberWatch:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def open_traces(self, member: str) -> None:
-        """Make spans from now on, if they are wanted. Raises NotInstalled."""
+        """Make spans from now on, if configured. Raises NotInstalled."""
         if self._all.traces.endpoint:
             self._traces = Traces(self._all, member, self._lines)
 
     def audited(self, event: AuditEvent) -> None:
-        """What is told to the audit log."""
         if self._traces is not None:
             self._traces.audited(event)
 
     def order(
         self, order: own.Order, done: Callable[[own.Fate, str], None]
     ) -> Callable[[own.Fate, str], None]:
-        """An order is taken: what to call instead of `done`."""
+        """A command starts: returns the callback to use instead of `done`."""
         return self._traces.order(order, done) if self._traces is not None else done
 
     def note(self, note: Note) -> None:
-        """Write down what the member has noted."""
         if self._traces is not None:
             self._traces.note(note)
         said = {name: _said(value) for name, value in note.fields.items()}
@@ -81,7 +77,7 @@ class MemberWatch:
             log.log(level, "%s %s", note.kind, fields, extra={FIELDS: {"event": note.kind, **said}})
 
     def begin(self, loop: asyncio.AbstractEventLoop, picture: MemberView, disk: RealDisk | None) -> None:
-        """Look from now on, until `stop`."""
+        """Start watching."""
         self._loop = loop
         self._alarms = Alarms(picture)
         settings = self._settings
@@ -107,7 +103,7 @@ class MemberWatch:
 
     @property
     def stall_s(self) -> float:
-        """The longest turn of the loop in the last minute."""
+        """Longest turn of the loop in the last minute."""
         return self._stalls.recent_s if self._stalls is not None else 0.0
 
     def _look(self) -> None:
@@ -136,14 +132,13 @@ class MemberWatch:
             )
 
     def figures(self) -> dict[str, object]:
-        """What is told of this in the status."""
+        """For the status."""
         return {
             "stalls": self._stalls.figures() if self._stalls is not None else None,
             "slow_operations": self._slow.figures() if self._slow is not None else None,
         }
 
     def stop(self) -> None:
-        """Look no more."""
         self._stopped_ns = time.time_ns()
         for timer in self._timers.values():
             timer.cancel()
@@ -157,7 +152,7 @@ class MemberWatch:
 
 
 def _said(value: object) -> object:
-    """A field as JSON has it: numbers as they are, the rest as text that has an end."""
+    """A field in JSON: numbers unchanged, the rest as bounded text."""
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, list | tuple):

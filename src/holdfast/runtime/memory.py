@@ -1,12 +1,13 @@
-"""How much memory may this member take, and how much of it has it taken?
+"""The memory limit of a member, and how much of it is in use.
 
-The limit is `limits.memory_bytes`; without one it is a share of what the container, the host or `RLIMIT_AS` allows,
-whichever is least. What is taken is measured, not counted: whatever it is used for, it is in what the kernel says.
+The limit is `limits.memory_bytes`, or else a share of what the container, the host or `RLIMIT_AS` allows, whichever is
+least. Use is measured as resident memory, so it includes everything.
 
-Memory that is freed does not always go back to the kernel: Python gives back only arenas that are wholly empty, and the
-C library only what is at an end of its heap, or is asked for by `malloc_trim`. What is free inside both is used again,
-so it does not count as taken. Where it cannot be known (another C library, another Python) it does, and a member
-recovers only when the kernel has the memory back.
+Freed memory does not always return to the kernel. Example: a map of 3 GB is cleared, and 100 MB of entries remain
+spread over Python's arenas. Python returns only arenas that are completely empty, so the kernel still counts most of
+the 3 GB; but new entries fit into the free parts. So memory that is free inside the allocators does not count as
+used. Where it cannot be determined (another C library or Python) it does, and a member recovers only when the kernel
+has it back.
 """
 
 from __future__ import annotations
@@ -24,54 +25,54 @@ from holdfast.wire.checkpoint import need_arrow
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HOST_SHARE = 0.5
-"""Of the host's memory: others live there, too."""
+"""Share of the host's memory, which other programs use as well."""
 OWN_SHARE = 0.75
-"""Of the container's memory, or of `RLIMIT_AS`: those are for this process alone. The rest is for peaks, and
-for what the kernel counts beside what is resident."""
+"""Share of the container's memory or of `RLIMIT_AS`, which this process has for itself. The rest is for peaks, and for
+what the kernel counts besides resident memory."""
 UNLIMITED = 1 << 60
-"""What cgroups of version 1 say when there is no limit is about this, or more."""
+"""Version 1 of cgroups reports about this much, or more, if there is no limit."""
 
 M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1
-"""Of the C library's `mallopt`: how many heaps there may be; from which size on a block is a mapping of its own; how
-much may be free at the end of the heap."""
+"""Parameters of `mallopt`: number of heaps; size from which a block is a mapping of its own; free bytes that stay at
+the end of the heap.
+"""
 MAPPED_BYTES, KEPT_BYTES = 32 * 1024 * 1024, 64 * 1024 * 1024
-"""What is set for the last two. By default both follow what was freed, and begin at 128 KB: then each turn that answers
-with large values gets its buffers from the kernel, page by page, and gives them back."""
+"""Values for the last two. By default both adapt to what was freed and begin at 128 KB: then each turn that sends large
+values gets its buffers from the kernel, page by page, and returns them."""
 AMPLE = 4 * 1024**3
-"""Of a smaller limit what is kept free would be too large a part; there the defaults stay."""
+"""Below this limit `KEPT_BYTES` would be too large a part, and the defaults stay."""
 
 LITTLE_AT, LITTLE_UNTIL = 0.80, 0.75
-"""Parts of the limit: there is little room from the one on, and plenty again below the other."""
+"""Parts of the limit: memory is short from the first on, until use falls below the second."""
 NONE_AT, NONE_UNTIL = 0.90, 0.85
-"""The same of no room."""
+"""The same for "no room"."""
 COPIES = 8
-"""So much of what a large request brings is in memory at a time, at about: as it came, decoded, and on its way to
-backups, to the journal and to sockets."""
+"""Rough number of copies of a large request's data at one time: as received, decoded, and in buffers for backups, the
+journal and sockets."""
 LARGEST_PART = 0.4
-"""What all these may be of the limit: backups, which are not asked, have their reserve for it."""
+"""Limit of all these copies, as a part of the limit; backups, which are not asked, have their reserve for it."""
 TAKEN_AT = 0.97
-"""From here on what is free inside counts as taken: too much of it cannot be used for what comes."""
+"""From here on free memory inside the allocators counts as used: too much of it is in unusable pieces."""
 PAUSES = 50
-"""After a look inside it is so many times as long until the next one: with many pieces it takes milliseconds. The same
-of `malloc_trim`, which may take 100 ms for each gigabyte that it gives back."""
+"""Pause after an inspection of the allocators, as a multiple of its duration, which is milliseconds with many pieces.
+The same for `malloc_trim`, which may take 100 ms per gigabyte."""
 TRIM_S = 1.0
-"""At least so long it is between two of these."""
+"""Minimum pause between two trims."""
 TRIM_PART = 0.05
-"""It is called when at least this part of the limit would be given back."""
+"""Trim only if at least this part of the limit would be returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much memory this process may take."""
+    """The memory limit of this process."""
 
     size: int
-    """Bytes."""
     because: str
-    """Where the number is from, in words."""
+    """The source of the number, in words."""
 
 
 def limit_of(given: int) -> Limit:
-    """The limit: `given` (`limits.memory_bytes`), or what is found if that is 0; at most what `RLIMIT_AS` leaves."""
+    """The limit: `given` (`limits.memory_bytes`) or, if 0, the detected one; never more than `RLIMIT_AS` leaves."""
     space = _space_limit()
     if given:
         return space if space is not None and space.size < given else Limit(given, "limits.memory_bytes")
@@ -86,7 +87,7 @@ def limit_of(given: int) -> Limit:
 
 
 def _space_limit() -> Limit | None:
-    """What `RLIMIT_AS` leaves: what is mapped and not resident (libraries, stacks) is no room for entries."""
+    """What `RLIMIT_AS` leaves. Mapped memory that is not resident (libraries, stacks) is no room for entries."""
     space = address_space()
     if space is None:
         return None
@@ -96,13 +97,13 @@ def _space_limit() -> Limit | None:
 
 
 def prepare(*, files: bool, memory_bytes: int = 0) -> None:
-    """At the start of a process: see to it that what is taken can be known, and is little where addresses are limited.
+    """Prepare the allocators at the start of the process.
 
-    `files`: whether checkpoints will be written. What that needs is loaded now then, for later there may be no room.
+    `files`: whether checkpoints will be written; their library is loaded now then, as later there may be no room.
     `memory_bytes`: as for `limit_of`.
     """
     if files:
-        # Arrow's own allocators keep what is freed, and reserve a gigabyte of addresses.
+        # Arrow's own allocators keep freed memory, and reserve a gigabyte of addresses.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     limited = address_space() is not None
     try:
@@ -114,20 +115,20 @@ def prepare(*, files: bool, memory_bytes: int = 0) -> None:
             mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
             mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
         if limited:
-            # Else each thread that allocates reserves 64 MB for itself.
+            # Otherwise each allocating thread reserves 64 MB of addresses.
             mallopt(M_ARENA_MAX, 1)
     if files and limited:
         need_arrow()  # Only here: it takes a second, and checkpoints load it anyway.
 
 
 def address_space() -> int | None:
-    """`RLIMIT_AS` of this process in bytes; None when there is none."""
+    """`RLIMIT_AS` of this process in bytes, or None."""
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def container_bytes(root: Path = Path("/")) -> int | None:
-    """The least memory limit of the cgroups that this process is in, of version 1 or 2; None when there is none."""
+    """The lowest memory limit of this process's cgroups, version 1 or 2; None if there is none."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -141,7 +142,7 @@ def container_bytes(root: Path = Path("/")) -> int | None:
             base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
         else:
             continue
-        # The limit of any group above counts as well. In a container its own group may be shown as the root.
+        # Limits of parent groups apply as well. Inside a container its own group may appear as the root.
         group = base / path.strip("/")
         for place in [group, *group.parents]:
             limits += _limit_in(place / name)
@@ -159,7 +160,7 @@ def _limit_in(file: Path) -> list[int]:
 
 
 def _taken() -> tuple[int, int]:
-    """Bytes of this process that are resident, and that are mapped; 0 where the kernel does not say (not Linux)."""
+    """Resident and mapped bytes of this process; 0 where the kernel does not report them (not Linux)."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
@@ -171,12 +172,12 @@ def _taken() -> tuple[int, int]:
     return int(resident) * PAGE, int(size) * PAGE
 
 
-# -- what is free inside
+# -- free memory inside the allocators
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What the allocators of this process have from the kernel."""
+    """Bytes that the allocators of this process hold."""
 
     used: int
     free: int
@@ -196,7 +197,7 @@ _BLOCKS = re.compile(rb"# bytes in allocated blocks += +([\d,]+)")
 
 
 class Allocators:
-    """Python's own allocator, and that of the C library. What is not there is told as nothing."""
+    """Python's allocator and the C library's. One that cannot be inspected counts as empty."""
 
     def __init__(self) -> None:
         self._libc = libc = ctypes.CDLL(None)
@@ -216,7 +217,6 @@ class Allocators:
             self._python = False
 
     def look(self) -> Inside:
-        """What both have, and what of it is free."""
         used = free = 0
         if self._malloc:
             info = self._libc.mallinfo2()
@@ -230,7 +230,7 @@ class Allocators:
         return Inside(used, free)
 
     def _python_says(self) -> bytes:
-        """What `sys._debugmallocstats` would print. Nothing else in Python knows how much is free in its arenas."""
+        """The text of `sys._debugmallocstats`, the only source for the free part of Python's arenas."""
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         stream = self._libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
         if not stream:
@@ -242,7 +242,7 @@ class Allocators:
         return told
 
     def trim(self) -> None:
-        """Give back to the kernel what is free in the heap of the C library."""
+        """Return free memory of the C library's heap to the kernel."""
         if self._malloc:
             self._libc.malloc_trim(0)
 
@@ -255,27 +255,27 @@ def _number(text: bytes) -> int:
 
 
 class Gauge:
-    """Measures what is taken, and says how much room there is."""
+    """Measures used memory against the limit."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.used = self.resident = 0
-        """Bytes, at the last look: what is used; and what the kernel says is resident, in which some may be free."""
+        """Bytes at the last look: in use; and resident, of which some may be free inside."""
         self.room = Room.PLENTY
         self._space = address_space()
         self._allocators = Allocators()
         self._inside = self._allocators.look()
         self._top = 0
-        """What was taken when it was looked inside."""
+        """Total when the allocators were last inspected."""
         self._next_inside_s = self._next_trim_s = 0.0
         resident, _ = _taken()
         self._least_else = max(0, resident - self._inside.used - self._inside.free)
-        """What is resident and of neither allocator: programs, libraries, stacks."""
+        """Resident memory of neither allocator: programs, libraries, stacks."""
         self._else = self._least_else
         self.look()
 
     def look(self) -> Room:
-        """Measure; answers how much room there is now."""
+        """Measure; returns how much room there is."""
         limit = self.limit.size
         resident, size = _taken()
         top = resident
@@ -288,7 +288,7 @@ class Gauge:
         return self.room
 
     def _without_free(self, top: int, resident: int) -> int:
-        """What of it is used, as far as is known. What has been taken since the last look inside counts as used."""
+        """The part that is in use, as far as known. Growth since the last inspection counts as used."""
         limit = self.limit.size
         now_s = time.monotonic()
         if now_s >= self._next_inside_s:
@@ -304,12 +304,12 @@ class Gauge:
         since = max(0, top - self._top)
         used = min(resident, self._else + inside.used + since)
         if top > resident:
-            # Address space: what is free there stays taken for others, but not for this process.
+            # Free addresses stay mapped, so other programs cannot use them, but this process can.
             used = max(used, top - inside.free)
         return used
 
     def _trim(self, resident: int, now_s: float) -> None:
-        """Give back what is free in the heap of the C library, if that is much: Python's arenas cannot use it."""
+        """Return a large free part of the C library's heap, because Python's arenas cannot use it."""
         limit, inside = self.limit.size, self._inside
         spare = min(inside.free, resident - inside.used - self._least_else)
         if resident >= LITTLE_AT * limit and spare >= TRIM_PART * limit and now_s >= self._next_trim_s:
@@ -318,12 +318,12 @@ class Gauge:
             self._next_trim_s = done_s + max(TRIM_S, PAUSES * (done_s - now_s))
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for a request of so many bytes, measured just now."""
+        """Measure, and check whether there is room for a request of this size."""
         self.look()
         return size * COPIES <= min(TAKEN_AT * self.limit.size - self.used, LARGEST_PART * self.limit.size)
 
     def figures(self) -> dict[str, object]:
-        """What is told of it in the status."""
+        """For the status."""
         return {
             "limit_bytes": self.limit.size,
             "limit_from": self.limit.because,
@@ -334,9 +334,7 @@ class Gauge:
 
 
 def _room(part: float, before: Room) -> Room:
-    """How much room there is when this part of the limit is used: easing needs more than worsening, so that it does not
-    go to and fro.
-    """
+    """The level for this part of the limit, with hysteresis: a better level needs a lower part."""
     if part >= (NONE_UNTIL if before is Room.NONE else NONE_AT):
         return Room.NONE
     if part >= (LITTLE_UNTIL if before is not Room.PLENTY else LITTLE_AT):

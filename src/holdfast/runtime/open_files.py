@@ -1,4 +1,4 @@
-"""How many files and sockets may this process have? As many as its limits promise, as far as the system allows."""
+"""Raises the limit of open files to what the settings may need, as far as the system allows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import resource
 from holdfast.config import Settings
 
 FILES = 256
-"""Files and sockets of a member besides its connections."""
+"""Files and sockets besides connections."""
 
 log = logging.getLogger("holdfast")
 
 
 def room_for_sockets(settings: Settings) -> None:
-    """Let the process have as many files and sockets as its limits promise, as far as the system allows."""
     limits = settings.limits
     needed = FILES + limits.connections + limits.operator_connections
     needed += (

@@ -1,15 +1,15 @@
-"""One member as a process: its log, signals, exit status.
+"""One member as a process: its log, signals and exit status.
 
-SIGTERM and SIGINT drain: the member leaves when its partitions are safe elsewhere. A second one, or the end of
-`partitions.drain_timeout_s` after the first, ends it at once. It also ends when an operator lets it leave or shuts down
-the whole cluster.
+SIGTERM and SIGINT drain: the member leaves when its partitions are safe elsewhere. A second signal, or
+`partitions.drain_timeout_s` after the first, ends it at once. It also ends when an operator lets it leave, or shuts
+down the cluster.
 
 | status | meaning |
 |--------|---------|
 | 0      | it has left the cluster, alone or with all others |
-| 1      | it ended before everything it held was safe elsewhere, or was in no cluster in `cluster.join_timeout_ms` |
-| 2      | nothing was started: a setting is wrong, a port is taken, or the cluster refuses this member |
-| 70     | an error inside the member, or of its disk, has stopped it |
+| 1      | it ended before its data was safe elsewhere, or found no cluster within `cluster.join_timeout_ms` |
+| 2      | not started: a setting is wrong, a port is in use, or the cluster rejects this member |
+| 70     | stopped by an error inside the member, or of its disk |
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from holdfast.runtime.stalls import KeptShort
 log = logging.getLogger("holdfast")
 
 BROKEN = 70
-"""Exit status after an error inside the member (EX_SOFTWARE)."""
 LOOK_S = 0.1
 WARN_S = 60.0
-"""Between two warnings that no cluster is found."""
+"""Interval of warnings while no cluster is found."""
 
 
 def main(settings: Settings) -> int:
-    """Run one member until it has left; answers the exit status. Raises ConfigError when it cannot start."""
+    """Run one member until it has left; returns the exit status. Raises ConfigError when it cannot start."""
     files = bool(settings.persistence.directory) and not settings.member.lite
     prepare(files=files, memory_bytes=settings.limits.memory_bytes)
     begin_log(settings.log, settings.member.name)
@@ -54,7 +53,7 @@ async def _run(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # Whatever went wrong in a callback went wrong inside the member: stop rather than guess.
+        # An error in a callback may have left the member's state inconsistent: stop rather than guess.
         loop.default_exception_handler(context)
         node.failed(context.get("exception") or InvariantBroken(str(context.get("message"))))
 
@@ -112,7 +111,7 @@ async def _run(settings: Settings) -> int:
 
 
 async def _announce(node: Node) -> None:
-    """Say when the member is in the cluster; until then, what it waits for."""
+    """Log when the member has joined; until then, what it waits for."""
     told = ""
     loop = asyncio.get_running_loop()
     began_s = warned_s = loop.time()
@@ -147,21 +146,21 @@ async def _announce(node: Node) -> None:
 
 
 def no_cluster_reason(node: Node, waited_s: float) -> str:
-    """That it has found no cluster for so long, and what may help."""
+    """An explanation of the missing cluster, with advice."""
     seeds = ", ".join(node.settings.cluster.seeds) or "none"
     advice = node.member.picture.way_in or "Start the first seed, or start one member with --bootstrap"
     return f"not in a cluster after {waited_s:.3g} s; seeds: {seeds}. {'; '.join(node.troubles) or advice}"
 
 
 class LeavingLog:
-    """Says in the log that the member is leaving, for whatever reason, how far that is, and what it waits for."""
+    """Logs why the member leaves, its progress, and what it waits for."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._told = ""
 
     def tell_why(self) -> None:
-        """Say why it leaves, once, as soon as it does; what takes less than a look is said at its end."""
+        """Log the reason, once. A drain shorter than one look is logged at its end."""
         picture = self._node.member.picture
         if self._told or not picture.leaving:
             return
@@ -174,7 +173,7 @@ class LeavingLog:
             )
 
     async def follow(self) -> None:
-        """Look at it until cancelled."""
+        """Log progress until cancelled."""
         node = self._node
         while True:
             self.tell_why()
@@ -196,7 +195,7 @@ def _progress(node: Node) -> str:
 
 
 async def _drained(node: Node, at_once: asyncio.Event) -> None:
-    """Wait until the member has left, is told to end at once, or has taken too long."""
+    """Wait until the member has left, a second signal comes, or the time is over."""
     limit_s = node.settings.partitions.drain_timeout_s
     waits = {asyncio.create_task(node.ended.wait()), asyncio.create_task(at_once.wait())}
     _, pending = await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)

@@ -1,12 +1,12 @@
-"""How long did one turn of the event loop keep all others waiting? And the one cause that every Python program has.
+"""Stalls of the event loop: a gauge, and control of the garbage collector, which causes them in any Python program.
 
-The gauge sets a timer again and again, and looks how late it is: whatever kept the loop kept the timer. A stall may
-have begun up to one interval before the timer was due, so it may have been that much longer than it is told; one
-that is shorter may be missed. Nothing is measured where requests are served.
+The gauge sets a timer repeatedly and measures how late it fires. Example: with an interval of 20 ms, a callback that
+runs from 5 to 105 ms delays the timer of 20 ms to 105 ms; the gauge reports 85 ms. So a stall may be up to one interval
+longer than reported, and a shorter one may be missed. Serving requests costs nothing extra.
 
-The cyclic collector goes through all objects that can be part of a cycle, and everything waits meanwhile: 40 ns for
-each. What an entry consists of is none of these (bytes, numbers, and dictionaries of them), so millions of entries add
-nothing. What still grows (lists of deadlines, change streams, logs of zones) is kept short by `KeptShort`.
+The cyclic collector visits every object that can be part of a cycle, 40 ns each, and everything waits. Entries are not
+such objects (bytes, numbers, and dictionaries of them), so millions of entries add nothing. `KeptShort` bounds the cost
+of those that do accumulate: lists of deadlines, change streams, logs of zones.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from collections.abc import Callable
 log = logging.getLogger("holdfast")
 
 LOOK_S = 0.02
-"""Between two looks. Each costs some microseconds."""
+"""Interval of looks; each costs some microseconds."""
 NOTABLE_S = 0.01
-"""Less is not told to anybody."""
+"""Shorter stalls are not reported."""
 MINUTE_S = 60
 PENDING = 5
-"""All objects are gone through when younger ones were so often: after some 35,000 more of them. Python waits for twice
-as many, and for a quarter of those that there are."""
+"""Middle-generation collections before a full one, about 35,000 new objects. Python waits for twice as many, and until
+they are a quarter of the old ones."""
 LONG_S = 0.005
-"""A full collection that took at least so long is the last one that went through these objects."""
+"""After a full collection this long, all its survivors are frozen."""
 
 
 class StallGauge:
-    """How late a timer of this loop is: the longest of the last minute, and of all."""
+    """How late a timer of this loop fires: the maximum of the last minute, and of all time."""
 
     def __init__(
         self,
@@ -40,15 +40,13 @@ class StallGauge:
         clock: Callable[[], float] = time.monotonic,
         stalled: Callable[[float], None] | None = None,
     ) -> None:
-        """clock: seconds. stalled: hears of each stall of `NOTABLE_S` and more. The first look is due one interval from
-        now.
-        """
+        """clock: in seconds. stalled: called for each stall of `NOTABLE_S` or more."""
         self._stalled = stalled
         self._loop = loop
         self._clock = clock
         self._longest_s = 0.0
         self._seconds = [(0, 0.0)] * MINUTE_S
-        """The longest stall of each of the last seconds that had one, by the second modulo 60."""
+        """Longest stall of each of the last seconds that had one, by the second modulo 60."""
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle
         self._again()
@@ -70,18 +68,16 @@ class StallGauge:
         self._again()
 
     def stop(self) -> None:
-        """Look no more."""
         self._timer.cancel()
 
     @property
     def recent_s(self) -> float:
-        """The longest of the last minute."""
         since = int(self._clock()) - MINUTE_S
         recent_s = max((longest_s for second, longest_s in self._seconds if second > since), default=0.0)
         return max(0.0, recent_s)
 
     def figures(self) -> dict[str, object]:
-        """What is told of it in the status: milliseconds."""
+        """For the status, in milliseconds."""
         return {
             "longest_in_last_minute_ms": round(1000 * self.recent_s, 1),
             "longest_ms": round(1000 * self._longest_s, 1),
@@ -89,12 +85,11 @@ class StallGauge:
 
 
 class KeptShort:
-    """Sees to it that no full collection is long: what a longer one has left is kept out of the sight of later ones.
+    """Keeps full collections short: freezes the survivors of a long one, so that later ones skip them.
 
-    It collects by itself when some has come, sooner than Python would, so that there is never much to go through.
-    What is frozen so is freed as ever when nothing refers to it any more; only a cycle that is dropped later stays.
-    That is no more than what was under way in that moment, and for each freeze tens of thousands of objects must have
-    come to stay, so it is a small part of what the member holds for good. Cycles made afterwards are found as ever.
+    It collects earlier than Python would, so that there is little to visit. Frozen objects are still freed when their
+    last reference goes; only frozen cycles that are dropped later leak. These are few: they must have been alive at a
+    freeze, and each freeze requires tens of thousands of new long-lived objects.
     """
 
     def __init__(self, long_s: float = LONG_S, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -102,8 +97,8 @@ class KeptShort:
         self._clock = clock
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Collect once, keep all that is there now out of sight, and look from now on as long as the loop runs."""
-        # All modules are loaded: a full collection of them would stop the member for 30 ms. Now nobody waits for it.
+        """Collect once, freeze everything, and look repeatedly while the loop runs."""
+        # A full collection of all loaded modules takes 30 ms; nothing is served yet.
         gc.collect()
         gc.freeze()
         self._again(loop)
@@ -113,7 +108,7 @@ class KeptShort:
         loop.call_later(LOOK_S, self._again, loop)
 
     def look(self) -> None:
-        """Collect everything, if enough has come since that was done last."""
+        """Run a full collection if enough objects have been made since the last one."""
         if gc.get_count()[2] < PENDING:
             return
         began_s = self._clock()

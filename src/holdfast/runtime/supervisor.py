@@ -1,9 +1,9 @@
-"""Several members on one host: a process for each core, one command, one log, one end.
+"""Runs several members on one host: one process per core, with one command and one log.
 
-Each member is a process of its own, as `holdfast start` runs it, with doors, name and directory of its own. A signal to
-the supervisor is passed on to all, so one drains them and a second one ends them at once. A member that dies is started
-again, later each time that it dies soon; the others go on meanwhile, for what they hold is in their memory. One that
-has left, because an operator wanted it, stays away. When the supervisor itself is killed, its members drain.
+Each member is a process like that of `holdfast start`, with its own ports, name and directory. Signals are passed on to
+all members: the first drains them, a second ends them at once. A member that dies is restarted, with a growing delay if
+it dies soon; the others keep running, because their memory holds the data. A member that an operator let leave stays
+away. If the supervisor is killed, its members drain.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = logging.getLogger("holdfast")
 
 MEMBERS_MAX = 256
 MISUSED, UNSAFE = 2, 1
-"""Exit statuses of a member: see `holdfast.runtime.process`."""
+"""Exit statuses of a member (`holdfast.runtime.process`)."""
 WAIT_S, WAIT_MAX_S = 1.0, 60.0
-"""How long a member that died is waited with: twice as long each time, until it has run for the longest of these."""
+"""Delay before a restart: doubled each time, until the member has run for the maximum."""
 CHUNK_BYTES = 65_536
 PR_SET_PDEATHSIG = 1
 PROGRAM = (
@@ -44,23 +44,21 @@ PROGRAM = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What one of the members has for itself."""
+    """Settings of one of the members."""
 
     name: str
-    """In the log."""
     own: Mapping[str, object]
-    """Its settings over those of all, by dotted key."""
+    """Settings that differ from the common ones, by dotted key."""
     core: int | None
-    """The core that it runs on; None: any."""
+    """The core that it is bound to, or None."""
 
 
 def cores() -> list[int]:
-    """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
 def places(settings: Settings, count: int) -> list[Place]:
-    """What each of `count` members has for itself, if these are the settings of all. Raises ConfigError."""
+    """Settings for `count` members that share these. Raises ConfigError."""
     member, usable = settings.member, cores()
     if not member.member_port:
         raise ConfigError("member.member_port = 0 is not allowed with --members: each must know the others")
@@ -100,7 +98,7 @@ def places(settings: Settings, count: int) -> list[Place]:
 
 
 def told(settings: Mapping[str, object]) -> list[str]:
-    """The arguments that say these settings to `holdfast start`."""
+    """These settings as arguments of `holdfast start`."""
     found = []
     for dotted, value in settings.items():
         if isinstance(value, bool):
@@ -114,7 +112,7 @@ def told(settings: Mapping[str, object]) -> list[str]:
 
 
 def belong() -> None:
-    """In a member's process, before anything else: run where the supervisor says, and drain when it is gone."""
+    """Called first in a member's process: bind to the core, and drain when the supervisor dies."""
     parent, core = sys.argv.pop(1).split("/")
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
@@ -125,22 +123,20 @@ def belong() -> None:
 
 @dataclass(slots=True)
 class Supervised:
-    """One of the members, in all its lives."""
+    """One member over all its processes."""
 
     place: Place
     process: asyncio.subprocess.Process | None = None
     lives: int = 0
     status: int = 0
-    """Of its last end."""
+    """Exit status of the last process."""
     wait_s: float = field(default=WAIT_S)
 
 
 class Supervisor:
-    """Runs members until all have ended."""
-
     def __init__(self, places: Sequence[Place], arguments: Sequence[str], *, named: bool = True) -> None:
-        """arguments: of `holdfast start`, for all of them; what is their own is added. named: whether each line of a
-        member begins with its name; a JSON object has it inside.
+        """arguments: for `holdfast start`, common to all. named: prefix each line of output with the member's name
+        (JSON lines contain it already).
         """
         self._named = named
         self._members = [Supervised(place) for place in places]
@@ -148,7 +144,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Start all, and return the exit status when the last one has ended for good."""
+        """Start all members; returns the exit status when the last one has ended for good."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -159,7 +155,7 @@ class Supervisor:
         return status
 
     def stop(self) -> None:
-        """Let all members leave; the second time at once."""
+        """Drain all members; the second time, end them at once."""
         if not self._stopping.is_set():
             log.info("supervisor: all members are asked to leave (a second signal ends them at once)")
         self._stopping.set()
@@ -167,7 +163,7 @@ class Supervisor:
             _ask_to_leave(one.process)
 
     async def _keep(self, one: Supervised) -> None:
-        """Run this member, again and again, until it has left or is not wanted any more."""
+        """Run a member again and again until it has left, or the supervisor stops."""
         while not self._stopping.is_set():
             began_s = time.monotonic()
             code = await self._live(one)
@@ -193,10 +189,10 @@ class Supervisor:
             pass
 
     async def _live(self, one: Supervised) -> int:
-        """Start the process and pass on what it says, until it ends; answers its exit status."""
+        """Run the process and forward its output; returns its exit status."""
         core = "" if one.place.core is None else str(one.place.core)
         command = [sys.executable, "-P", "-c", PROGRAM, f"{os.getpid()}/{core}", "start"]
-        # In a session of its own: Ctrl-C reaches the supervisor alone, which passes it on.
+        # In its own session: Ctrl-C reaches only the supervisor, which passes it on.
         process = await asyncio.create_subprocess_exec(
             *command,
             *self._arguments,
@@ -226,7 +222,7 @@ def _ask_to_leave(process: asyncio.subprocess.Process | None) -> None:
 
 
 async def passed_on(lines: asyncio.StreamReader, before: str) -> None:
-    """Write what a member says to our own output, each line with this before it."""
+    """Copy a member's output to ours, each line with this prefix."""
     prefix, rest = before.encode(), b""
     while chunk := await lines.read(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -243,17 +239,17 @@ def _write(text: bytes) -> None:
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
     except OSError:
-        # Whoever read the log has gone. The members go on, and must not wait for it.
+        # The reader of the log has gone; members must neither end nor wait for it.
         pass
 
 
 def main(settings: Settings, count: int, arguments: Sequence[str]) -> int:
-    """Run so many members until all have ended; answers the exit status. Raises ConfigError when a setting forbids it.
+    """Run several members until all have ended; returns the exit status. Raises ConfigError.
 
-    settings: of all of them. arguments: of `holdfast start`, that say the same.
+    settings: common to all. arguments: the same settings as arguments of `holdfast start`.
     """
     found = places(settings, count)
-    # Each member writes a file of its own, and the supervisor none: what it has to say is on standard output.
+    # Each member writes its own file; the supervisor logs to standard output.
     begin_log(msgspec.structs.replace(settings.log, file=""), "supervisor")
     if count == 2 and not settings.cluster.seeds and settings.cluster.quorum == "majority":
         log.warning(

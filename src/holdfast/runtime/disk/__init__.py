@@ -1,1 +1,1 @@
-"""Real files: one directory, its writer threads, and how long they take."""
+"""Real files: one directory, its writer threads, and their timing."""

@@ -1,7 +1,12 @@
-"""The real disk: one directory, of one process, with a thread for each line of deeds.
+"""The real disk: a directory locked by this process, with one writer thread per line of deeds.
 
-A deed is done when the operating system says that it is durable; whoever waits hears of it in the event loop, in the
-order of the line. After a deed that failed for another reason than room nothing more is written, in either line.
+A deed is done when the operating system says that it is durable; `done` is called in the event loop, in order. After
+any failure but a full disk, nothing more is written, in either line. Example: pages 1 to 8 are written and fdatasync
+fails. Linux marks the pages clean and reports the error once, so a second fdatasync would succeed although the pages
+never reached the disk. That is why a failed sync is final, even if it failed for lack of space.
+
+Names must be durable, too: after `rename` or `unlink` the directory itself is synced. Otherwise a power cut may bring
+back the old name, with a journal that refers to the new one.
 """
 
 from __future__ import annotations
@@ -39,14 +44,14 @@ TEMPORARY = ".new"
 LINES = ("journal", "checkpoint")
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 CHUNK_BYTES = 1 << 30
-"""One call of the operating system writes at most about 2 GiB."""
+"""One system call writes at most about 2 GiB."""
 
 _Group = tuple[Sequence[Deed], DeedsDone]
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Many objects are made that stay: do not look for garbage meanwhile, nor ever among them."""
+    """Make many long-lived objects without the garbage collector, now or later."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -62,7 +67,7 @@ def _at_once(deed: Callable[[], None]) -> None:
 
 
 class RealDisk:
-    """Implements `engine.ports.Disk` over a directory."""
+    """`engine.ports.Disk` over a directory."""
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class RealDisk:
         loop: asyncio.AbstractEventLoop,
         guard: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
-        """guard: calls what was submitted or asked for in the event loop; an error in it is its to handle.
+        """guard: runs callbacks in the event loop and handles their errors.
 
         Raises ConfigError when the directory cannot be used, or another process uses it.
         """
@@ -78,7 +83,7 @@ class RealDisk:
         self._loop = loop
         self._guard = guard
         self._files: dict[str, int] = {}
-        """Open files that are written to, by name."""
+        """Files open for writing, by name."""
         self._files_lock = threading.Lock()
         self._failed: DiskFailed | None = None
         self._closed = False
@@ -99,7 +104,7 @@ class RealDisk:
             line: queue.SimpleQueue() for line in LINES
         }
         self.clocks = {line: DeedClock() for line in LINES}
-        """How long the deeds of each line take."""
+        """Timing of each line."""
         self._threads = [
             threading.Thread(
                 target=self._work, args=(each, self.clocks[line]), name=f"holdfast {line}", daemon=True
@@ -162,7 +167,7 @@ class RealDisk:
             self._loop.call_soon(self._call, deed)
 
     def close(self) -> None:
-        """Wait for what was submitted, and let go of the files. What was to be called afterwards is called no more."""
+        """Finish submitted deeds and release the files. No callback is called any more."""
         if self._closed:
             return
         self._closed = True
@@ -181,7 +186,7 @@ class RealDisk:
         if not self._closed:
             self._guard(deed)
 
-    # -- within the threads
+    # -- in the writer threads
 
     def _work(self, groups: queue.SimpleQueue[_Group | None], clock: DeedClock) -> None:
         while (group := groups.get()) is not None:
@@ -190,7 +195,7 @@ class RealDisk:
             try:
                 self._loop.call_soon_threadsafe(self._tell, done, error)
             except RuntimeError:
-                # The loop has ended before the disk was closed: nobody waits any more.
+                # The loop ended before the disk was closed; nothing waits any more.
                 pass
 
     def _tell(self, done: DeedsDone, error: Exception | None) -> None:
@@ -204,7 +209,7 @@ class RealDisk:
             try:
                 self._do(deed)
             except OSError as error:
-                # A sync that fails for want of room has lost what was written before it.
+                # A sync that fails for lack of space has lost earlier writes, so it does not count as a full disk.
                 if error.errno in NO_ROOM and not isinstance(deed, Sync):
                     return DiskFull(f"{self._directory}: {error}")
                 self._failed = DiskFailed(f"{self._directory}: {type(deed).__name__}: {error}")
@@ -300,6 +305,5 @@ class RealDisk:
 
 
 def _told(deed: Deed) -> str:
-    """What it does to which file, for people."""
     kind = type(deed).__name__.lower()
     return "writing a whole file" if isinstance(deed, Put) else f"{kind} of {deed.name}"

@@ -1,7 +1,7 @@
-"""How long do the deeds of the disk take? A disk that hangs is told while it hangs.
+"""Detection of slow deeds of the disk, also while one hangs.
 
-A thread says when it begins a deed and when it has done it; whoever looks finds out how long the present one has taken,
-and which was the longest since he looked last. It is two readings of the clock for a deed, in the thread of the disk.
+The writer thread stores when a deed begins and ends, which costs two readings of the clock; the watcher polls the
+present deed and the slowest since the last poll.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SlowDeed:
-    """A deed that took long, or takes long."""
-
     what: str
-    """What is done, and to which file."""
     took_s: float
     done: bool
 
 
 class DeedClock:
-    """The deeds of one line of a disk. Written by its thread, read by any other: each field is set at once."""
+    """Timing of one line. Written by its thread and read by others: each field is replaced as a whole."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
@@ -31,11 +28,10 @@ class DeedClock:
         self._longest = SlowDeed("", 0.0, done=True)
 
     def begins(self, what: str) -> None:
-        """The thread begins this."""
         self._present = what, self._clock()
 
     def ends(self) -> None:
-        """The thread has done it, or has failed to."""
+        """The deed has ended or failed."""
         present, self._present = self._present, None
         if present is not None:
             took_s = self._clock() - present[1]
@@ -43,7 +39,7 @@ class DeedClock:
                 self._longest = SlowDeed(present[0], took_s, done=True)
 
     def slowest(self) -> SlowDeed:
-        """The longest of those that have ended since this was asked last, or the present one, if that is longer."""
+        """The slowest deed since the last call, or the present one if it is slower by now."""
         longest, self._longest = self._longest, SlowDeed("", 0.0, done=True)
         present = self._present
         if present is not None:
@@ -54,16 +50,16 @@ class DeedClock:
 
 
 class DiskWatch:
-    """What is said of slow deeds: of one that lasts when it is found to be slow, and of each when it has ended."""
+    """Reports slow deeds: a hanging one once, and each when it has ended."""
 
     def __init__(self, clocks: list[DeedClock], limit_s: float) -> None:
         self._clocks = clocks
         self._limit_s = limit_s
         self._lasting: set[int] = set()
-        """Lines whose present deed was told of."""
+        """Lines whose present deed was reported."""
 
     def look(self) -> list[str]:
-        """Lines for the log."""
+        """Texts for the log."""
         lines: list[str] = []
         for number, clock in enumerate(self._clocks):
             deed = clock.slowest()

@@ -1,1 +1,1 @@
-"""The log of a process, the audit log, slow operations, traces."""
+"""The process log, the audit log, slow operations, and traces."""

@@ -1,7 +1,7 @@
-"""The audit log: a line of JSON for each login, refusal and order of an operator, in a file of its own.
+"""The audit log: one line of JSON per login, rejection and operator command, in a file of its own.
 
-It is written in a thread, and begun anew when it is large (`line_file`). What comes too fast is left out and counted,
-kind by kind: a line says how much, so nobody fills the disk, or hides what he does, by doing much of something else.
+Lines are written by a thread, and the file is rotated (`line_file`). Excess lines are dropped and counted by kind,
+and a line reports the count. So a flood of failed logins neither fills the disk nor hides a command of an operator.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from holdfast.runtime.logs.line_file import LineFile
 from holdfast.server.audit_events import AuditEvent, AuditKind
 
 LINES_MAX = {AuditKind.ORDER: 1000, AuditKind.LOGIN: 300}
-"""Of one kind and user in one period,"""
+"""Lines per kind and user in one period."""
 LINES_OF_OTHERS = 100
-"""and of every other kind. Of failed logins all users are one: their names are whatever somebody says."""
+"""Limit of all other kinds. Failed logins share one for all users, because clients choose the names."""
 PERIOD_S = 10.0
 
 log = logging.getLogger("holdfast")
 
 
 class AuditLog:
-    """Of one member."""
-
     def __init__(
         self,
         path: Path,
@@ -40,15 +38,15 @@ class AuditLog:
         member: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`size_max`: bytes of a file. `kept`: how many older ones stay. `member`: what this member is called. `clock`:
-        in seconds. Raises ConfigError when the file cannot be written.
+        """`size_max`: bytes per file. `kept`: older files to keep. `member`: name of this member. `clock`: in seconds.
+        Raises ConfigError when the file cannot be written.
         """
         self._member = member
         self._clock = clock
         self._began_s = clock()
         self._told: Counter[tuple[AuditKind, str]] = Counter()
         self.left_out: Counter[AuditKind] = Counter()
-        """In this period."""
+        """Dropped lines of this period."""
 
         def lost(error: OSError) -> None:
             log.error("the audit log cannot be written, lines of it are lost: %s: %s", path, error)
@@ -59,7 +57,7 @@ class AuditLog:
             raise ConfigError(f"security.audit_file: cannot write {path}: {error.strerror}") from None
 
     def tell(self, event: AuditEvent) -> None:
-        """Write it down soon."""
+        """Write the event soon, within the limits."""
         now_s = self._clock()
         if now_s - self._began_s >= PERIOD_S:
             self._end_period(now_s)
@@ -86,12 +84,11 @@ class AuditLog:
 
     def _write_soon(self, said: dict[str, object]) -> None:
         when = datetime.now(UTC).isoformat(timespec="milliseconds")
-        # ASCII alone: what clients say holds no character that some reader takes for the end of a line, or a terminal
-        # for an order.
+        # ASCII only: text of clients may contain characters that end a line for some reader, or control a terminal.
         line = json.dumps({"time": when, "member": self._member, **said}, separators=(",", ":"))
         self._file.add(line.encode() + b"\n")
 
     def close(self) -> None:
-        """Write what has gathered, and no more."""
+        """Write pending lines, and stop."""
         self._end_period(self._clock())
         self._file.close()

@@ -1,4 +1,4 @@
-"""Lines of the log of which many may come: the first few of each kind in a while, and then how many were left out."""
+"""Rate limiting of log lines: the first few of each kind per period, then a count of those left out."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 
 LINES = 5
-"""Of one kind, in one period."""
+"""Lines per kind and period."""
 PERIOD_S = 10.0
 SAID_MAX = 200
-"""Characters that are shown of what somebody says."""
+"""Characters of foreign text that are shown."""
 
 log = logging.getLogger("holdfast")
 
 
 def quoted(said: object, most: int = SAID_MAX) -> str:
-    """What somebody says, as one line of printable characters that has an end."""
+    """Foreign text as a bounded line of printable characters."""
     text = str(said)
     cut = text[:most]
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
@@ -24,8 +24,6 @@ def quoted(said: object, most: int = SAID_MAX) -> str:
 
 
 class _Kind:
-    """Lines of one kind in the present period."""
-
     __slots__ = ("began_s", "left_out", "told")
 
     def __init__(self, began_s: float) -> None:
@@ -34,7 +32,7 @@ class _Kind:
 
 
 class LimitedLines:
-    """What was written of each kind not long ago."""
+    """Counts recent lines by kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
@@ -51,7 +49,7 @@ class LimitedLines:
         error: BaseException | None = None,
         extra: dict[str, object] | None = None,
     ) -> None:
-        """Write the line, unless there were enough of this kind. `extra`: what the record has besides."""
+        """Log the line unless its kind has reached the limit. `extra`: further fields of the record."""
         now_s = self._clock()
         known = self._kinds.get(kind)
         if known is None or now_s - known.began_s >= PERIOD_S:

@@ -1,7 +1,7 @@
-"""Lines that are appended to a file in a thread of its own: a disk that is slow or full holds up nobody.
+"""A file that gets lines from a thread, so that a slow or full disk delays nothing else.
 
-When the file is large enough it is renamed to `.1`, that one to `.2`, and so on, and it is begun anew; when somebody
-else has renamed it (`logrotate`), it is begun anew, too. What cannot be written is lost, which is told once.
+A large file is renamed to `.1`, `.1` to `.2` and so on; then, or after another program has renamed it (`logrotate`), a
+new file is begun. Lines that cannot be written are lost; the first such error is reported.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from pathlib import Path
 from threading import Lock
 
 WAITING_MAX = 10_000
-"""Lines that may wait for the disk; more are left out."""
+"""Lines that may wait for the disk; further ones are dropped."""
 
 
 class LineFile:
-    """A file to which one process appends lines."""
-
     def __init__(
         self, path: Path, *, size_max: int, kept: int, name: str, lost: Callable[[OSError], None]
     ) -> None:
-        """`size_max`: bytes of one file. `kept`: how many older files stay besides. `name`: of the thread. `lost`: is
-        told in that thread when lines begin to be lost. Raises OSError when the file cannot be written.
+        """`size_max`: bytes per file. `kept`: older files to keep. `name`: of the thread. `lost`: called in that thread
+        when lines begin to be lost. Raises OSError when the file cannot be written.
         """
         self._path = path
         self._size_max = size_max
@@ -33,7 +31,6 @@ class LineFile:
         self._lines: list[bytes] = []
         self._writes = self._closed = False
         self._broken = False
-        """Whether the last write has failed."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         os.close(self._open())
 
@@ -42,11 +39,11 @@ class LineFile:
 
     @property
     def full(self) -> bool:
-        """Whether so many lines wait for the disk that another one would be left out."""
+        """Whether the next line would be dropped."""
         return len(self._lines) >= WAITING_MAX
 
     def add(self, line: bytes) -> bool:
-        """Write the line, which ends with its newline, soon. Answers whether it will be tried. In any thread."""
+        """Write the line, which ends with a newline, soon. Returns False if it is dropped. Thread-safe."""
         with self._gathering:
             if self._closed or self.full:
                 return False
@@ -57,11 +54,11 @@ class LineFile:
         return True
 
     def _write(self) -> None:
-        """In the thread: write what has gathered."""
+        """Runs in the thread."""
         with self._gathering:
             lines, self._lines, self._writes = self._lines, [], False
         try:
-            # Of what could not be written whole a beginning may be there.
+            # After a failure a part of the last line may be in the file, so begin on a new line.
             self._append(b"\n" * self._broken + b"".join(lines))
             self._broken = False
         except OSError as error:
@@ -91,7 +88,7 @@ class LineFile:
                 older.replace(self._path.with_name(f"{self._path.name}.{number}"))
 
     def close(self) -> None:
-        """Write what has gathered, and no more."""
+        """Write pending lines, and stop."""
         with self._gathering:
             self._closed = True
         self._thread.shutdown(wait=True)

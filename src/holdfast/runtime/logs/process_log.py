@@ -1,7 +1,7 @@
-"""The log of a process: text or JSON, on standard output or in a file that is rotated; one event is one line.
+"""The log of a process: text or JSON, to standard output or a rotated file, one line per event.
 
-Whatever is said in a line, its end is ours: characters that some reader takes for the end of a line, or a terminal for
-an order, are written as escapes. JSON is ASCII alone. In text a traceback has further lines, each begins with `  | `.
+Foreign text cannot forge lines: characters that could end a line or control a terminal are escaped. JSON is pure ASCII.
+In text, lines of a traceback begin with `  | `.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from holdfast.errors import ConfigError
 from holdfast.runtime.logs.line_file import LineFile
 
 FIELDS = "fields"
-"""What a record has besides its line, for JSON: `log.info(..., extra={FIELDS: {...}})`."""
+"""Additional fields for JSON: `log.info(..., extra={FIELDS: {...}})`."""
 OWN = frozenset({"time", "level", "member", "message", "logger", "traceback"})
-"""Keys that are ours, whatever fields are called."""
+"""Reserved keys; a field of that name gets an underscore."""
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def one_line(text: str) -> str:
-    """The text without a character that could end a line or order a terminal about."""
+    """Escape all unprintable characters."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 class TextLines(logging.Formatter):
-    """Lines for people."""
-
     def __init__(self) -> None:
         super().__init__(TEXT)
 
@@ -46,10 +44,10 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object for each line, for those who collect them."""
+    """One JSON object per line, for log collectors."""
 
     def __init__(self, member: str) -> None:
-        """`member`: what this one is called; empty: it is not said."""
+        """`member`: name to show; empty: none."""
         super().__init__()
         self.member = member
 
@@ -69,7 +67,7 @@ class JsonLines(logging.Formatter):
 
 
 class FileHandler(logging.Handler):
-    """Gives the lines to a file that is written in a thread."""
+    """Writes lines through a `LineFile`."""
 
     def __init__(self, settings: LogSettings) -> None:
         """Raises ConfigError when the file cannot be written."""
@@ -97,7 +95,7 @@ class FileHandler(logging.Handler):
             self._left_out += 1
 
     def close(self) -> None:
-        """Write what has gathered; `logging` calls it when the process ends."""
+        """Write pending lines; `logging` calls this when the process ends."""
         self.lines.close()
         super().close()
         if self._left_out:
@@ -105,9 +103,9 @@ class FileHandler(logging.Handler):
 
 
 def begin_log(settings: LogSettings, member: str = "") -> None:
-    """Let everything that is logged in this process go where the settings say, and nowhere else.
+    """Route all logging of this process as configured.
 
-    `member`: what this one is called. Raises ConfigError when the file cannot be written.
+    `member`: name of this member. Raises ConfigError when the file cannot be written.
     """
     handler = FileHandler(settings) if settings.file else logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines(member) if settings.format == "json" else TextLines())
@@ -115,7 +113,7 @@ def begin_log(settings: LogSettings, member: str = "") -> None:
 
 
 def call_log_of(member: str) -> None:
-    """What this member is called in the lines of JSON from now on, if it was not known before."""
+    """Set the member's name in JSON lines, if none was configured."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonLines) and not handler.formatter.member:
             handler.formatter.member = member

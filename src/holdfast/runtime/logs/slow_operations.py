@@ -1,10 +1,9 @@
-"""Operations that took long: the last ones, for the status, and lines in the log, a few in a while.
+"""Slow operations: the latest for the status, and rate-limited lines in the log.
 
-Nothing is measured where requests are served. At a timer it is looked what waits (`Picture.open_since`): of an
-operation that has waited for `log.slow_operation_ms` it is kept what it is and what it waits for, and at the first look
-that does not find it any more it is told. So its time is right within one look, and one that has ended before a look
-found it slow is not seen; nor is what took long without waiting for another member, a disk or a lock: that keeps the
-event loop, and is told as a turn of it (`stalls`).
+Serving requests costs nothing extra. A timer looks at waiting operations (`MemberView.open_since`) and remembers those
+that have waited for `log.slow_operation_ms`; the first look that does not find one any more reports it. So durations
+are exact to one look, and an operation that ends before a look found it slow is missed. Operations that only compute
+wait for nothing; they stall the event loop and are reported as such (`stalls`).
 """
 
 from __future__ import annotations
@@ -20,19 +19,17 @@ from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs.process_log import FIELDS
 
 KEPT = 100
-"""The last slow operations, for the status."""
+"""Slow operations kept for the status."""
 FOLLOWED = 1000
-"""Slow operations that are under way, and whose end is waited for."""
+"""Slow operations in progress that are tracked."""
 PLACES_SHOWN = 5
-"""Maps, and partitions of each, that are shown of one operation."""
+"""Maps, and partitions per map, that are shown per operation."""
 LOOKS = 2
-"""So often within the limit it is looked."""
+"""Looks per limit."""
 LOOK_MIN_S, LOOK_MAX_S = 0.01, 0.25
 
 
 class SlowOperations:
-    """Of one member."""
-
     def __init__(
         self,
         limit_ms: int,
@@ -42,13 +39,13 @@ class SlowOperations:
         clock: Callable[[], int] = time.monotonic_ns,
         heard: Callable[[dict[str, object]], None] = lambda told: None,
     ) -> None:
-        """`open_since`: what waits since before then (`Picture.open_since`). `names`: of members. `clock`: that of the
-        member, in nanoseconds. `heard` is called with each that has ended.
+        """`open_since`: operations waiting since before then (`MemberView.open_since`). `names`: of members. `clock`:
+        the member's, in ns. `heard` is called with each that has ended.
         """
         assert limit_ms > 0, "somebody wants to hear of slow operations"
         self._limit_ns = limit_ms * MILLISECOND
         self.look_s = min(LOOK_MAX_S, max(LOOK_MIN_S, limit_ms / 1000 / LOOKS))
-        """How often to look."""
+        """Interval of `look`."""
         self._open_since = open_since
         self._names = names
         self._lines = lines
@@ -57,10 +54,10 @@ class SlowOperations:
         self._followed: dict[Mark, OpenOperation] = {}
         self._kept: deque[dict[str, object]] = deque(maxlen=KEPT)
         self.count = 0
-        """How many there were since the start."""
+        """Slow operations since the start."""
 
     def look(self) -> None:
-        """Look what waits, and tell what has ended."""
+        """Track waiting operations, and report those that have ended."""
         now_ns = self._clock()
         before = self._followed
         followed: dict[Mark, OpenOperation] = {}
@@ -77,7 +74,7 @@ class SlowOperations:
         self.told(self._told(one, now_ns))
 
     def stalled(self, late_s: float) -> None:
-        """The event loop was kept for so long: whatever came meanwhile has waited."""
+        """Report a stall of the event loop, which delayed every request that arrived during it."""
         if late_s * 1e9 >= self._limit_ns:
             self.told(
                 {
@@ -92,7 +89,7 @@ class SlowOperations:
             )
 
     def told(self, told: dict[str, object]) -> None:
-        """Keep it, and write it down."""
+        """Keep it for the status, and log it."""
         self.count += 1
         self._kept.append(told)
         self._heard(told)
@@ -124,7 +121,7 @@ class SlowOperations:
         }
 
     def figures(self) -> dict[str, object]:
-        """What is told of them in the status: the last ones, the newest last, and those that are under way."""
+        """For the status; newest last."""
         now_ns = self._clock()
         return {
             "limit_ms": self._limit_ns // MILLISECOND,

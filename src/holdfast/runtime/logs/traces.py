@@ -1,11 +1,10 @@
-"""What a member does beside serving, as spans of OpenTelemetry: orders, migrations, views, slow operations, its life.
+"""Spans for OpenTelemetry: operator commands, migrations, views, slow operations, start and stop of the member.
 
-Off unless `traces.endpoint` is set; until then nothing of OpenTelemetry is imported. Spans are made where such a thing
-is told anyway, and handed to a queue of the SDK, whose own thread sends them: a collector that is away costs spans, and
-holds up nothing. No span has a key or a value.
+Off unless `traces.endpoint` is set; without it nothing of OpenTelemetry is imported. Spans go to a queue of the SDK,
+whose thread sends them: an unreachable collector loses spans and delays nothing. Spans contain no keys or values.
 
-Every member hears of every migration; the master alone tells it, so that each is one span. Times of migrations are the
-master's clock since the start of their rebalance, put on the wall clock once.
+Every member learns of every migration; only the master makes spans of them, so that each one is recorded once. Their
+times are on the master's monotonic clock since the start of the rebalance, converted once to wall-clock time.
 """
 
 from __future__ import annotations
@@ -34,30 +33,28 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 EXPORT_S = 5.0
-"""How long one sending may take, with what is tried again."""
+"""Limit of one export, with retries."""
 DELAY_MS = 1000
-"""How long a span waits for others to be sent with it."""
+"""Time a span waits for others to be sent with it."""
 FLUSH_S = 2.0
-"""How long a member that ends waits for its last spans to be sent…"""
+"""Time for the last spans when the member ends…"""
 AWAY_S = 0.2
-"""…and when the collector took none of those before."""
+"""…and if the previous export failed."""
 SHOWN_MAX = 500
-"""Characters of one attribute: others have a say in some."""
+"""Characters of an attribute; clients influence some."""
 
 Attributes = Mapping[str, str | int | bool | Sequence[str]]
 
 
 class Traces:
-    """Of one member."""
-
     def __init__(self, settings: Settings, member: str, lines: LimitedLines) -> None:
-        """`member`: its uuid. Raises NotInstalled."""
+        """`member`: its UUID. Raises NotInstalled."""
         self._begun_ns = time.time_ns()
         self._lines = lines
         self._loop = asyncio.get_running_loop()
         self._ended = False
         self._reached = True
-        """Whether the collector took what it was sent last, or was sent nothing yet."""
+        """Whether the last export succeeded, or there was none."""
         self._provider = self._provide(settings, member)
         self._tracer = self._provider.get_tracer("holdfast", __version__)
         self._orders: set[Span] = set()
@@ -65,7 +62,7 @@ class Traces:
         self._picture: MemberView | None = None
         self._heard: Number = (0, 0)
         self._rebalances: dict[Number, tuple[Span, int]] = {}
-        """Those that this member tells, each with its start by the wall clock."""
+        """Open rebalances of this master, each with its start in wall-clock ns."""
 
     def _provide(self, settings: Settings, member: str) -> TracerProvider:
         chosen = settings.traces
@@ -77,13 +74,13 @@ class Traces:
         except ImportError as absent:
             what = f"traces.endpoint is {chosen.endpoint!r}"
             raise NotInstalled.of(what, "opentelemetry-sdk with its OTLP exporter", "otel") from absent
-        # What they say of a collector that is away is said here, once in a while.
+        # Errors of an unreachable collector are logged here, rate-limited.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         sends = OTLPSpanExporter(endpoint=f"{chosen.endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
         said = self._collector_said
 
         class Telling(SpanExporter):
-            """Sends, and tells when that fails. Runs in the thread of the SDK."""
+            """Exports, and reports failures. Runs in the thread of the SDK."""
 
             def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
                 try:
@@ -108,7 +105,7 @@ class Traces:
         return provider
 
     def _collector_said(self, *, taken: bool, spans: int) -> None:
-        """In the thread of the SDK: whether these were taken."""
+        """Runs in the thread of the SDK."""
         self._reached = taken
         if taken:
             return
@@ -138,19 +135,19 @@ class Traces:
     # -- the member itself
 
     def started(self, picture: MemberView) -> None:
-        """The member serves; from now on its news are heard."""
+        """The member serves; follow its news from now on."""
         self._picture = picture
         self._heard = picture.last_news
         self._span("member start", {}, self._begun_ns, time.time_ns())
 
     def note(self, note: Note) -> None:
-        """Of what the member notes, views are spans."""
+        """Make a span of each view."""
         if note.kind == "view":
             now_ns = time.time_ns()
             self._span("view", {key: _said(value) for key, value in note.fields.items()}, now_ns, now_ns)
 
     async def stop(self, why: str, begun_ns: int) -> None:
-        """The member has ended. What is not sent within `FLUSH_S` is lost, and sooner if the collector is away."""
+        """Send the last spans; those that take longer than the limit are lost."""
         if self._ended:
             return
         self._ended = True
@@ -172,7 +169,7 @@ class Traces:
             except RuntimeError:
                 return  # it took too long, and the loop is closed
 
-        # No thread of a pool: the process would wait for it at its end.
+        # Not a pool's thread, because the process would wait for it at its end.
         threading.Thread(target=flush, name="last traces", daemon=True).start()
         limit_s = FLUSH_S if self._reached else AWAY_S
         try:
@@ -182,17 +179,17 @@ class Traces:
             log = logging.getLogger("holdfast")
             log.warning("the last traces were not sent within %g s, and are dropped", limit_s)
 
-    # -- orders
+    # -- operator commands
 
     def audited(self, event: AuditEvent) -> None:
-        """Who gives an order is told just before it is taken."""
+        """Remember the user of a command, which is audited just before it starts."""
         if event.event is AuditKind.ORDER:
             self._by = event.user
 
     def order(
         self, order: own.Order, done: Callable[[own.Fate, str], None]
     ) -> Callable[[own.Fate, str], None]:
-        """An order is taken: what to call instead of `done`."""
+        """Begin a span for a command; returns the callback to use instead of `done`."""
         by, self._by = self._by, ""
         told: dict[str, str | int] = {"order": order.want.name.lower(), "by": quoted(by, SHOWN_MAX)}
         span = self._begin_span("order", told, time.time_ns())
@@ -211,7 +208,6 @@ class Traces:
     # -- migrations
 
     def look(self) -> None:
-        """Hear of migrations."""
         if not self._ended:
             self._look()
 
@@ -224,7 +220,7 @@ class Traces:
         self.heard(news, names, tells=self._picture.is_master, now_ns=time.time_ns())
 
     def heard(self, news: Sequence[News], names: Mapping[str, str], *, tells: bool, now_ns: int) -> None:
-        """`tells`: whether this member is the one that tells them, the master. `names`: of members, by uuid."""
+        """`tells`: whether this member is the master. `names`: of members, by UUID."""
         newest_ms: dict[Number, int] = {}
         for one in news:
             newest_ms[one.process] = max(one.elapsed_ms, newest_ms.get(one.process, 0))
@@ -261,7 +257,7 @@ class Traces:
     # -- slow operations
 
     def slow(self, told: Mapping[str, object]) -> None:
-        """One has ended, as `SlowOperations` tells it."""
+        """Make a span of an operation that `SlowOperations` has reported."""
         ended_ms, took_ms = told["ended_ms"], told["took_ms"]
         assert isinstance(ended_ms, int), "it has ended"
         assert isinstance(took_ms, int), "it has taken a while"
@@ -270,7 +266,7 @@ class Traces:
 
 
 def _said(value: object) -> str | int | list[str]:
-    """An attribute: a number, texts that have an end, or one."""
+    """An attribute: a number, bounded text, or a list of texts."""
     if isinstance(value, int):
         return value
     if isinstance(value, list | tuple):
