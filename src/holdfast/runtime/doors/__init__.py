@@ -1,1 +1,1 @@
-"""Listening sockets: ports, TLS, client connections, unauthenticated ones."""
+"""Listening sockets: ports, TLS, client connections, limits of unauthenticated ones."""

@@ -1,4 +1,4 @@
-"""The client door on TCP (`server.door`)."""
+"""The client port over asyncio and over `poll_cy` (`server.door` has its rules)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-"""A host of which nothing comes for two minutes, not even an acknowledgement, is gone."""
+"""A host that has sent nothing for two minutes, not even an acknowledgement, is gone."""
 
 
 class Door(door.Door):
-    """What all client connections share."""
-
     def __init__(
         self,
         grid: Grid,
@@ -43,7 +41,7 @@ class Door(door.Door):
         serve: ServeEntries = serve_entries,
         tally: Tally | None = None,
     ) -> None:
-        """Of the running event loop; see there."""
+        """For the running event loop; see `server.door.Door`."""
         super().__init__(
             grid,
             limits,
@@ -63,7 +61,7 @@ class Door(door.Door):
         )
 
     async def close_all(self) -> None:
-        """End every connection, and give what was answered a moment to leave."""
+        """Close all connections, and give pending output a moment to leave."""
         for connection in list(self.connections):
             connection.close("the member is shutting down")
         for _ in range(round(LAST_WORDS_S / LAST_WORDS_LOOK_S)):
@@ -75,7 +73,6 @@ class Door(door.Door):
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let the system find out when the other host is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEP_ALIVE.items():
         if hasattr(socket, name):
@@ -83,8 +80,6 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 class Connection(door.ClientConnection, asyncio.Protocol):
-    """One client."""
-
     __slots__ = ()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,17 +91,17 @@ class Connection(door.ClientConnection, asyncio.Protocol):
 
 
 class PolledConnection(door.ClientConnection):
-    """One client, on a `poll_cy.Wire`."""
+    """A client connection over a `poll_cy.Wire`."""
 
     __slots__ = ("_wire",)
 
     def attach(self, wire: Wire, peer: str) -> None:
-        """The connection is there."""
         self._wire = wire
         self.begin(wire, peer)
 
     def _look(self) -> None:
         if self._wire.heard():
-            # The session was not told of that, and knows how long its client has been silent.
+            # The data lane served the client without the session; an empty call tells the session that the client is
+            # active.
             self._receive(b"")
         super()._look()

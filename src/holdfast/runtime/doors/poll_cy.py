@@ -1,19 +1,22 @@
-"""Client connections without a call of the loop for each: their descriptors are in a set of their own, and the loop
-watches the set (epoll). One call serves all that are ready.
+"""Client connections in an epoll set of their own: the loop watches the set, and one call serves all ready sockets.
 
-What is for the data lane goes from the socket to `serve_entries` and back, as long as nothing of the connection has to
-be looked at (`server.door.ClientConnection.plain`). All else goes to the connection, which knows every rule, in its
-order; for it a `Wire` is a transport as any other. Answers leave at the end of the call: a client is woken once for
-several of them.
+Example: 50 clients have each sent 20 pipelined requests. Here one call of `ready` reads each socket once (up to 256
+KB), passes the whole buffer to the data lane, which appends its responses to one shared buffer, and at the end sends
+each client its part: per client one system call in and one out, and no callback of the loop.
 
-One source, two ways, like `entries_cy`: plain Python, and the same compiled, which makes the system calls itself.
+This shortcut is open to a connection while nothing about it needs a decision (`server.door.ClientConnection.plain`): it
+is authenticated, its client reads its responses, and the session has no unfinished work. Anything else, such as a
+request that the lane does not know, goes to the connection in the order of arrival; for it a `Wire` is an ordinary
+transport.
 
-- runtime/P-1: A connection has one read of so many bytes in a call, however much has come; and one short look before
-  that, while it stores large values. The system tells of what is left again, after the others.
-- runtime/P-2: A descriptor that is closed has no meaning any more, whatever the system has told of it before: the next
-  one may have its number.
-- runtime/P-3: Large answers leave at once, one after the other, and a large value from where it is stored. All of a
-  call together would take new memory from the system each time, which costs more than the answers.
+One source, used as plain Python and compiled, like `entries_cy`; compiled code makes the system calls itself.
+
+- runtime/P-1: A connection gets one bounded read per call, however much has arrived, so that the others have their
+  turn; epoll reports the rest again. A connection that stores large values first gets one short read.
+- runtime/P-2: Events of a closed descriptor are ignored, even if epoll reported them before: the number may belong to
+  the next connection.
+- runtime/P-3: Large responses are sent immediately, one by one, and large values from where they are stored. Gathered,
+  they would need new memory from the system in each call, which costs more than the responses.
 """
 
 from __future__ import annotations
@@ -53,23 +56,23 @@ from holdfast.server.hazelcast.entries_cy import (
 )
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
-"""What is read from one connection in one call, at most."""
+"""Most bytes read from one connection per call."""
 LARGE_BYTES = cython.declare(cython.Py_ssize_t, APART_BYTES)
-"""Answers from this size on leave at once (runtime/P-3), and values may be received apart."""
+"""Responses from this size on are sent immediately (runtime/P-3), and values may be received separately."""
 OFTEN_BYTES = cython.declare(cython.Py_ssize_t, LOOK_BYTES)
-"""After so many bytes the door is told in between."""
+"""The door is notified after this many bytes within a call."""
 GLANCE_BYTES = cython.declare(cython.int, 4 * 1024)
-"""What is read first from a connection that stores large values: so much of one is copied."""
+"""The first read from a connection that stores large values; so much of a value is copied."""
 GLANCES = cython.declare(cython.int, 16)
-"""For how many reads it counts as such a one after a large value."""
+"""Reads after a large value that begin with a short one."""
 SHARED_BYTES = cython.declare(cython.Py_ssize_t, TYPE_BYTES)
-"""What both the message and its value have, when the value is received apart."""
+"""Bytes that belong to both head and value when a value is received separately."""
 PIECE_BYTES = cython.declare(cython.int, 16 * 1024)
-"""Shorter pieces of answers that have not left are put together, up to so many bytes."""
+"""Shorter unsent pieces are joined up to this size."""
 HELD_BYTES = cython.declare(cython.int, 64 * 1024)
-"""Of a longer piece nothing is kept of which more than half has left."""
+"""A longer piece is cut once more than half of it has been sent."""
 MOST = cython.declare(cython.int, 256)
-"""Connections that one call serves, at most."""
+"""Most connections served per call."""
 IN = cython.declare(cython.uint, EPOLLIN)
 OUT = cython.declare(cython.uint, EPOLLOUT)
 BROKEN = cython.declare(cython.uint, EPOLLERR | EPOLLHUP)
@@ -78,15 +81,15 @@ INTERRUPTED = cython.declare(cython.Py_ssize_t, -errno.EINTR)
 
 
 class Soon(Protocol):
-    """As much of the loop as is used here."""
+    """The part of the event loop that is used here."""
 
     def call_soon(self, deed: Callable[[], object], /) -> object:
-        """Call this when everything that has arrived by now has been looked at."""
+        """Call this when everything that has arrived by now has been handled."""
 
 
 @cython.cclass
 class Wire:
-    """The socket of one client, as its connection sees it: a `server.door.Transport`."""
+    """A client's socket, as a `server.door.Transport`."""
 
     fd: cython.int
     poll: Poll
@@ -125,36 +128,36 @@ class Wire:
         self.reading = True
         self.closing = False
         self.told = False
-        """Whether the connection knows that its client does not read."""
+        """Whether the connection was told to pause, because its client does not read."""
         self.took = False
-        """Whether something has come that the connection was not told of."""
+        """Whether the lane has received bytes that the connection does not know of."""
         self.waits = False
-        """Whether answers of this connection are among those that leave at the end of the call,"""
+        """Whether responses of this connection wait in `Poll._out`,"""
         self.begin = self.end = 0
-        """and where."""
+        """between these offsets."""
         self.watched = IN
-        """What the system tells of."""
+        """Events registered with epoll."""
         self.high = 0
-        """From how many bytes that have not left the connection is told."""
+        """Unsent bytes above which the connection must pause."""
         self.unsent = []
-        """What has not left, after the first `sent` bytes of the first piece. None is empty."""
+        """Unsent pieces, none of them empty; the first `sent` bytes of the first are sent."""
         self.sent = 0
         self.left = 0
-        """And how many bytes that are."""
+        """Unsent bytes."""
         self.plain = False
-        """Whether what comes next may go to the data lane."""
+        """Whether the next buffer may go to the data lane."""
         self.collects = False
         """Whether the client waits for backups itself."""
         self.glances = 0
-        """For how many reads a short look comes first."""
+        """Remaining reads that begin with a short one."""
         self.head = b""
-        """The beginning of a message whose value is received apart,"""
+        """Head of a message whose value is received separately,"""
         self.value: Any = None
-        """room for that value, None if there is none,"""
+        """buffer of that value, or None,"""
         self.value_bytes = 0
-        """how long it will be,"""
+        """its final length,"""
         self.filled = 0
-        """and how much of it has come. The flow counts that as coming."""
+        """and the bytes received, which the flow counts as `coming`."""
 
     # -- as a transport
 
@@ -174,13 +177,13 @@ class Wire:
             self.keep(data[gone:] if gone else data)
 
     def keep(self, data: bytes) -> None:
-        """Send this when there is room for it."""
+        """Queue this for sending."""
         self._add(data)
         self._kept()
 
     @cython.cfunc
     def keep_pieces(self, pieces: list[bytes | bytearray], gone: cython.Py_ssize_t) -> cython.void:
-        """The same of these pieces, of which the first bytes have left: only if nothing else is waiting."""
+        """Queue these pieces without their first `gone` bytes. Nothing else may be queued."""
         for piece in pieces:
             self._add(piece)
         self._drop(gone)
@@ -200,7 +203,7 @@ class Wire:
 
     @cython.cfunc
     def _drop(self, gone: cython.Py_ssize_t) -> cython.void:
-        """So many bytes of what is left have left."""
+        """Remove sent bytes from the queue."""
         unsent = self.unsent
         number: cython.Py_ssize_t = 0
         self.left -= gone
@@ -216,14 +219,14 @@ class Wire:
 
     @cython.cfunc
     def _kept(self) -> cython.void:
-        """Something is left: see to it."""
+        """Register for writability, and pause the connection if too much is queued."""
         self.watch()
         if not self.told and self.get_write_buffer_size() > self.high:
             self.told = True
             self.connection.pause_writing()
 
     def push(self) -> None:
-        """There is room: send some of what is left."""
+        """The socket is writable: send queued pieces."""
         gone: cython.Py_ssize_t = send_pieces(self.fd, self.unsent, self.sent)
         if not self.goes_on(gone) or gone < 0:
             return
@@ -278,7 +281,7 @@ class Wire:
         self.high = high
 
     def heard(self) -> bool:
-        """Whether something has come since this was asked that the connection was not told of."""
+        """Whether the lane has received anything since the last call."""
         took = bool(self.took)
         self.took = False
         return took
@@ -287,7 +290,7 @@ class Wire:
 
     @cython.cfunc
     def goes_on(self, gone: cython.Py_ssize_t) -> cython.bint:
-        """Whether the connection does after the system has answered so to a `send`; else it is over."""
+        """Whether the connection survives this result of a `send`; if not, it is closed."""
         if gone < 0 and gone != LATER and gone != INTERRUPTED:
             self.lose(-gone)
             return False
@@ -295,15 +298,15 @@ class Wire:
 
     @cython.cfunc
     def drop_value(self) -> cython.void:
-        """Nothing is received apart any more."""
+        """Give up receiving a value separately."""
         if self.value is not None:
             self.value = None
             self.head = b""
             self.flow.coming -= self.filled
 
     def watch(self) -> None:
-        """Have the system tell of what is of use. Reading is stopped there only when something comes all the same
-        (`Poll`): most pauses are short.
+        """Register for the events of interest. A paused connection stays registered for reading until something arrives
+        (`Poll`), because most pauses are short and changing epoll costs a system call.
         """
         wanted = (self.watched & IN) | (OUT if self.unsent else 0)
         if self.reading:
@@ -313,13 +316,12 @@ class Wire:
         self.change(wanted)
 
     def change(self, wanted: int) -> None:
-        """Have the system tell of this."""
         if self.fd >= 0 and wanted != self.watched:
             self.watched = wanted
             self.poll.descriptors.modify(self.fd, wanted)
 
     def lose(self, number: int) -> None:
-        """The connection is over; number: the error, if there was one."""
+        """Close the connection. `number`: the error, or 0."""
         self.closing = True
         self.reading = self.plain = self.waits = False
         self.unsent = []
@@ -335,7 +337,7 @@ class Wire:
 
 @cython.cclass
 class Poll:
-    """The connections of one door."""
+    """All connections of one door."""
 
     descriptors: epoll
     fd: cython.int
@@ -364,40 +366,39 @@ class Poll:
         self.fd = self.descriptors.fileno()
         self.loop = loop
         self.lost = []
-        """Connections that are over and do not know it yet, with the error."""
+        """Closed connections to notify, each with its error."""
         self._door = door
         self._serve = serve
         self._tally = door.tally
         self._clock = door.clock
         self._began_ns = 0
-        """When this call began."""
+        """Start of this call."""
         self._wires = []
-        """By descriptor."""
         self._set = self.fd if cython.compiled else self.descriptors
         self._ready = bytearray(MOST * READY_BYTES) if cython.compiled else []
-        """What `wait` says, and of whom."""
+        """Events from `wait`."""
         self._room = bytearray(READ_BYTES)
         self._out = bytearray()
-        """Answers that leave at the end of this call."""
+        """Responses that are sent at the end of this call."""
         self._bulk = []
-        """Large values that belong to the last ones of them. They are not copied: their places are known."""
+        """Large values inside the last responses, by offset; they are not copied."""
         self._unsealed = bytearray()
         self._answered = []
-        """Whose these are."""
+        """Their connections."""
         self._come = 0
-        """Bytes of which the door does not know yet."""
+        """Bytes received that the door has not counted."""
         self._wrote = False
-        """Whether the data lane has written something that the member was not told of."""
+        """Whether the lane has written records that the member has not flushed."""
         self._busy = False
         self._past_sessions = False
-        """Whether the door lets the data lane be asked before the sessions."""
+        """Whether the door allows the lane to be used now."""
 
     def fileno(self) -> int:
-        """What the loop is to watch."""
+        """The descriptor for the loop to watch."""
         return self.fd
 
     def add(self, fd: int, connection: ClientConnection) -> Wire:
-        """A connection was made; its descriptor belongs to this from now on."""
+        """Register a connection, whose descriptor belongs to this from now on."""
         wire = Wire(self, fd, connection)
         while fd >= len(self._wires):
             self._wires.append(None)
@@ -407,7 +408,6 @@ class Poll:
         return wire
 
     def close(self) -> None:
-        """Nothing is watched any more."""
         for wire in self._wires:
             if wire is not None:
                 wire.abort()
@@ -415,23 +415,23 @@ class Poll:
         self.descriptors.close()
 
     def close_descriptor(self, fd: int) -> None:
-        """This connection is over (runtime/P-2)."""
+        """Close a descriptor, and ignore its remaining events (runtime/P-2)."""
         self._wires[fd] = None
         self.descriptors.unregister(fd)
         os.close(fd)
 
     def tell_lost(self) -> None:
-        """Connections are over: they are told when nothing else is being done."""
+        """Notify closed connections, while no other call is in progress."""
         lost = self.lost
         self.lost = []
         for wire, number in lost:
             connection = wire.connection
-            # Without a circle both go when the last answer is in.
+            # Break the reference cycle, so that no garbage collection is needed.
             wire.connection = wire.flow = None  # type: ignore[assignment]
             connection.connection_lost(OSError(number, os.strerror(number)) if number else None)
 
     def ready(self) -> None:
-        """Serve all that are ready."""
+        """Serve all ready connections."""
         if self._busy:
             return
         self._busy = True
@@ -480,7 +480,7 @@ class Poll:
 
     @cython.cfunc
     def _look_around(self) -> cython.void:
-        """Whether the door lets the data lane be asked. To be looked at again when anybody else has done something."""
+        """Whether the lane may be used now; checked again after any other code has run."""
         door = self._door
         backlog = door.backlog
         held: cython.bint = backlog.crowded and not backlog.refusing
@@ -488,7 +488,7 @@ class Poll:
 
     @cython.cfunc
     def _take(self, wire: Wire) -> cython.void:
-        """Read what has come from one, and serve it."""
+        """Read from a connection, and serve what has arrived."""
         if wire.value is not None:
             self._fill(wire)
             return
@@ -512,7 +512,7 @@ class Poll:
                 if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
                     wire.glances = GLANCES
                 if wire.head:
-                    # As much as a read takes has come of it, and maybe no more does.
+                    # A whole read of it has arrived; count it now, as the client may send no more.
                     wire.connection.recount()
                 self._come += size
                 if self._come > OFTEN_BYTES:
@@ -525,7 +525,7 @@ class Poll:
 
     @cython.cfunc
     def _take_whole(self, wire: Wire, head: bytes, value: bytes) -> cython.void:
-        """Serve a message whose value was received apart; it was counted when it came."""
+        """Serve a message whose value was received separately; its bytes are counted already."""
         size: cython.Py_ssize_t = len(head) + len(value) - SHARED_BYTES
         at: cython.Py_ssize_t = -1
         if wire.plain and self._past_sessions and not wire.unsent:
@@ -540,21 +540,21 @@ class Poll:
 
     @cython.cfunc
     def _leave_lane(self) -> cython.void:
-        """Something is not for the data lane: the door is to see first what was written there."""
+        """Flush the lane's writes before other code runs."""
         if self._wrote:
             self._wrote = False
             self._door.leave()
 
     @cython.cfunc
     def _enter_lane(self, wire: Wire) -> cython.void:
-        """The connection was given something: see what that has changed."""
+        """The connection has handled data: check whether the lane may be used now."""
         if not wire.closing:
             self._look_at(wire)
         self._look_around()
 
     @cython.cfunc
     def _tell_door(self) -> cython.void:
-        """The door is told how much has come, and looks around."""
+        """Report received bytes to the door, and let it check the time."""
         door = self._door
         door.come += self._come
         self._come = 0
@@ -564,8 +564,8 @@ class Poll:
 
     @cython.cfunc
     def _begin_value(self, wire: Wire, data: bytes, at: cython.Py_ssize_t) -> cython.bint:
-        """Whether what is left of this is the beginning of a large write: its value is received into its own place, so
-        that nothing of it has to be copied.
+        """Whether the rest of this buffer begins a large write. If so, its value is received directly into its final
+        buffer, without copies.
         """
         begin: cython.Py_ssize_t
         begin, size = value_to_come(data, at, wire.longest)
@@ -584,7 +584,7 @@ class Poll:
 
     @cython.cfunc
     def _fill(self, wire: Wire) -> cython.void:
-        """Read some of the value that is received apart; serve the message when it is whole."""
+        """Read more of a separate value; serve the message when it is complete."""
         end: cython.Py_ssize_t = min(wire.value_bytes, wire.filled + READ_BYTES)
         size: cython.Py_ssize_t = receive_value(wire.fd, wire.value, wire.filled, end)
         if size <= 0:
@@ -614,8 +614,8 @@ class Poll:
     def _serve_plainly(
         self, wire: Wire, data: bytes, apart: bytes | None, size: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Let the data lane serve this: answers how far it came, or -1 when it was not asked. What is not for it was
-        given to the connection, if it is not received apart now.
+        """Let the data lane serve this. Returns how far it came, or -1 if it was not called. The connection has been
+        given the rest, unless that is being received separately.
         """
         flow = wire.flow
         gathered: cython.Py_ssize_t = flow.gathered
@@ -648,7 +648,7 @@ class Poll:
                 self._hold(wire, bytes(unsealed))
                 unsealed.clear()
         if settled and wire.closing:
-            # It was found to be over when answers that were safe at once were sent, or has left too much unread.
+            # The connection broke while safe responses were sent, or its client has left too many unread.
             del out[begin:]
             del bulk[first:]
             return size
@@ -683,7 +683,7 @@ class Poll:
 
     @cython.cfunc
     def _hold(self, wire: Wire, answers: bytes) -> cython.void:
-        """Hold back these answers to writes until they are safe."""
+        """Hold back the responses to these writes until they are safe."""
         wire.flow.held += len(answers)
         taken = self._tally.take_writes() if self._tally is not None else None
         wire.lane.close_batch(partial(self.settle, wire, wire.flow, answers, taken, self._began_ns))
@@ -699,7 +699,7 @@ class Poll:
         began_ns: int,
         safe: bool,
     ) -> None:
-        """What these answer is on every sync backup, or nobody will ever know. `taken`: the writes, by the tally."""
+        """The batch is safe on every sync backup, or its outcome will never be known. `taken`: its writes, counted."""
         if taken is not None and self._tally is not None:
             self._tally.settle(taken, self._clock() - began_ns, safe)
         flow.held -= len(answers)
@@ -714,12 +714,12 @@ class Poll:
             if wire.unsent:
                 wire.connection.recount()
             if not wire.plain:
-                # It may have waited for room.
+                # The connection may have been waiting for room.
                 wire.connection.look()
 
     @cython.cfunc
     def _look_at(self, wire: Wire) -> cython.void:
-        """Whether what comes next from this one may go to the data lane."""
+        """Check whether the next buffer of this connection may go to the lane."""
         plain = wire.connection.plain()
         wire.plain = plain is not None
         if plain is not None:
@@ -734,9 +734,9 @@ class Poll:
 
     @cython.cfunc
     def _end(self, wire: Wire, size: cython.Py_ssize_t) -> cython.void:
-        """Nothing has come."""
+        """Handle a read without data: end of stream (0), try again, or an error."""
         if size == 0:
-            # What was answered is written, as far as it has not waited for others.
+            # Flush the responses that do not wait for other members.
             wire.connection.write()
             wire.close()
         elif size != LATER and size != INTERRUPTED:
@@ -744,7 +744,6 @@ class Poll:
 
     @cython.cfunc
     def _send_all(self) -> cython.void:
-        """Send the answers of this call."""
         wire: Wire
         for wire in self._answered:
             if wire.waits:
@@ -753,7 +752,6 @@ class Poll:
         self._out.clear()
 
     def send_answers(self, wire: Wire) -> None:
-        """Send those of one connection now."""
         self._send_answers(wire)
 
     @cython.cfunc
@@ -770,7 +768,7 @@ class Poll:
 
     @cython.cfunc
     def _send_pieces(self, wire: Wire, pieces: list[bytes | bytearray]) -> cython.void:
-        """Send these now, if nothing else is waiting: answers to writes may, that were safe at once."""
+        """Send these now, unless responses to earlier writes are still queued."""
         size: cython.Py_ssize_t = 0
         for piece in pieces:
             size += len(piece)
@@ -785,7 +783,7 @@ class Poll:
 
     @cython.cfunc
     def _pieces(self, begin: cython.Py_ssize_t, first: cython.Py_ssize_t) -> list[bytes | bytearray]:
-        """Take the last answers, and the large values that belong to them, in their order."""
+        """Take the latest responses and the large values inside them, in order."""
         found: list[bytes | bytearray] = []
         out = self._out
         bulk = self._bulk

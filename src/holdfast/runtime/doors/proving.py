@@ -1,8 +1,7 @@
-"""Checks passwords in a thread, one at a time, while the loop goes on (`server.logins.Prover`).
+"""Password checks in a thread, one at a time, while the event loop runs (`server.logins.Prover`).
 
-The addresses that wait have their turns, so one that sends many keeps nobody else waiting for longer than one of its
-own.
-How many wait is bounded by `limits.unauthenticated_connections`: each is a connection that has not proved who it is.
+Addresses take turns: if one sends 100 logins and another sends 1, the latter waits for at most one of the former's.
+The queue is bounded by `limits.unauthenticated_connections`, since each check belongs to such a connection.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from holdfast.config.verifiers import PasswordVerifier
 
 
 class _Proof(NamedTuple):
-    """What is to be checked."""
+    """A pending check."""
 
     verifiers: tuple[PasswordVerifier, ...]
     password: str
@@ -25,14 +24,14 @@ class _Proof(NamedTuple):
     done: Callable[[bool], None]
 
     def made(self) -> bool:
-        """Whether it is right. All are looked at, so that it takes equally long."""
+        """Whether the password is right. Every verifier is tried, so that the time does not depend on which one
+        matches.
+        """
         found = [verifier.matches(self.password) for verifier in self.verifiers]
         return any(found)
 
 
 class Proving:
-    """Of one member."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-proving")
@@ -79,7 +78,6 @@ class Proving:
             self._begin()
 
     def stop(self) -> None:
-        """Nobody waits any more."""
         self._stopped = True
         self._waiting.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,4 @@
-"""Which of the two ways do clients' bytes go: through the loop's own transports, or through `poll_cy`? And the door of
-the second.
-"""
+"""Selection of the I/O backend for clients (asyncio transports or `poll_cy`), and the listener of the latter."""
 
 from __future__ import annotations
 
@@ -25,27 +23,27 @@ if TYPE_CHECKING:
 COMPILED = "holdfast.runtime.doors.poll_compiled"
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("poll_cy.py", "system_calls.pxd"))
 BACKLOG = 1024
-"""Connections that the system keeps until they are taken."""
+"""The system's queue of connections to accept."""
 AT_ONCE = 64
-"""Connections that are taken in one call."""
+"""Connections accepted per call."""
 FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FULL_S = 0.2
-"""How long nobody is let in when there is no descriptor left."""
+"""Pause of accepting while no descriptor is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """The way that was chosen."""
+    """The selected backend."""
 
     kind: Literal["poll", "loop"]
     module: ModuleType | None = None
-    """Where `Poll` is; None: nowhere."""
+    """The module with `Poll`; None for asyncio."""
     why: str = ""
-    """Why it is the loop, or why the poll is not compiled."""
+    """Reason for asyncio, or for uncompiled code."""
 
 
 def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tls: bool = False) -> Sockets:
-    """The poll where it is compiled, or where it is wanted and there is epoll (`member.sockets`), and no TLS."""
+    """`poll` if it is compiled, or requested by `member.sockets` where epoll exists; never with TLS."""
     if tls:
         return Sockets("loop", None, "connections with TLS are the loop's")
     if choice == "loop":
@@ -63,10 +61,10 @@ def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tl
 
 
 class PolledDoor:
-    """Takes connections, and has `poll_cy` serve them. What of `asyncio.Server` is used, for it."""
+    """Accepts connections and serves them by `poll_cy`, with the interface of `asyncio.Server` that is used here."""
 
     def __init__(self, listening: list[socket.socket]) -> None:
-        """`listening`: sockets that are bound."""
+        """`listening`: bound sockets."""
         self.sockets = listening
         self._loop = asyncio.get_running_loop()
         self._door: Door | None = None
@@ -74,13 +72,12 @@ class PolledDoor:
         self._pausing: asyncio.TimerHandle | None = None
 
     def serve(self, door: Door, module: ModuleType, serve: ServeEntries) -> None:
-        """This is the door that they come to; to be said before `start_serving`."""
+        """Set the door and the backend, before `start_serving`."""
         self._door = door
         self._poll = module.Poll(door, self._loop, serve)
         self._loop.add_reader(self._poll.fileno(), self._poll.ready)
 
     async def start_serving(self) -> None:
-        """Let clients in."""
         for each in self.sockets:
             each.listen(BACKLOG)
         self._watch()
@@ -90,7 +87,6 @@ class PolledDoor:
             self._loop.add_reader(each.fileno(), self._take, each)
 
     def _take(self, listening: socket.socket) -> None:
-        """Somebody has come."""
         for _ in range(AT_ONCE):
             try:
                 taken, address = listening.accept()
@@ -124,12 +120,12 @@ class PolledDoor:
         connection.attach(wire, peer)
 
     def _could_not_take(self, error: OSError) -> None:
-        """What is wrong with one connection, or keeps the system from watching it, is nobody else's affair."""
+        """An error of one connection is logged, and does not affect others."""
         if self._door is not None:
             self._door.strangers.tell("failed accepts", "a client's connection could not be taken: %s", error)
 
     def _pause(self, error: OSError) -> None:
-        """There is no descriptor left: those who wait outside are taken when there is one."""
+        """Stop accepting for a while: no descriptor is free. The system's queue keeps new connections."""
         for each in self.sockets:
             self._loop.remove_reader(each.fileno())
         if self._door is not None:
@@ -137,7 +133,7 @@ class PolledDoor:
         self._pausing = self._loop.call_later(FULL_S, self._watch)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop accepting."""
         if self._pausing is not None:
             self._pausing.cancel()
         for each in self.sockets:
@@ -146,7 +142,7 @@ class PolledDoor:
                 each.close()
 
     def end(self) -> None:
-        """End what is still connected, and serve nothing any more."""
+        """Close all connections."""
         if self._poll is not None:
             self._loop.remove_reader(self._poll.fileno())
             self._poll.close()
@@ -154,7 +150,7 @@ class PolledDoor:
 
 
 async def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets at all addresses of this host, as `loop.create_server` binds them. Raises OSError."""
+    """Sockets bound to all addresses of this host, like those of `loop.create_server`. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

@@ -1,7 +1,6 @@
-"""The system calls of `poll_cy`, in plain Python. `system_calls.pxd` has the same for C, which the build puts in the
-place of this module's import.
+"""System calls of `poll_cy` in plain Python; the build replaces this import by `system_calls.pxd`, the same in C.
 
-An error is its number, negative.
+Errors are returned as negative numbers.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import os
 from typing import Any
 
 READY_BYTES = 12
-"""What one event takes in the room that `wait` is given."""
+"""Size of one event in the buffer of `wait`."""
 PIECES_MOST = 64
-"""How many pieces are sent in one call."""
+"""Most pieces per call."""
 
 
 def receive(fd: int, room: bytearray, start: int, end: int) -> int:
-    """Read what has come into this part of the room: how much it was; 0: nothing more will come."""
+    """Read into this part of the buffer; returns the number of bytes, 0 at the end of the stream."""
     try:
         with memoryview(room) as view, view[start:end] as part:
             return os.readv(fd, [part])
@@ -25,31 +24,30 @@ def receive(fd: int, room: bytearray, start: int, end: int) -> int:
 
 
 def taken(room: bytearray, size: int) -> bytes:
-    """The first bytes of the room."""
     with memoryview(room) as view, view[:size] as part:
         return bytes(part)
 
 
 def new_value(size: int, beginning: bytes) -> bytearray:
-    """Room for a value that begins like this. Raises MemoryError."""
-    del size  # zeros would be memory that nothing has come for: it grows
+    """A buffer for a value with this beginning. Raises MemoryError."""
+    del size  # Not reserved: the client may never send the rest.
     return bytearray(beginning)
 
 
 def receive_value(fd: int, room: bytearray, start: int, end: int) -> int:
-    """`receive` for such a room."""
+    """`receive` into a buffer of `new_value`."""
     if len(room) < end:
         room.extend(bytes(end - len(room)))
     return receive(fd, room, start, end)
 
 
 def whole_value(room: bytearray) -> bytes:
-    """The value, when the room is full. The room is not to be used any more."""
+    """The complete value. The buffer must not be used afterwards."""
     return bytes(room)
 
 
 def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
-    """Send this part of the data, or the beginning of it: how much it was."""
+    """Send this part of the data; returns how many bytes were accepted."""
     try:
         with memoryview(data) as view, view[start:end] as part:
             return os.write(fd, part)
@@ -58,7 +56,7 @@ def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
 
 
 def send_pieces(fd: int, pieces: list[bytes | bytearray], start: int) -> int:
-    """Send these, or the beginning of them, without the first bytes of the first: how much it was."""
+    """Send pieces without the first `start` bytes of the first; returns how many bytes were accepted."""
     views = [memoryview(piece) for piece in pieces[:PIECES_MOST]]
     views[0] = views[0][start:]
     try:
@@ -71,16 +69,15 @@ def send_pieces(fd: int, pieces: list[bytes | bytearray], start: int) -> int:
 
 
 def wait(descriptors: Any, room: Any, most: int) -> int:
-    """What is ready now, up to so many: put into the room; how many these are."""
+    """Store up to `most` pending events in `room`; returns their number."""
     room[:] = descriptors.poll(0, most)
     return len(room)
 
 
 def ready_fd(room: Any, number: int) -> int:
-    """The descriptor of one of these."""
     return int(room[number][0])
 
 
 def ready_kinds(room: Any, number: int) -> int:
-    """And the kinds of event, as bits."""
+    """The events as bits."""
     return int(room[number][1])

@@ -1,4 +1,4 @@
-"""The ports of a member: taken, or the next free one where nobody has said which; plain, or behind TLS."""
+"""Ports of a member: the configured one, or the next free one if none was configured; plain or with TLS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Server = TypeVar("Server", asyncio.Server, PolledDoor)
 async def listen(
     make: Callable[[str, int], Awaitable[Server]], host: str, port: int, *, given: bool, key: str
 ) -> tuple[Server, int]:
-    """Take the port, or, if it was not set by anyone and is taken, the next free one; `start_serving` opens it."""
+    """Bind the port or, if it is only a default and in use, the next free one; `start_serving` opens it."""
     for candidate in range(port, min(65_536, port + (1 if given or port == 0 else PORTS_TRIED))):
         try:
             server = await make(host, candidate)
@@ -38,8 +38,8 @@ async def listen(
 
 
 async def serve(server: asyncio.Server | PolledDoor) -> None:
-    """Let those in who come from now on. Raises OSError where another process listens at the port: two can be bound to
-    it as long as neither does. The loop's own server says nothing then, and its sockets are gone.
+    """Start listening. Raises OSError if another process listens at the port: two can bind it until one listens. The
+    loop's own server then reports nothing and drops its sockets.
     """
     try:
         await server.start_serving()
@@ -52,7 +52,7 @@ async def serve(server: asyncio.Server | PolledDoor) -> None:
 
 
 async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
-    """The same for a port that others know already. Raises ConfigError. `key`: of the setting that chooses the port."""
+    """`serve` for a port that others know already. Raises ConfigError. `key`: setting of the port."""
     try:
         await serve(server)
     except OSError as error:
@@ -62,13 +62,13 @@ async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
 
 
 async def loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
-    """Whose connections are the loop's own. Raises OSError."""
+    """A server of the event loop's own. Raises OSError."""
     loop = asyncio.get_running_loop()
     return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
 
 
 async def polled_door(host: str, port: int) -> PolledDoor:
-    """Whose connections are served by `poll_cy`. Raises OSError."""
+    """A server over `poll_cy`. Raises OSError."""
     return PolledDoor(await bound(host, port))
 
 
@@ -81,5 +81,5 @@ def secured(
     handshakes: int,
     timeout_ms: int,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """The same connections, behind TLS: so many may be in the handshake at a time, each for so long."""
+    """Wrap connections in TLS; at most `handshakes` at a time, each within `timeout_ms`."""
     return TlsDoor(make, context, strangers, name=name, handshakes=handshakes, handshake_s=timeout_ms / 1000)

@@ -1,8 +1,7 @@
-"""TLS of a member: its contexts, made anew when the files have changed.
+"""TLS contexts of a member, rebuilt when their files have changed.
 
-What is read from the files is tried before it is taken into use: in a handshake with itself, in memory, the member
-shows its certificate as both sides do and trusts it as both would. So a certificate that has expired, or that the
-authorities of the members did not sign, is found before another member finds it.
+New files are tested before use: the member shakes hands with itself in memory, in both roles. So a certificate that has
+expired, or that the members' CA did not sign, is detected before another member rejects it.
 """
 
 from __future__ import annotations
@@ -30,21 +29,19 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What was made of the files as they were at one time."""
+    """TLS contexts from the files at one time."""
 
     clients: ssl.SSLContext
-    """Of the door for clients."""
+    """For the client port."""
     members: ssl.SSLContext
-    """Of the door for members."""
+    """For the member port."""
     outgoing: ssl.SSLContext
-    """Of connections to other members."""
+    """For connections to other members."""
     member_certificate_ends: str
-    """Until when the certificate for members is good, as OpenSSL writes it."""
+    """Expiry of the member certificate, as OpenSSL writes it."""
 
 
 class MemberTls:
-    """The TLS of one member."""
-
     def __init__(self, settings: TlsSettings) -> None:
         """Raises ConfigError when the files cannot be used."""
         assert settings.enabled, "made where there is TLS"
@@ -52,12 +49,12 @@ class MemberTls:
         self._stamp = self._stamps()
         self.contexts = _made(settings)
         self.trouble = ""
-        """Why the files as they are now are not in use; empty: they are."""
+        """Why changed files are not in use; empty if there is no problem."""
         self.loaded = 1
-        """How often files were taken into use."""
+        """Number of times that files were loaded."""
 
     def look(self) -> None:
-        """Take the files into use if they have changed, and are good."""
+        """Load the files again if they have changed, and use them if they are valid."""
         stamp = self._stamps()
         if stamp == self._stamp:
             return
@@ -73,7 +70,7 @@ class MemberTls:
         log.info("TLS: new connections use the files as they are now")
 
     def _stamps(self) -> Stamp:
-        """What shows that a file is another one."""
+        """Change detection: mtime, size and inode of each file."""
         settings = self._settings
         files = (
             settings.certificate,
@@ -86,7 +83,6 @@ class MemberTls:
         return tuple(_stamp_of(file) for file in files)
 
     def figures(self) -> dict[str, object]:
-        """For the status."""
         settings = self._settings
         return {
             "certificate": settings.certificate,
@@ -109,7 +105,7 @@ def _stamp_of(file: str) -> tuple[int, int, int] | None:
 
 
 def _made(settings: TlsSettings) -> Contexts:
-    """Contexts of the files as they are. Raises ConfigError."""
+    """Raises ConfigError."""
     clients = _server(settings.minimum_version)
     show(clients, settings.certificate, settings.key, settings.key_password, "tls.certificate")
     clients.verify_mode = _VERIFY[settings.client_certificates]
@@ -144,10 +140,10 @@ def _server(minimum_version: TlsVersion) -> ssl.SSLContext:
 
 
 def _tried(members: ssl.SSLContext, outgoing: ssl.SSLContext, name: str, file: str) -> str:
-    """Let both sides of a member shake hands; answers until when its certificate is good. Raises ConfigError."""
+    """Test both contexts with a handshake; returns the expiry of the certificate. Raises ConfigError."""
     forth, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     verifies = outgoing.check_hostname
-    outgoing.check_hostname = False  # Nobody connects to a host here.
+    outgoing.check_hostname = False  # There is no host name in memory.
     try:
         there = outgoing.wrap_bio(back, forth)
         here = members.wrap_bio(forth, back, server_side=True)
@@ -165,7 +161,7 @@ def _tried(members: ssl.SSLContext, outgoing: ssl.SSLContext, name: str, file: s
 
 
 def _done(side: ssl.SSLObject) -> bool:
-    """Whether this side has ended its handshake. Raises SSLError."""
+    """Whether this side has finished its handshake. Raises SSLError."""
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

@@ -1,14 +1,17 @@
-"""TLS on a connection that somebody has opened to this member: a protocol to the loop, a transport to who is behind it.
+"""TLS on accepted connections: a protocol for the loop, and a transport for the protocol above.
 
-The loop's own servers say nothing when they end a handshake, so that nobody finds out what was wrong with his
-certificate; and nobody is shown what a connection begins with that has no TLS. Here a connection is told why it ends.
+asyncio's own TLS servers close failed handshakes silently. Here the reason is logged, and a client that speaks no TLS
+gets a reply. During the handshake, each connection occupies one of `limits.unauthenticated_connections` places; when
+all are taken, the oldest connection of the address with the most is closed.
 
-Until the handshake has ended a connection has one of `limits.unauthenticated_connections` places: for one more the
-oldest of the address with the most is closed.
+Records cost their receiver the same with or without content, and key updates cost more. So a client that sends nearly
+empty records is disconnected; and content is delivered in one piece, however many records it came in.
 
-Records cost their receiver the same whether they carry much or nothing, and new keys cost it more. So whoever sends
-records with next to nothing in them is disconnected; what has come is handed on as one piece, however many records it
-was.
+Closing needs care in both directions. What a peer sent before an error or a `close_notify` is valid, and is delivered
+first (`_fill`). What this side has to say must leave before the socket closes: an alert after a failed handshake, or
+the client sees a bare reset and cannot report "unknown CA"; and `close_notify`, without which the client must suspect
+that an attacker cut the response short. The peer's own `close_notify` is not awaited: a silent peer would hold the
+socket.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from holdfast.server.quota import Quota
 from holdfast.wire import doors
 
 SILENT_S = 2.0
-"""Who has not begun after so long is told what is spoken here: he may be waiting for this member to begin."""
+"""A peer that sends nothing for this long gets an alert: it may be waiting for this side to begin."""
 READ_BYTES = 256 * 1024
 RECORD_TYPE = doors.TLS[:1]
 WITHOUT = "connections without TLS"
@@ -34,14 +37,14 @@ FAILED = "failed TLS handshakes"
 BROKEN = "broken TLS connections"
 HOLLOW = "TLS connections closed: nearly empty records"
 HOLLOW_BYTES = 64 * 1024
-"""So much more than what it carries may come on a connection beyond as much again: a small record is 22 bytes more than
-its content, and the smallest message of a client is as long."""
+"""Allowed bytes beyond twice the content: a record adds 22 bytes to its content, and the smallest client message is
+about as long."""
 
 log = logging.getLogger("holdfast")
 
 
 class TlsDoor:
-    """What all connections to one port have in common. The protocol factory of its server."""
+    """What all TLS connections to one port share; the protocol factory of its server."""
 
     def __init__(
         self,
@@ -53,8 +56,8 @@ class TlsDoor:
         handshakes: int,
         handshake_s: float,
     ) -> None:
-        """`make`: who serves a connection after its handshake. `context`: asked for each. `name`: of this door, for the
-        log. `handshakes`: so many at a time, each within `handshake_s`.
+        """`make`: makes the protocol above, after the handshake. `context`: called for each connection. `name`: of
+        this port, for the log. `handshakes`: at most so many at a time, each within `handshake_s`.
         """
         self.make = make
         self.context = context
@@ -63,14 +66,13 @@ class TlsDoor:
         self.handshake_s = handshake_s
         self._half_open: Quota[TlsWire] = Quota(handshakes)
         self.room = memoryview(bytearray(READ_BYTES))
-        """Where what comes is put together for who has no room of his own."""
+        """Buffer for protocols without one of their own."""
 
     def __call__(self) -> TlsWire:
-        """For a connection that was taken."""
         return TlsWire(self)
 
     def knock(self, wire: TlsWire) -> None:
-        """It is there."""
+        """Admit a new connection, and close the oldest if there are too many."""
         oldest = self._half_open.add(wire, net_of(wire.peer))
         if oldest is not None:
             self.strangers.tell(
@@ -81,31 +83,28 @@ class TlsDoor:
             oldest.abort()
 
     def passed(self, wire: TlsWire) -> None:
-        """It has ended its handshake, or itself."""
+        """The connection has finished its handshake, or has ended."""
         self._half_open.remove(wire)
 
 
 class TlsWire(asyncio.Protocol, asyncio.Transport):
-    """One connection."""
-
     def __init__(self, door: TlsDoor) -> None:
         super().__init__()
         self._door = door
         self._came, self._leaves = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
-        """From the first byte on."""
+        """Since the first byte."""
         self._behind: asyncio.BaseProtocol | None = None
-        """Who is behind it, from the end of the handshake on."""
+        """The protocol above, after the handshake."""
         self._loop = asyncio.get_running_loop()
         self._plain: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._told = self._paused = self._ended = self._resuming = False
         self._came_bytes = self._given_bytes = 0
-        """Since the handshake: what has come, and what was in it."""
+        """Since the handshake: encrypted bytes received, and their content."""
         self.peer = ""
-        """The address that it comes from."""
 
-    # -- what the loop tells
+    # -- calls of the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast("asyncio.Transport", transport)
@@ -146,7 +145,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
     # -- the handshake
 
     def _begins(self, data: bytes) -> bool:
-        """Whether the other side begins with TLS; if not, it is told."""
+        """Whether the first bytes are TLS; if not, the peer gets a reply."""
         door = self._door
         self._stop_timer()
         if data.startswith(RECORD_TYPE):
@@ -198,7 +197,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         self._read()
 
     def _fails(self, why: str) -> None:
-        """Tell the log, once."""
+        """Log the reason, once."""
         if not self._told:
             self._told = True
             self._door.strangers.tell(
@@ -210,10 +209,10 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._timer.cancel()
             self._timer = None
 
-    # -- what comes after it
+    # -- after the handshake
 
     def _read(self) -> None:
-        """Give what has come to who is behind this."""
+        """Deliver content to the protocol above."""
         try:
             while not (self._paused or self._ended) and self._give():
                 pass
@@ -227,10 +226,10 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             )
             self._end()
             return
-        self._flush()  # TLS itself may have something to say.
+        self._flush()  # TLS may have produced a response, such as a key update.
 
     def _give(self) -> bool:
-        """A room full of it; answers whether there may be more. Raises SSLError."""
+        """Deliver one buffer; returns whether there may be more. Raises SSLError."""
         behind = self._behind
         if isinstance(behind, asyncio.BufferedProtocol):
             room = memoryview(cast("bytearray", behind.get_buffer(-1)))
@@ -248,7 +247,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         return size == len(room) and not ended
 
     def _fill(self, room: memoryview) -> tuple[int, bool]:
-        """Bytes that were put there, and whether the other side has ended. Raises SSLError when there were none."""
+        """Decrypt into `room`: bytes, and whether the peer has closed. Raises SSLError if there were none."""
         assert self._tls is not None, "it has begun"
         size = 0
         try:
@@ -262,7 +261,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLError:
             if not size:
                 raise
-            # What came before it is good; the next look finds the same again.
+            # Deliver what came before the error; the next read meets it again.
             self._loop.call_soon(self._go_on)
         return size, False
 
@@ -271,18 +270,17 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._plain.write(self._leaves.read())
 
     def _end(self) -> None:
-        """End it, after what TLS has to say of that."""
+        """Close after pending TLS output, such as an alert."""
         self._ended = True
         self._flush()
         self._plain.close()
 
-    # -- what is behind it says
+    # -- calls of the protocol above
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self.writelines([data])
 
     def writelines(self, list_of_data: Any) -> None:
-        """Send these, one after the other."""
         if self._ended or self._plain.is_closing():
             return
         assert self._tls is not None, "it has begun"
@@ -304,7 +302,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             if self._tls is not None:
                 self._tls.unwrap()
         except ssl.SSLError:
-            pass  # Its answer is not waited for.
+            pass  # The peer's close_notify is not awaited.
         self._end()
 
     def abort(self) -> None:
@@ -329,7 +327,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """What had come before reading was paused."""
+        """Deliver what arrived before the pause."""
         self._resuming = False
         if not self._ended:
             self._read()

@@ -1,1 +1,1 @@
-"""A member over HTTP: health, metrics, status, orders, and the console."""
+"""HTTP of a member: health, metrics, status, operator commands, and the console."""

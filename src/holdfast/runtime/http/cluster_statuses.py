@@ -1,7 +1,7 @@
-"""What all members say of themselves, asked for through one of them: a browser can ask no other.
+"""The status of all members, fetched by one of them for a browser, which can reach only that one.
 
-The others are asked at their doors for clients, in threads, with the credentials of who asks here. What was told is
-kept for a moment; who asks meanwhile waits for the same.
+Others are asked on their client ports by threads, with the credentials of the requester. The result is cached for a
+moment, and concurrent requests share it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from holdfast.runtime.http.cluster_survey import ask_member
 from holdfast.server.logins import Login
 
 FRESH_S = 2.0
-"""So old what is told may be."""
+"""Maximum age of a cached result."""
 ANSWER_S = 3.0
-"""How long one member may take."""
+"""Timeout per member."""
 AT_A_TIME = 16
 ASKERS_MAX = 8
-"""So many different credentials are remembered."""
+"""Results are cached for this many different credentials."""
 
 Told = Callable[[bytes], None]
 Key = tuple[str | None, str | None, bytes | None]
 
 
 class ClusterStatuses:
-    """Of one member."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -45,7 +43,7 @@ class ClusterStatuses:
         own: Callable[[], dict[str, Any]],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`own`: the status of this member. `failed` hears of errors."""
+        """`own`: the status of this member. `failed` gets errors."""
         self._loop = loop
         self._threads = threads
         self._own = own
@@ -55,7 +53,7 @@ class ClusterStatuses:
         self._waiting: dict[Key, list[Told]] = {}
 
     def ask(self, login: Login | None, done: Told) -> None:
-        """Tell them as JSON. `login`: what the others are shown; None: nothing."""
+        """Get the statuses as JSON. `login`: credentials for the others; None: none."""
         key = (login.username, login.password, login.token) if login is not None else (None, None, None)
         made_s, text = self._kept.get(key, (0.0, b""))
         if text and time.monotonic() - made_s < FRESH_S:
@@ -85,7 +83,7 @@ class ClusterStatuses:
             done(text)
 
     def _gather(self, seen: dict[str, Any], key: Key) -> bytes:
-        """In a thread: ask the others."""
+        """Runs in a thread."""
         shown = Credentials(None, *key, operates=True, tls=self._tls)
 
         def one(member: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +110,7 @@ class ClusterStatuses:
 
 
 def tls_to_members(settings: Settings) -> ClientTls | None:
-    """How this member speaks TLS as a client of the others: it trusts whom it trusts as members."""
+    """TLS settings of this member as a client of others; it trusts the same CA as between members."""
     tls = settings.tls
     if not tls.enabled:
         return None

@@ -1,8 +1,7 @@
-"""What each member of the cluster says of itself, for whoever looks at one of them.
+"""Data of all members for the console, collected by the member that serves the page.
 
-A page speaks with the member alone from which it came. This member asks the others over their doors for clients, in the
-name of who looks: with his credentials, so he learns nothing that they would not tell him. They are asked in threads,
-and what they say is put together there; for a moment all who look are told the same.
+Others are asked on their client ports, with the credentials of the console's user, so nobody learns more than these
+permit. Threads ask and merge; the result is shared by all requests for a moment.
 """
 
 from __future__ import annotations
@@ -22,23 +21,20 @@ from holdfast.core.model.views import MemberInfo
 from holdfast.errors import HoldfastError
 
 FRESH_S: Final = 1.0
-"""So old what is told may be."""
+"""Maximum age of a shared result."""
 PATIENCE_S: Final = 2.0
-"""A member that does not answer for so long is shown as silent."""
+"""A member that takes longer is shown as not responding."""
 AT_A_TIME: Final = 8
-"""Members that are asked at a time."""
 MAPS_SHOWN: Final = 5_000
-"""Maps that are told: the largest ones."""
+"""The largest maps that are shown."""
 LEFT_OUT: Final = ("members", "counted", "reads", "running", "maps", "zone_maps", "rejections")
-"""Of what members say of themselves: what is told elsewhere, or needed by nobody here."""
+"""Fields of a status that are sent elsewhere in the result, or not needed."""
 
 Said = dict[str, Any]
 Done = Callable[[bytes], None]
 
 
 class ClusterSurvey:
-    """Of one member."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -48,7 +44,7 @@ class ClusterSurvey:
         wall_ms: Callable[[], int],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`own`: tells what this member says of itself, perhaps later. `failed` hears of errors."""
+        """`own`: gives its callback the data of this member, possibly later. `failed` gets errors."""
         self._loop = loop
         self._me = me
         self._own = own
@@ -61,10 +57,9 @@ class ClusterSurvey:
         self._made_s = -FRESH_S
         self._told = b"{}"
         self._before: tuple[float, frozenset[str], dict[str, Said]] = (0.0, frozenset(), {})
-        """The maps at the last survey: when that was, who had answered, and what was told of each."""
+        """Maps at the previous survey: its time, the members that answered, and their figures."""
 
     def ask(self, credentials: Credentials, done: Done) -> None:
-        """Tell everything as JSON."""
         if time.monotonic() - self._made_s < FRESH_S:
             done(self._told)
             return
@@ -74,7 +69,6 @@ class ClusterSurvey:
             self._own(lambda said: self._ask_others(credentials, said))
 
     def close(self) -> None:
-        """Ask nobody any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask_others(self, credentials: Credentials, own: Said) -> None:
@@ -139,9 +133,7 @@ class ClusterSurvey:
 
 
 def ask_member(address: Address, credentials: Credentials, patience_s: float, *, counted: bool) -> Said:
-    """What the member at this address says of itself, within so long; `counted`: with its maps. Raises HoldfastError or
-    OSError.
-    """
+    """The status of the member at this address, `counted`: with its maps. Raises HoldfastError or OSError."""
     with Client(
         str(address),
         username=credentials.username,
@@ -155,7 +147,7 @@ def ask_member(address: Address, credentials: Credentials, patience_s: float, *,
 
 
 def together(members: Sequence[MemberInfo], said: Mapping[str, Said], silent: Mapping[str, str]) -> Said:
-    """What all have said: of each member, of each map, and the migrations under way."""
+    """Merge all statuses: members, maps, and running migrations."""
     maps: dict[str, Said] = {}
     running: list[Said] = []
     for uuid, status in said.items():
@@ -168,7 +160,7 @@ def together(members: Sequence[MemberInfo], said: Mapping[str, Said], silent: Ma
             one["updates"] += updates
             one["by_member"][uuid] = entries
     for status in said.values():
-        # A member of an earlier version does not count them.
+        # Members of earlier versions do not count reads.
         for name, reads in status.get("reads", {}).items():
             if name in maps:
                 maps[name]["reads"] += reads

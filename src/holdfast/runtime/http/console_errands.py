@@ -1,6 +1,6 @@
-"""What the console has the other members asked and told, in the name of who looks at it: in threads.
+"""Requests of the console to other members, with the credentials of its user, in threads.
 
-It is loaded when somebody has come to the door for the first time: most members are never asked.
+Imported with the first HTTP connection, because most members never get one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from holdfast.server.logins import Login
 from holdfast.wire import own
 
 ORDERS_AT_A_TIME: Final = 8
-"""Orders to other members that are waited for at a time."""
+"""Concurrent commands to other members."""
 VERIFY_S: Final = 60.0
 FINDINGS: Final = 100
-"""Copies that differ that are told."""
+"""Differing copies that are listed."""
 
 
 class ConsoleErrands:
-    """Of one member."""
-
     def __init__(
         self,
         host: HttpHost,
@@ -40,8 +38,8 @@ class ConsoleErrands:
         shown: Callable[[Login | None], Login | None],
         own_words: Callable[[Callable[[Said], None]], None],
     ) -> None:
-        """`shown`: what the other members are shown of the credentials of who asks. `own_words`: tells what this member
-        says of itself, perhaps later.
+        """`shown`: converts the user's credentials for other members. `own_words`: gives its callback the data of this
+        member, possibly later.
         """
         self._host = host
         self._shown = shown
@@ -59,19 +57,17 @@ class ConsoleErrands:
         self._verifying = False
 
     def close(self) -> None:
-        """Wait for nothing any more."""
         self._survey.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
-        """What each member says of itself."""
         self._host.driver.enter()
         self._survey.ask(self._credentials(request), done)
 
     def order_of(
         self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
     ) -> None:
-        """Give an order to another member."""
+        """Send a command to another member."""
         found = [info for info in self._host.member.picture.members() if info.uuid == uuid]
         if not found:
             raise BadRequest("there is no such member here any more")
@@ -138,7 +134,7 @@ class ConsoleErrands:
         self._loop.run_in_executor(self._threads, compare).add_done_callback(over)
 
     def _credentials(self, request: HttpRequest) -> Credentials:
-        """Of who asks, for the doors of other members."""
+        """The user's credentials for the client ports of other members."""
         tls = tls_to_members(self._host.settings)
         login = self._shown(login_of(request.headers.get("authorization", ""), request.peer))
         if login is None:
@@ -147,12 +143,12 @@ class ConsoleErrands:
 
 
 def _result(work: asyncio.Future[Any], instead: Any) -> Any:
-    """What came of it; or this, when nothing can come any more."""
+    """The result, or `instead` if the work was cancelled."""
     return instead if work.cancelled() else work.result()
 
 
 def verdict(report: Report, names: Mapping[str, str]) -> dict[str, object]:
-    """What a comparison has found, as plain data."""
+    """The report of a comparison as plain data."""
     conflicts, undecided, zones = report.conflicts, report.undecided, report.zones
     lines = [
         f"partition {one.partition}, map {one.map or '-'}, {names.get(one.member, one.member)}: {one.verdict}"

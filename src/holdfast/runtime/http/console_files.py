@@ -1,4 +1,4 @@
-"""The files of the console's page, as they were installed with this package."""
+"""The files of the console's page, as installed with this package."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ KINDS: Final = {
 
 
 def console_text(name: str) -> str:
-    """One of the files, as text."""
     return files("holdfast").joinpath(FOLDER, name).read_text(encoding="utf-8")
 
 
 def console_files() -> Mapping[str, ConsoleFile]:
-    """All of them, by name; it takes a millisecond."""
+    """All files by name; takes a millisecond."""
     found = {}
     for one in files("holdfast").joinpath(FOLDER).iterdir():
         kind = KINDS.get(one.name.rpartition(".")[2])

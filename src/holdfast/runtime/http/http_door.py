@@ -1,7 +1,7 @@
-"""The door for HTTP on TCP: its port, its connections, and what they may take (`server.http`).
+"""The HTTP port of a member: its TCP connections and their limits (`server.http` is the protocol).
 
-Whatever goes wrong while a request is served ends its connection, and never the member. What is needed to speak HTTP is
-loaded when somebody comes for the first time.
+An error while a request is served closes its connection, and never stops the member. Modules for HTTP are imported with
+the first connection.
 """
 
 from __future__ import annotations
@@ -32,24 +32,22 @@ if TYPE_CHECKING:
     from holdfast.server.http.http_session import HttpSession
 
 UNREAD_BYTES = 256 * 1024
-"""When so much of what was answered has not left, a connection is not served until all of it has."""
+"""With more unsent output than this, a connection is not served until all of it is sent."""
 LOADED = (
     "holdfast.server.http.http_session",
     "holdfast.runtime.http.console_errands",
     "holdfast.runtime.http.console_files",
 )
-"""What is loaded when somebody comes for the first time."""
+"""Imported with the first connection."""
 REST_S = 30.0
-"""How long a connection that is closed may take to read what was answered before."""
+"""Time for the peer to read pending output of a closed connection."""
 LOOK_S = 1.0
-"""How often it is looked for connections that have to end."""
+"""Interval of checking timeouts."""
 
 log = logging.getLogger("holdfast")
 
 
 class HttpDoor:
-    """Of one member, if it has one."""
-
     def __init__(self, host: ConsoleHost) -> None:
         self._host = host
         self._settings = host.settings.http
@@ -62,12 +60,12 @@ class HttpDoor:
         self._wires: Quota[HttpWire] = Quota(self._settings.connections)
         self._timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Future[object] | None = None
-        """From when somebody came first."""
+        """Since the first connection."""
         self.address: Address | None = None
-        """Where it is; None: nowhere."""
+        """The address in use; None: no port."""
 
     async def open(self, tls: MemberTls | None) -> None:
-        """Take the port and let people in. Raises ConfigError when somebody has said which, and it is taken."""
+        """Open the port. Raises ConfigError if it was configured and is in use."""
         chosen = self._settings
         if not chosen.enabled:
             return
@@ -104,17 +102,16 @@ class HttpDoor:
         log.info("HTTP at %s://%s", "https" if self._tls else "http", self.address)
 
     def begin(self) -> None:
-        """The member lives: write down what happens, for those who will look."""
+        """Start recording events for the console."""
         if self._console is not None and self.address is not None:
             self._console.begin()
 
     def close_port(self) -> None:
-        """Let nobody in any more."""
         if self._server is not None:
             self._server.close()
 
     def close(self) -> None:
-        """And end who is there, after what was answered."""
+        """Also close connections, after pending output."""
         self.close_port()
         if self._timer is not None:
             self._timer.cancel()
@@ -128,13 +125,12 @@ class HttpDoor:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
         return len(self._wires)
 
-    # -- what its connections say
+    # -- calls of its connections
 
     def knock(self, wire: HttpWire) -> None:
-        """Somebody has come."""
+        """Admit a new connection, and close the oldest if there are too many."""
         oldest = self._wires.add(wire, net_of(wire.peer))
         if oldest is not None:
             self.tell(
@@ -146,17 +142,15 @@ class HttpDoor:
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
         if self._loading is None:
-            # It takes some ms, in which the member goes on.
+            # Takes some ms in a thread, during which the member keeps running.
             self._loading = self._loop.run_in_executor(self._member.threads, _load)
         if not self._loading.done():
             wire.wait(self._loading)
 
     def gone(self, wire: HttpWire) -> None:
-        """It has ended."""
         self._wires.remove(wire)
 
     def session_of(self, wire: HttpWire) -> HttpSession:
-        """What serves it."""
         from holdfast.server.http.http_session import HttpSession
 
         return HttpSession(
@@ -170,19 +164,19 @@ class HttpDoor:
         )
 
     def tell(self, kind: str, line: str, *said: object) -> None:
-        """Count something, and tell it in the log."""
+        """Count an event and log it, rate-limited."""
         self._host.strangers.tell(kind, line, *said)
 
     def time(self) -> float:
-        """Of the loop, in seconds."""
+        """The loop's clock in seconds."""
         return self._loop.time()
 
     def faulty(self, error: Exception) -> None:
-        """An error inside the member has ended a connection."""
+        """An internal error has closed a connection."""
         self._host.faulty("HTTP", error)
 
     def _look(self) -> None:
-        """End connections for what has not come in time."""
+        """Close connections that have timed out."""
         self._timer = None
         for wire in list(self._wires):
             wire.look()
@@ -196,23 +190,22 @@ def _load() -> None:
 
 
 async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
-    """A server that has begun to take connections. Raises OSError."""
+    """A listening server. Raises OSError."""
     server = await loop_server(make, host, port)
     await serve(server)
     return server
 
 
 class HttpWire(asyncio.Protocol):
-    """One connection. No call of the loop raises anything: that would stop the member."""
+    """One connection. Callbacks of the loop must not raise: that would stop the member."""
 
     def __init__(self, door: HttpDoor) -> None:
         self._door = door
         self._session: HttpSession | None = None
         self._transport: asyncio.Transport | None = None
         self._ends_s = 0.0
-        """When it ends, if it is being closed and the other side has not read what it was answered."""
+        """When a closing connection is aborted if the peer has not read its output."""
         self.peer = ""
-        """The address that it comes from."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -224,14 +217,14 @@ class HttpWire(asyncio.Protocol):
         self._guarded(lambda: self._door.knock(self))
 
     def wait(self, ready: asyncio.Future[object]) -> None:
-        """Take nothing before this is done."""
+        """Do not read before this is done."""
         if self._transport is not None:
             self._transport.pause_reading()
             ready.add_done_callback(self._go_on)
 
     def _go_on(self, ready: asyncio.Future[object]) -> None:
         if not ready.cancelled():
-            ready.exception()  # If there is one, who loads it again meets it, too.
+            ready.exception()  # Mark it as retrieved; the next import raises it again.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -265,7 +258,7 @@ class HttpWire(asyncio.Protocol):
             self._guarded(self._session.resume)
 
     def look(self) -> None:
-        """Has it to end, for what has not come in time?"""
+        """Close the connection if something has not arrived in time."""
         if self._transport is not None and self._transport.is_closing():
             if self._door.time() > self._ends_s:
                 self.abort()
@@ -301,21 +294,19 @@ class HttpWire(asyncio.Protocol):
             self._door.faulty(error)
             self.abort()
 
-    # -- what the session says
+    # -- calls of the session
 
     def write(self, data: bytes) -> None:
-        """Send this."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self, why: str) -> None:
-        """End the connection, after what was sent is written; `look` ends it if nobody reads that."""
+        """Close after pending output; `look` aborts if the peer does not read it."""
         if self._transport is not None and not self._transport.is_closing():
             self._ends_s = self._door.time() + REST_S
             log.debug("HTTP connection of %s closed: %s", self.peer, why)
             self._transport.close()
 
     def abort(self) -> None:
-        """End it now."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,7 +1,7 @@
-"""A member as its console sees it (`server.http.console_routes.ConsoleMember`).
+"""The member's side of its console (`server.http.console_routes.ConsoleMember`).
 
-What has happened is written down from the start of the member on, whoever looks: a look at the table costs as much as
-its rows, and takes place when it has changed, at most every 20 ms.
+Events and changes of the table are recorded from the start of the member on. The table is compared only after it has
+changed, at most every 20 ms, because that costs time for each of its rows.
 """
 
 from __future__ import annotations
@@ -28,23 +28,18 @@ if TYPE_CHECKING:
     from holdfast.runtime.http.console_errands import ConsoleErrands
 
 LOOK_S: Final = 1.0
-"""How often it is looked for what nobody tells: suspicions, full disks."""
+"""Interval of polling for changes without notification: suspicions, full disks."""
 BEATS: Final = 15
-"""After so many looks pages are told that somebody is there."""
+"""Looks per heartbeat to open pages."""
 
 
 class ConsoleHost(HttpHost, Protocol):
-    """The member in its process, as its console needs it."""
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+    def wall_ms(self) -> int: ...
 
 
 class MemberConsole:
-    """Of one member."""
-
     def __init__(self, host: ConsoleHost, shown: Callable[[Login | None], Login | None]) -> None:
-        """`shown`: what the other members are shown of the credentials of who asks."""
+        """`shown`: converts the user's credentials for other members."""
         self._host = host
         self._shown = shown
         self._loop = asyncio.get_running_loop()
@@ -52,23 +47,22 @@ class MemberConsole:
         self.happenings = Happenings(lambda: self._tell("happened"))
         self._heard: dict[object, Callable[[str], None]] = {}
         self._errands: ConsoleErrands | None = None
-        """From when somebody asked first."""
+        """Since the first request that needs it."""
         self._files: Mapping[str, ConsoleFile] | None = None
         self._ends: list[Callable[[], object]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looks = 0
         self._slow: int | None = None
-        """How many operations had been slow when it was looked last; None: nobody has looked."""
+        """Slow operations at the last look; None before the first."""
 
     # -- what has happened
 
     def begin(self) -> None:
-        """Write down what happens from now on."""
+        """Start recording."""
         self._ends = [self._host.watch(self._changed), self._host.on_news(self._news)]
         self._look()
 
     def close(self) -> None:
-        """Write down nothing any more."""
         for end in self._ends:
             end()
         if self._timer is not None:
@@ -98,7 +92,7 @@ class MemberConsole:
             self._tell("beat")
 
     def _look_at_slow(self) -> None:
-        """Tell of operations that were slow, where the status has them; those of before are in it, too."""
+        """Record operations that have become slow since the last look."""
         told: Any = self._host.status(EntriesHeld(0, 0)).get("slow_operations")
         if not told:
             return
@@ -124,7 +118,6 @@ class MemberConsole:
 
     @property
     def files(self) -> Mapping[str, ConsoleFile]:
-        """Those of the page."""
         if self._files is None:
             from holdfast.runtime.http.console_files import console_files
 
@@ -153,7 +146,6 @@ class MemberConsole:
         return self._errands
 
     def _own(self, done: Callable[[Said], None]) -> None:
-        """What this member says of itself."""
 
         def counted(count: MemberCount) -> None:
             maps = {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()}

@@ -1,7 +1,6 @@
-"""A member as its sessions over HTTP see it (`server.http.routes.HttpMember`).
+"""The member's side of its HTTP sessions (`server.http.routes.HttpMember`).
 
-What many may ask at a time is made once and told for a moment: status and metrics cost the member the same, however
-many dashboards and scrapers look at it.
+Status and metrics are made once and shared for a moment, so their cost does not grow with the number of dashboards.
 """
 
 from __future__ import annotations
@@ -39,12 +38,10 @@ if TYPE_CHECKING:
 
 THREADS = 2
 FRESH_S = 0.5
-"""So old a status may be that is told."""
+"""Maximum age of a shared status."""
 
 
 class HttpHost(Grid, Protocol):
-    """The member in its process, as this door needs it."""
-
     settings: Settings
     started: bool
     ended: asyncio.Event
@@ -61,42 +58,40 @@ class HttpHost(Grid, Protocol):
     strangers: Strangers
 
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
-        """As sessions see it; `entries`: if they are counted already."""
+        """For sessions; `entries`: if counted already."""
 
     def reads_by_map(self) -> Mapping[str, int]:
-        """How often entries of each map were asked for here."""
+        """Reads of each map here."""
 
     def files(self) -> dict[str, object] | None:
-        """What the journal says of itself; None: there is none."""
+        """Figures of the journal; None without one."""
 
     @property
     def stall_s(self) -> float:
-        """The longest turn of the loop in the last minute."""
+        """Longest turn of the loop in the last minute."""
 
     @property
     def connections(self) -> dict[str, int]:
-        """How many there are, by door."""
+        """Open connections by port."""
 
     def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
-        """As `log_in`, by what these know."""
+        """Like `log_in`, with these logins."""
 
 
 class MemberHttp:
-    """This member, for sessions over HTTP."""
-
     def __init__(self, host: HttpHost) -> None:
         self._host = host
         settings = host.settings
         self._loop = asyncio.get_running_loop()
         self.asks_credentials = settings.clients_authenticate or bool(settings.http.token)
         self._token_user = TOKEN_USER not in settings.users and settings.security.username != TOKEN_USER
-        """Whether the password of somebody of this name is a token."""
+        """Whether the password of a user with this name is a token."""
         self._status: tuple[float, bytes] = (-FRESH_S, b"")
-        """When it was made, and what it was."""
+        """Time and text of the latest status."""
         self.threads = ThreadPoolExecutor(THREADS, "holdfast-http")
-        """For what would keep the loop waiting. Those of the loop itself may all be waiting for this member."""
+        """For blocking work. The loop's own threads may all be waiting for this member."""
         self._waiting: list[Callable[[bytes], None]] = []
-        """Who waits for the status."""
+        """Callbacks that wait for the status."""
         self._cluster: ClusterStatuses | None = None
         self._page = MetricsPage(
             self._loop,
@@ -107,30 +102,28 @@ class MemberHttp:
         )
 
     def close(self) -> None:
-        """The member ends."""
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def grid(self) -> Grid:
-        """The member itself."""
         return self._host
 
     @property
     def started(self) -> bool:
-        """Whether there is something to ask."""
+        """Whether the member can be asked."""
         return self._host.started and not self._host.ended.is_set()
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
         self._host.log_in_by(self._host.http_logins, self._as_token(login), needed, done)
 
     def _as_token(self, login: Login) -> Login:
-        """The same, where a browser has given a token as a password."""
+        """Convert a token that a browser has sent as a password."""
         if self._token_user and login.username == TOKEN_USER and login.password is not None:
             return Login(token=login.password.encode(), address=login.address)
         return login
 
     def shown_to_others(self, login: Login | None) -> Login | None:
-        """What the doors for clients want of it: they know nothing of `http.token`."""
+        """The credentials for client ports of others, which do not accept `http.token`."""
         if login is None or not self._host.settings.clients_authenticate:
             return None
         return self._as_token(login)
@@ -149,7 +142,7 @@ class MemberHttp:
         self._page.ask(accept, done)
 
     def _beside(self) -> Beside:
-        """What the process knows beside the member, for its metrics."""
+        """Facts about the process, for metrics."""
         host = self._host
         latencies, failures = host.times.latencies(), host.times.failures()
         for name, counts, sum_ns in host.tally.figures():

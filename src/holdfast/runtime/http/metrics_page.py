@@ -1,7 +1,7 @@
-"""The metrics of a member as text for Prometheus: collected and written in slices, and kept for a moment.
+"""Metrics in the text format of Prometheus, collected and written in slices, and shared for a moment.
 
-Reading and writing the format is the Prometheus client's. It is loaded in a thread when somebody asks first: that takes
-a tenth of a second, in which the member goes on.
+The Prometheus client library writes the format. A thread imports it at the first request: that takes a tenth of a
+second, during which the member keeps running.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 FRESH_S = 1.0
-"""So old what is told may be: all who ask within it get the same."""
+"""Maximum age of a shared result."""
 SERIES = 100
-"""So many values are written between two looks at the clock, at about: a millisecond's work."""
+"""Values written between two looks at the clock, about a millisecond's work."""
 CLIENT = "prometheus_client"
 
 Told = Callable[[bytes, str], None]
 
 
 class MetricsPage:
-    """Of one member."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -41,7 +39,7 @@ class MetricsPage:
         beside: Callable[[], Beside],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`beside`: what the process knows now. `failed` hears of errors."""
+        """`beside`: facts about the process. `failed` gets errors."""
         self._loop = loop
         self._threads = threads
         self._member = member
@@ -49,18 +47,16 @@ class MetricsPage:
         self._failed = failed
         self._loaded = False
         self._waiting: dict[str, list[Told]] = {}
-        """Who waits, by what he accepts."""
+        """Waiting callbacks by accepted format."""
         self._kept: dict[str, tuple[bytes, str]] = {}
-        """What was told last, by what was accepted."""
+        """Latest text and content type by accepted format."""
         self._made_s = -FRESH_S
-        """When it was collected."""
+        """Time of the latest collection."""
         self._families: list[Family] = []
         self._working = False
 
     def ask(self, accept: str, done: Told) -> None:
-        """Tell the metrics, in the form that is accepted; `done` is told the text and its content type, both empty if
-        that has failed.
-        """
+        """Call `done` with the text in an accepted format and its content type, both empty after an error."""
         accept = "openmetrics" if "application/openmetrics-text" in accept else ""
         if time.monotonic() - self._made_s < FRESH_S and accept in self._kept:
             done(*self._kept[accept])
@@ -80,7 +76,7 @@ class MetricsPage:
         if loading.cancelled():
             return  # The member ends.
         self._loaded = True
-        loading.exception()  # If there is one, whoever uses it meets it, too.
+        loading.exception()  # Mark it as retrieved; the next import raises it again.
         self._begin()
 
     def _begin(self) -> None:
@@ -113,7 +109,7 @@ class MetricsPage:
 
 
 def families(collected: Collected) -> Iterator[Family]:
-    """The same as the Prometheus client has it, with what it knows of the process."""
+    """The metrics in the form of the Prometheus client, with its own of the process."""
     from prometheus_client.metrics_core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -142,7 +138,7 @@ def families(collected: Collected) -> Iterator[Family]:
 
 
 class _Some:
-    """Some families, as a registry of the Prometheus client."""
+    """A registry of the Prometheus client with some families."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
@@ -152,7 +148,7 @@ class _Some:
 
 
 def written(families: Iterable[Family], accept: str) -> Generator[None, None, tuple[bytes, str]]:
-    """As text, with its content type; yields now and again."""
+    """The text and its content type; yields between slices."""
     from prometheus_client import exposition
     from prometheus_client.openmetrics import exposition as openmetrics
 

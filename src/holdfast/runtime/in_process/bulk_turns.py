@@ -1,7 +1,8 @@
-"""How much may calls about many entries do in one turn of the event loop? Others who use it have theirs in between.
+"""A budget of work per event-loop turn for calls on many entries, so that the program's other tasks keep running.
 
-An entry costs some microseconds (to be written or read as a value, looked up, stored, recorded for the backups), so
-`TURN` of them are a few milliseconds. All calls of a member share one turn, and go on in the order in which they came.
+An entry costs some microseconds to serialize, look up, store and record for backups; `TURN` of them take a few
+milliseconds. All calls of a member share the budget, in order of arrival. Example: calls of cost 300, 300 and 100
+arrive in one turn. The first runs now; the others wait for the next turn, and run there together.
 """
 
 from __future__ import annotations
@@ -13,35 +14,35 @@ from collections.abc import Coroutine, Iterator, Sequence
 from holdfast.errors import RequestError
 
 TURN = 500
-"""Small entries in one turn, of all calls together."""
+"""Budget per turn, in small entries."""
 ENTRY_BYTES = 512
-"""So many bytes count as one entry more."""
+"""Each such amount of data costs as much as one entry."""
 REQUEST = 16
-"""What a request costs beside its entries."""
+"""Fixed cost of a request."""
 PIECE = 250
-"""Of one request: what its entries cost at most, unless a single one costs more."""
+"""Maximum cost of the entries of one request, unless a single one costs more."""
 PORTION = 25
-"""Of what is done before it is known what it costs: so much, and then it is counted."""
+"""Work whose cost is not known in advance is counted after this much."""
 AT_ONCE, SMALL_AT_ONCE = 8, 64
-"""Requests of one call that are under way at the same time; and small ones, about one entry each."""
+"""Concurrent requests of one call; and of small ones with about one entry."""
 
 
 def cost_of(parts: Sequence[bytes], entries: int) -> int:
-    """What so many entries cost, of which these are keys and values."""
+    """Cost of entries with these keys and values."""
     return entries + sum(map(len, parts)) // ENTRY_BYTES
 
 
 class BulkTurns:
-    """One turn after another, each with room for `TURN`; for all calls of one member."""
+    """Turns with a budget of `TURN`, shared by all calls of one member."""
 
     def __init__(self) -> None:
         self._spent = self._granted = 0
-        """In this turn; and to those who are let go on in the next one."""
+        """Budget spent in this turn, and granted in the next."""
         self._scheduled = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, cost: int) -> None:
-        """Returns in a turn that has room for this. What costs more than a whole turn has one for itself."""
+        """Return in a turn with room for this. A larger cost than the budget gets a turn of its own."""
         self._schedule()
         if self._waiting or (self._spent and self._spent + cost > TURN):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -56,12 +57,12 @@ class BulkTurns:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """A new turn begins. Those who wait are let go on, and do so in the next one."""
+        """Begin a turn: wake callers for the next one, as far as its budget goes."""
         waiting = self._waiting
         self._scheduled = False
         self._spent, self._granted = self._granted, 0
         if waiting or self._spent:
-            self._schedule()  # Before anybody goes on, so that the next turn begins with it.
+            self._schedule()  # Before a caller resumes, so that the next turn begins with this call.
         while waiting:
             cost, future = waiting[0]
             if not future.done():
@@ -69,13 +70,13 @@ class BulkTurns:
                     break
                 self._granted += cost
                 future.set_result(None)
-            waiting.popleft()  # Also of a call that was cancelled.
+            waiting.popleft()  # Granted, or cancelled by its caller.
 
 
 async def work_off(
     works: Iterator[Coroutine[None, None, None]], at_once: int = AT_ONCE
 ) -> list[RequestError | None]:
-    """Do all of these, so many at a time; answers what has failed of each. Other errors are raised."""
+    """Run all, `at_once` at a time; returns the request error of each, or None. Other errors are raised."""
     told: list[RequestError | None] = []
 
     async def worker() -> None:

@@ -36,18 +36,18 @@ from holdfast.serialization import Serializers
 log = logging.getLogger("holdfast")
 
 QUIET_S = 3.0
-"""A member that has found no cluster for so long says so once; joining one that is there takes less."""
+"""A member that has found no cluster for this long logs a warning once; joining a running one takes less."""
 
 
 class Member:
-    """One member in this process. Leaving the `async with` block drains it: it goes when its data is safe elsewhere.
+    """A member in this process. Leaving the `async with` block drains it: it ends when its data is safe elsewhere.
 
-    Settings come from the environment (`HOLDFAST_…`), over that from `settings` by their dotted names
-    (`{"maps.flights.backups": 2}`), and over these from the keywords, which are those of the sections `cluster` and
-    `member` (`seeds`, `name`, `host`, `member_port`, `client_port`, `lite`, …; `cluster_name` is `cluster.name`).
-    Settings that were loaded (`holdfast.config.load`) stand alone. `serializers`: how keys and values are written.
-    `services` have a share in every partition, beside the maps (docs/services.md). Every member of the cluster is given
-    objects of its own, of the same names and backups. Raises ConfigError.
+    Settings come, in rising priority, from the environment (`HOLDFAST_…`), from `settings` by dotted names
+    (`{"maps.flights.backups": 2}`), and from the keywords: the settings of the sections `cluster` and `member`
+    (`seeds`, `name`, `host`, `member_port`, …; `cluster_name` is `cluster.name`). Loaded settings
+    (`holdfast.config.load`) are used alone. `serializers` convert keys and values. `services` are hosted in every
+    partition beside the maps (docs/services.md); each member needs instances with the same names and backups. Raises
+    ConfigError.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Member:
     ) -> None:
         settings = settings_of(settings, keywords)
         if not settings.is_given("http.enabled"):
-            # A door that the program does not know of is none that it has asked for.
+            # Open no port that the program has not asked for.
             settings = msgspec.structs.replace(
                 settings, http=msgspec.structs.replace(settings.http, enabled=False)
             )
@@ -72,7 +72,7 @@ class Member:
 
     @property
     def _node(self) -> Node:
-        """The member that was started. Raises NotReady before."""
+        """Raises NotReady before the start."""
         if not self._inner.started:
             self._inner.check()
         return self._inner
@@ -87,13 +87,13 @@ class Member:
         await self.leave()
 
     async def start(self) -> None:
-        """Open the doors and join the cluster; returns when this member can serve, or waits for others to come.
+        """Open the ports and join the cluster; returns when this member can serve or waits for other members.
 
-        Before the first assignment of partitions (`cluster.initial_members`) requests wait. While there are lite
-        members alone, who have none, requests are refused: NoDataMember.
-        A member is started once. Every call before raises NotReady.
-        Raises Refused when the cluster does not take this member, ConfigError when a port is taken, TimeoutError when
-        no cluster is found within `cluster.join_timeout_ms`, if that is not 0.
+        Requests wait until partitions are assigned (`cluster.initial_members`), and raise NoDataMember while all
+        members are lite. A member is started once; other calls before raise NotReady.
+
+        Raises Refused if the cluster rejects this member, ConfigError if a port is in use, TimeoutError if no cluster
+        is found within `cluster.join_timeout_ms` (0: no limit).
         """
         await self._inner.start()
         wait_s = self.settings.cluster.join_timeout_ms / 1000
@@ -106,7 +106,7 @@ class Member:
                 refusal = self._node.refusal
                 if refusal:
                     raise Closing(f"the cluster refuses this member: {refusal}")
-                # Who is in a cluster, and waits there for others, waits as long as that takes.
+                # An admitted member waits for others without limit.
                 if wait_s and loop.time() >= deadline_s and not self._node.member.picture.admitted:
                     raise TimeoutError(f"in no cluster after {wait_s:g} s; {self._tried()}")
                 if not told and loop.time() >= begun_s + QUIET_S and not self._node.member.picture.admitted:
@@ -119,13 +119,13 @@ class Member:
             raise
 
     def _tried(self) -> str:
-        """Which seeds are asked for the cluster, and what came of it."""
+        """The seeds that were tried, and their errors."""
         seeds = ", ".join(self.settings.cluster.seeds) or "none"
         return f"cluster.seeds: {seeds}" + "".join(f"; {each}" for each in self._node.troubles)
 
     async def leave(self) -> None:
-        """Drain and stop. Gives up after `partitions.drain_timeout_s`, with TimeoutError; the member then
-        stops anyway. Raises InvariantBroken when an error inside the member has stopped it before.
+        """Drain and stop. After `partitions.drain_timeout_s` the member stops anyway, and TimeoutError is raised.
+        Raises InvariantBroken if an error inside the member has stopped it before.
         """
         if self._crashed or not self._inner.started:
             return
@@ -135,24 +135,21 @@ class Member:
             await self._node.stop()
 
     async def crash(self) -> None:
-        """Stop at once, as if the process had died: for tests of what the cluster does then. `leave` is then
-        no more.
-        """
+        """Stop at once, as if the process had died, to test the cluster's reaction. `leave` does nothing afterwards."""
         self._crashed = True
         if self._inner.started:
             await self._inner.stop()
 
     async def wait_ended(self) -> str:
-        """Wait until this member has ended, and answer why: it left, the cluster was shut down, or an error inside it.
+        """Wait until this member has ended, and return the reason: it left, the cluster was shut down, or an error.
 
-        A program that only runs a member waits here; the member may be told to leave from outside.
+        A program that only runs a member waits here; an operator may let the member leave.
         """
         await self._node.ended.wait()
         return self._node.ended_because or "it was stopped"
 
     @property
     def uuid(self) -> str:
-        """Who this member is."""
         return self._inner.member_uuid
 
     @property
@@ -162,14 +159,14 @@ class Member:
 
     @property
     def member_address(self) -> str:
-        """HOST:PORT for other members: what they take as a seed."""
+        """HOST:PORT for other members, usable as a seed."""
         info = self._node.member.picture.info
         return format_address(info.host, info.port)
 
     def status(self) -> dict[str, object]:
-        """What this member knows of itself and the cluster; the same data as `holdfast status --json`.
+        """State of this member and its view of the cluster; the data of `holdfast status --json`.
 
-        Raises InvariantBroken when an error inside the member has stopped it.
+        Raises InvariantBroken if an error inside the member has stopped it.
         """
         if self._node.broken is not None:
             self._node.check()
@@ -179,25 +176,23 @@ class Member:
 
     @property
     def safe(self) -> bool:
-        """Whether this member sees nothing that a crash could cost: every partition has all its copies, and nothing
-        is moving. Cheap: ask as often as you like.
+        """Whether, as far as this member knows, a crash would lose no data: every partition has all its copies, and
+        none is moving. Cheap.
         """
         return not self.unsafe_reason()
 
     def unsafe_reason(self) -> str:
-        """Why `safe` is False; empty when it is True."""
+        """The reason why `safe` is False, else empty."""
         self._node.driver.enter()
         return self._stopped_reason() or self._node.member.picture.unsafe_reason()
 
     @property
     def cluster_safe(self) -> bool:
-        """Whether all members say so. What the others say is at most as old as three times
-        `cluster.heartbeat_ms`.
-        """
+        """Whether every member reports `safe`. Reports of others are at most three times `cluster.heartbeat_ms` old."""
         return not self.cluster_unsafe_reason()
 
     def cluster_unsafe_reason(self) -> str:
-        """Why `cluster_safe` is False; empty when it is True."""
+        """The reason why `cluster_safe` is False, else empty."""
         self._node.driver.enter()
         return self._stopped_reason() or self._node.member.picture.cluster_unsafe_reason()
 
@@ -206,52 +201,51 @@ class Member:
         return f"this member has stopped: {node.ended_because or 'at once'}" if node.ended.is_set() else ""
 
     async def wait_safe(self, timeout_s: float = 60.0) -> None:
-        """Wait until the whole cluster is safe. Raises TimeoutError, which says why it is not."""
+        """Wait until the cluster is safe. Raises TimeoutError with the reason why it is not."""
         await self._node.control.until(lambda: self.cluster_safe, timeout_s, self.cluster_unsafe_reason)
 
     # -- control
 
     @property
     def cluster_state(self) -> ClusterState:
-        """What the operator allows."""
         return self._node.member.picture.cluster_state
 
     async def change_cluster_state(self, state: ClusterState | str, timeout_s: float = 60.0) -> None:
-        """Put the whole cluster into this state; answers when every member has said that it is in it.
+        """Set the state of the cluster; returns when every member has acknowledged it.
 
-        Raises TimeoutError, after which the order stands: it is carried out as soon as a majority of the members can
-        agree. Raises Refused when it was not taken: this member is in no cluster, or the cluster is being shut down.
+        Raises Refused if the command is rejected: this member is in no cluster, or the cluster is being shut down.
+        Raises TimeoutError if it was accepted but not finished; it takes effect as soon as a majority can agree.
         """
         await self._node.control.change_state(ClusterState(state), timeout_s)
 
     async def shut_down_cluster(self, timeout_s: float = 60.0) -> None:
-        """Make the cluster passive and let every member leave; answers when this one has. What it held is gone then.
+        """Make the cluster passive and let all members leave; returns when this one has. Data in memory is gone then.
 
-        Raises TimeoutError, after which the order stands.
+        Raises TimeoutError if it was accepted but not finished.
         """
         await self._node.control.shut_down_cluster(timeout_s)
 
     @property
     def lite(self) -> bool:
-        """Whether this member owns no partitions by its nature."""
+        """Whether this member holds no partitions."""
         return self._node.member.picture.info.lite
 
     async def promote(self, timeout_s: float = 60.0) -> None:
-        """Let this lite member own partitions. Raises TimeoutError, after which the order stands."""
+        """Make this lite member a data member. Raises TimeoutError if it was accepted but not finished."""
         await self._node.control.promote(timeout_s)
 
     async def demote(self, timeout_s: float = 600.0) -> None:
-        """Make this member a lite one when its partitions are safe elsewhere.
+        """Make this a lite member when its partitions are safe elsewhere.
 
-        Raises Refused when it is the last one with data, and TimeoutError (then it stays a data member).
+        Raises Refused for the last data member, and TimeoutError, after which it stays a data member.
         """
         await self._node.control.demote(timeout_s)
 
     def evict_without_majority(self, *uuids: str) -> None:
-        """Evict these members, which have ended, when the rest is no majority and waits for them.
+        """Evict ended members when the rest is no majority and waits for them.
 
-        Only you can know: were one of them alive and cut off, there would be two clusters, and one would lose what it
-        took. Raises Refused for members that are not in the view, or were heard of not long ago.
+        Only you can know that they have ended. If one is alive and merely cut off, two clusters result, and one of them
+        will lose its writes. Raises Refused for members that are not in the view, or were heard recently.
         """
         self._node.check_here()
         picture = self._node.member.picture
@@ -266,27 +260,26 @@ class Member:
     # -- listeners
 
     def on_migration(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        """Call `heard` with the start, each migration and the end of every rebalance, on any member; in order, each
-        once, and as often as it was registered. Answers the function that ends it, which says whether it has.
+        """Call `heard` with the start, each migration and the end of every rebalance in the cluster, in order and
+        once per registration. Returns the function that unsubscribes, which returns whether it did.
 
-        An error in `heard` goes to the event loop's exception handler. Raises TypeError when it cannot be called.
+        An error in `heard` goes to the event loop's exception handler. Raises TypeError if it is not callable.
         """
         self._node.check_here()
         told = careful(self._node, heard)
         return self._node.on_news(lambda news: told(news) if news.kind is not Kind.LOST else None)
 
     def on_partition_lost(self, heard: Callable[[Loss], None]) -> Callable[[], bool]:
-        """Call `heard` when copies of a partition are gone with their members: how many, and which maps have lost
-        entries. The same rules as for `on_migration`.
+        """Call `heard` when copies of a partition are lost with their members, with the maps that lost entries.
+        Otherwise like `on_migration`.
         """
         self._node.check_here()
         told = careful(self._node, heard)
         return self._node.on_news(lambda news: told(news.loss) if news.loss is not None else None)
 
     def map(self, name: str) -> Map[Any, Any]:
-        """The map of this name; it comes into being with its first entry. For type checkers say what is in it:
-        `flights: Map[str, int] = member.map("flights")`. Raises ConfigError for a name that no map can
-        have, or that is Holdfast's own.
+        """The map of this name; its first entry creates it. Annotate it for type checkers:
+        `flights: Map[str, int] = member.map("flights")`. Raises ConfigError for an invalid or reserved name.
         """
         if not 1 <= len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
             raise ConfigError(
@@ -298,13 +291,11 @@ class Member:
     def transaction(
         self, isolation: Isolation = "repeatable-read", *, timeout_s: float = 0.0, label: str = ""
     ) -> MemberTransaction:
-        """A transaction over maps that say `transactional = true`, to be used with `async with`: what is done in it
-        happens when the block ends, all of it or nothing.
+        """An atomic transaction over maps with `transactional = true`, for `async with`.
 
-        `isolation`: with "read-committed" what is written is locked, and reads see what others have committed; with
-        "repeatable-read" what is read is locked, too; with "serializable" nothing is locked, and the transaction is
-        rolled back if what it has read has changed when it ends. `timeout_s`: it is rolled back after so long; 0:
-        `transactions.timeout_ms`. `label`: shown to operators.
+        `isolation`: "read-committed" locks what is written and reads committed values; "repeatable-read" also locks
+        what is read; "serializable" locks nothing, and rolls back if an entry that was read has changed by the
+        commit. `timeout_s`: rolled back after this time; 0: `transactions.timeout_ms`. `label`: shown to operators.
         """
         return MemberTransaction(self._node, isolation, timeout_s, label, self._serializers)
 
@@ -317,16 +308,15 @@ class Member:
         attempts: int = 10,
         label: str = "",
     ) -> Answer:
-        """Do `work` in a transaction, and again, up to so many times, when that is rolled back: it must do nothing
-        outside of its transaction that must not be done twice. Answers what `work` does. Raises RolledBack after the
-        last attempt, and Unknown at once.
+        """Run `work` in a transaction and return its result; repeat it after a rollback, up to `attempts` times. `work`
+        must have no other effects that may not be repeated. Raises RolledBack after the last attempt, Unknown at once.
         """
         return await transact(
             lambda: self.transaction(isolation, timeout_s=timeout_s, label=label), work, attempts
         )
 
     def service(self, name: str) -> ServiceHandle:
-        """The service of this name, wherever in the cluster its shares are. Raises KeyError if there is none."""
+        """The service of this name. Raises KeyError if there is none."""
         names = [service.name for service in self._inner.services]
         if name not in names:
             raise KeyError(f"no service {name!r} here; there are: {', '.join(names) or 'none'}")
@@ -334,10 +324,9 @@ class Member:
 
 
 class ServiceHandle:
-    """Calls a service: in each call, one share, that of the partition's primary.
+    """Calls a service: each call goes to one share, on the primary of its partition.
 
-    Every call raises `Refused` (or one of its kinds) when it was certainly not applied, and `Unknown` when it
-    may have been.
+    Calls raise `Refused` or a subclass if they were certainly not applied, and `Unknown` if they may have been.
     """
 
     def __init__(self, node: Node, name: str, serializers: Serializers) -> None:
@@ -347,37 +336,37 @@ class ServiceHandle:
 
     @property
     def partitions(self) -> range:
-        """All partitions: there is one share of each."""
+        """All partitions; the service has one share in each."""
         return range(self._node.partition_count)
 
     def partition_of(self, key: object) -> int:
-        """The partition in which an entry with this key would be, of any map. Raises TypeError for what is no key."""
+        """The partition of this key in any map. Raises TypeError for an invalid key."""
         return partition_of(self._serializers.dump(key), 0, self._node.partition_count)
 
     async def call(self, key: object, update: bytes) -> bytes:
-        """Have the share of this key's partition apply an update; answers what it answered.
+        """Apply an update to the share of this key's partition; returns its result.
 
-        It answers when every backup of the service, and the destination of a running migration, has applied it too.
+        Returns when every backup, and the destination of a running migration, has applied it too.
         """
         return await self.call_partition(self.partition_of(key), update)
 
     async def call_partition(self, partition: int, update: bytes) -> bytes:
-        """The same for the share of a partition. Raises ValueError when there is no such partition."""
+        """Like `call`, by partition. Raises ValueError if there is no such partition."""
         return await self._of_share(Op.CALL, partition, update)
 
     async def ask(self, key: object, question: bytes) -> bytes:
-        """Have the share of this key's partition answer a question; it changes nothing."""
+        """Ask the share of this key's partition a question, which changes nothing."""
         return await self.ask_partition(self.partition_of(key), question)
 
     async def ask_partition(self, partition: int, question: bytes) -> bytes:
-        """The same for the share of a partition. Raises ValueError when there is no such partition."""
+        """Like `ask`, by partition. Raises ValueError if there is no such partition."""
         return await self._of_share(Op.ASK, partition, question)
 
     def listen(self, heard: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call `heard` with each update that any share applies, on any member; answers the function that ends it.
+        """Call `heard` with each update that any share in the cluster applies; returns the function that unsubscribes.
 
-        It is the update that was carried out: with `decide`, what that has made of the caller's. Told by the primary,
-        once it has applied it; updates of one partition in their order.
+        With `decide`, it is the update that this has made of the caller's. The primary notifies after applying it,
+        for each partition in order.
         """
         self._node.check_here()
         told = careful(self._node, heard)

@@ -43,15 +43,15 @@ Item_co = TypeVar("Item_co", covariant=True)
 All_co = TypeVar("All_co", covariant=True)
 
 WINDOW_BYTES = 8 << 20
-"""Of what is stored at once, so many bytes are held in stored form at a time."""
+"""Serialized data that a bulk write holds at a time."""
 PAGE_ROWS, PAGE_BYTES = 250, 1 << 20
-"""Of one page of an iteration."""
+"""Maximum page of an iteration."""
 FIRST_ROWS = 8
-"""Of the first page, when nobody knows how large values are."""
+"""Entries of the first page, while the size of values is unknown."""
 
 
 def milliseconds(seconds: float | None) -> int:
-    """Raises ValueError for what is no time to live."""
+    """Raises ValueError for an invalid lifetime."""
     if seconds is None:
         return DEFAULT_TTL
     if not 0 <= seconds <= LIFETIME_MS_MAX / 1000:
@@ -60,8 +60,8 @@ def milliseconds(seconds: float | None) -> int:
 
 
 class Listed(Generic[Item_co, All_co]):
-    """What a map holds, in one of two ways: `await` answers everything at once, `async for` goes through it page by
-    page, in bounded memory. See `Map` for what is promised while others change the map.
+    """The content of a map: `await` returns all of it, `async for` yields it page by page in bounded memory. See `Map`
+    for the guarantees during concurrent changes.
     """
 
     def __init__(
@@ -80,18 +80,16 @@ class Listed(Generic[Item_co, All_co]):
 
 
 class Map(Generic[K, V]):
-    """A named map, partitioned over the cluster. Keys and values are what `holdfast.Serializers` writes and reads.
+    """A named map, partitioned over the cluster. `holdfast.Serializers` converts keys and values.
 
-    Every call raises `Refused` (or one of its kinds) when it was certainly not applied, and `Unknown` when it
-    may have been.
+    Calls raise `Refused` or a subclass if they were certainly not applied, and `Unknown` if they may have been.
 
-    Who iterates (`async for key in map`, and over `keys()`, `values()`, `entries()`) is shown each key that is there
-    all the time, once, with the value that it had at some moment of the iteration; and some of the keys that come or
-    go meanwhile. Never is a key shown twice. Held at a time are the keys of one partition, and one page of values.
+    An iteration (`async for key in map`, or over `keys()`, `values()`, `entries()`) returns every key that exists
+    throughout exactly once, with a value that it had during the iteration, and possibly keys that are added or removed
+    meanwhile. It never repeats a key. In memory are the keys of one partition, and one page of values.
     """
 
     def __init__(self, node: Node, name: str, serializers: Serializers, turns: BulkTurns) -> None:
-        """See `Member.map`."""
         self._node = node
         self.name = name
         self._dump, self._load = serializers.dump, serializers.load
@@ -127,16 +125,13 @@ class Map(Generic[K, V]):
     # -- one entry
 
     async def get(self, key: K) -> V | None:
-        """The value, or None."""
         found: V | None = self._plain(await self._on_key(Op.GET, key))
         return found
 
     async def put(
         self, key: K, value: V, *, ttl_s: float | None = None, max_idle_s: float | None = None
     ) -> V | None:
-        """Store, and answer the old value. `ttl_s` and `max_idle_s` in seconds; None: the map's setting, 0:
-        for ever.
-        """
+        """Store and return the old value. `ttl_s` and `max_idle_s` in seconds; None: the map's setting, 0: no limit."""
         old: V | None = self._plain(
             await self._on_key(Op.PUT, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
         )
@@ -145,42 +140,40 @@ class Map(Generic[K, V]):
     async def set(
         self, key: K, value: V, *, ttl_s: float | None = None, max_idle_s: float | None = None
     ) -> None:
-        """Store."""
         await self._on_key(Op.SET, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
 
     async def put_if_absent(
         self, key: K, value: V, *, ttl_s: float | None = None, max_idle_s: float | None = None
     ) -> V | None:
-        """Store if there is none; answers the value that was there, or None."""
+        """Store if the key is absent; returns the present value, or None."""
         present: V | None = self._plain(
             await self._on_key(Op.PUT_IF_ABSENT, key, given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
         )
         return present
 
     async def replace(self, key: K, value: V) -> V | None:
-        """Store if there is one; answers the old value, or None."""
+        """Store if the key is present; returns the old value, or None."""
         old: V | None = self._plain(await self._on_key(Op.REPLACE, key, given(value)))
         return old
 
     async def replace_if_same(self, key: K, expected: V, value: V) -> bool:
-        """Store if the present value equals `expected`; answers whether it did."""
+        """Store if the present value equals `expected`; returns whether it did."""
         return bool(await self._on_key(Op.REPLACE_IF_SAME, key, given(value), expected=given(expected)))
 
     async def remove(self, key: K) -> V | None:
-        """Take out; answers the old value, or None."""
+        """Remove; returns the old value, or None."""
         old: V | None = self._plain(await self._on_key(Op.REMOVE, key))
         return old
 
     async def remove_if_same(self, key: K, expected: V) -> bool:
-        """Take out if the present value equals `expected`; answers whether it did."""
+        """Remove if the present value equals `expected`; returns whether it did."""
         return bool(await self._on_key(Op.REMOVE_IF_SAME, key, expected=given(expected)))
 
     async def delete(self, key: K) -> bool:
-        """Take out; answers whether there was one."""
+        """Remove; returns whether the key was present."""
         return bool(await self._on_key(Op.DELETE, key))
 
     async def contains_key(self, key: K) -> bool:
-        """Whether there is an entry."""
         return bool(await self._on_key(Op.CONTAINS_KEY, key))
 
     async def contains_value(self, value: V) -> bool:
@@ -188,14 +181,14 @@ class Map(Generic[K, V]):
         return bool(await self._on_all(Op.CONTAINS_VALUE, given(value)))
 
     async def set_ttl(self, key: K, ttl_s: float) -> bool:
-        """Give the entry a new time to live, counted from now; 0: for ever. Answers whether there was one."""
+        """Set a time to live, counted from now; 0: no limit. Returns whether the key was present."""
         return bool(await self._on_key(Op.SET_TTL, key, ttl_s=ttl_s))
 
     async def evict(self, key: K) -> bool:
-        """Take out, as an eviction to listeners; answers whether there was one."""
+        """Remove, reported to listeners as an eviction; returns whether the key was present."""
         return bool(await self._on_key(Op.EVICT, key))
 
-    # -- some entries: in slices, between which the loop has its turn
+    # -- many entries, in slices between which the event loop runs
 
     async def put_all(
         self,
@@ -204,8 +197,8 @@ class Map(Generic[K, V]):
         ttl_s: float | None = None,
         max_idle_s: float | None = None,
     ) -> None:
-        """Store many; not atomic: each entry by itself. Of any number: an iterable is not read faster than it is
-        stored. Whatever is iterated over must not change meanwhile; a key should come once.
+        """Store many entries; not atomic. Iterables are consumed as fast as they are stored, so any number is possible.
+        Do not change them meanwhile; keys should be unique.
 
         Raises Refused if none was stored, Unknown if some may have been.
         """
@@ -230,7 +223,9 @@ class Map(Generic[K, V]):
             raise_worst(told)
 
     async def get_all(self, keys: Iterable[K]) -> dict[K, V]:
-        """The present ones of these keys with their values. Raises TypeError when a key is a list or a dictionary."""
+        """Those of these keys that are present, with values. Raises TypeError for keys that are lists or
+        dictionaries.
+        """
         found: dict[K, V] = {}
         written = ((self._dump(key),) for key in keys)
 
@@ -252,7 +247,7 @@ class Map(Generic[K, V]):
         return found
 
     async def remove_all(self, keys: Iterable[K]) -> int:
-        """Take out these keys, each by itself; answers how many there were. Raises Refused if none was taken out,
+        """Remove these keys, each separately; returns how many were present. Raises Refused if none was removed,
         Unknown if some may have been.
         """
         removed = 0
@@ -278,7 +273,7 @@ class Map(Generic[K, V]):
         written: Iterator[tuple[bytes, ...]],
         do: Callable[[int, list[bytes]], Coroutine[None, None, None]],
     ) -> None:
-        """A question; raises the first error."""
+        """Send a read in pieces; raises the first error."""
         more = True
         while more:
             pieces, more = await self._pieces(written)
@@ -287,9 +282,7 @@ class Map(Generic[K, V]):
     async def _pieces(
         self, written: Iterator[tuple[bytes, ...]]
     ) -> tuple[list[tuple[int, list[bytes]]], bool]:
-        """Entries, or keys alone, by partition, in pieces of which each is one request; and whether there may be more
-        than have room in memory at once.
-        """
+        """Entries (or keys) grouped by partition into requests, and whether the window is full and more may follow."""
         parts: dict[int, tuple[list[bytes], int]] = {}
         pieces: list[tuple[int, list[bytes]]] = []
         count = self._node.partition_count
@@ -318,7 +311,7 @@ class Map(Generic[K, V]):
         return pieces, more
 
     async def _loaded(self, answer: Value, step: int) -> AsyncIterator[list[Any]]:
-        """The values in an answer, in slices; `step`: how many of them belong together."""
+        """Deserialize a response in slices; `step`: values per entry."""
         stored = [one for one in answer if isinstance(one, bytes)] if isinstance(answer, list) else []
         assert len(stored) % step == 0, "an answer lists whole entries"
         begin = cost = 0
@@ -332,22 +325,18 @@ class Map(Generic[K, V]):
     # -- all entries
 
     async def size(self) -> int:
-        """How many entries there are, over all partitions; not a snapshot."""
+        """The number of entries; not a snapshot."""
         answer = await self._on_all(Op.SIZE)
         return answer if isinstance(answer, int) else 0
 
     async def is_empty(self) -> bool:
-        """Whether there is no entry."""
         return bool(await self._on_all(Op.IS_EMPTY))
 
     async def clear(self) -> None:
-        """Take out every entry."""
         await self._on_all(Op.CLEAR)
 
     def keys(self) -> Listed[K, list[K]]:
-        """All keys: `await` it for a list, or iterate. Raises TooLarge when a list would have more bytes than
-        `limits.answer_bytes`.
-        """
+        """All keys: `await` for a list, or iterate. Raises TooLarge if a list would exceed `limits.answer_bytes`."""
 
         async def everything() -> list[K]:
             found: list[K] = []
@@ -357,7 +346,7 @@ class Map(Generic[K, V]):
         return Listed(everything, self.__aiter__)
 
     def values(self) -> Listed[V, list[V]]:
-        """All values: the same holds."""
+        """All values, like `keys`."""
 
         async def everything() -> list[V]:
             found: list[V] = []
@@ -372,8 +361,8 @@ class Map(Generic[K, V]):
         return Listed(everything, one_by_one)
 
     def entries(self) -> Listed[tuple[K, V], dict[K, V]]:
-        """All entries, as a dictionary or one by one: the same holds. Raises TypeError when a key is a list or a
-        dictionary.
+        """All entries, as a dictionary or one by one, like `keys`. Raises TypeError for keys that are lists or
+        dictionaries.
         """
 
         async def everything() -> dict[K, V]:
@@ -391,7 +380,6 @@ class Map(Generic[K, V]):
         return Listed(everything, one_by_one)
 
     async def __aiter__(self) -> AsyncIterator[K]:
-        """All keys, page by page."""
         for partition in range(self._node.partition_count):
             async for page in self._loaded(await self._of_partition(Op.KEYS, partition), 1):
                 for key in page:
@@ -402,7 +390,7 @@ class Map(Generic[K, V]):
         return await ask(self._node, Request(op, self.name, [partition]))
 
     async def _list(self, op: Op, step: int, take_in: Callable[[list[Any]], None]) -> None:
-        """Everything at once. Raises TooLarge."""
+        """Collect everything. Raises TooLarge."""
         limit, size = self._node.settings.limits.answer_bytes, 0
 
         async def share(partition: int) -> None:
@@ -417,7 +405,7 @@ class Map(Generic[K, V]):
         raise_first(await work_off(share(partition) for partition in range(self._node.partition_count)))
 
     async def _pages(self) -> AsyncIterator[list[Any]]:
-        """Keys and values by turns, of one page after another."""
+        """Pages of alternating keys and values. Their size adapts to the size of values."""
         rows = FIRST_ROWS
         for partition in range(self._node.partition_count):
             answer = await self._of_partition(Op.KEYS, partition)
@@ -448,8 +436,8 @@ class Map(Generic[K, V]):
         key: K | None = None,
         include_value: bool = True,
     ) -> Callable[[], None]:
-        """Call `heard` after each change on any member, of one key in their order; answers the function that ends it.
-        `key`: of this one alone. An error in `heard` goes to the event loop's exception handler.
+        """Call `heard` after each change on any member, in order for each key; returns the function that unsubscribes.
+        `key`: only changes of this key. An error in `heard` goes to the event loop's exception handler.
         """
         self._node.check_here()
         raw = None if key is None else self._dump(key)
@@ -478,14 +466,14 @@ class Map(Generic[K, V]):
 
 
 def raise_first(told: Iterable[RequestError | None]) -> None:
-    """Of a question that was several requests: raises the error of one that has no answer."""
+    """Raise the first error of a read that was several requests."""
     for error in told:
         if error is not None:
             raise error
 
 
 def given(value: V) -> V:
-    """Raises TypeError for None, which is no value of an entry."""
+    """Raises TypeError for None, which is not a valid value."""
     if value is None:
         raise TypeError("None cannot be a value of a map; remove the entry instead")
     return value

@@ -32,15 +32,15 @@ from holdfast.serialization import Serializers
 Answer = TypeVar("Answer")
 Isolation = Literal["read-committed", "repeatable-read", "serializable"]
 PAUSE_S = 0.01
-"""Between two tries, at the first; then twice as long each time."""
+"""Delay before the first repetition; doubled each time."""
 PAUSE_MAX_S = 1.0
 
 
 class MemberTransaction:
     """One transaction. Leaving the `async with` block commits it; an error in the block rolls it back.
 
-    Committing raises RolledBack when nothing of it was done, and Unknown when nobody can say yet: then all of it has
-    been done, or will be, or nothing.
+    The commit raises RolledBack if nothing was applied, and Unknown if the outcome is not known: all of it has been or
+    will be applied, or nothing.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MemberTransaction:
 
     @property
     def id(self) -> str:
-        """As `holdfast transactions list` shows it; empty before it has begun."""
+        """The id shown by `holdfast transactions list`; empty before the begin."""
         return self._id.hex()
 
     async def __aenter__(self) -> Self:
@@ -78,15 +78,15 @@ class MemberTransaction:
         if error is None:
             await self._order(CommitTransaction(self._id))
         else:
-            # Whatever comes of that: the error in the block is what the caller is to hear.
+            # Ignore the result: the caller must get the error of the block.
             await _ask(self._node, RollBackTransaction(self._id))
 
     def map(self, name: str) -> TransactionalMap:
-        """A map as this transaction sees it: what others have committed, and over it what it has done itself."""
+        """The map as this transaction sees it: committed values, and its own changes."""
         return TransactionalMap(self, name)
 
     async def operate(self, request: Request, *, for_update: bool = False) -> Value:
-        """Do something to an entry. Raises RolledBack when that cannot be: then all of it is rolled back."""
+        """Raises RolledBack if the operation fails; the whole transaction is rolled back then."""
         if not self._id:
             raise Refused("the transaction has not begun: use it in `async with`")
         return await self._order(OperateIn(self._id, request, for_update))
@@ -118,7 +118,7 @@ async def _ask(node: Node, order: TransactionOrder) -> TransactionAnswer:
 
 
 class TransactionalMap:
-    """A map as one transaction sees it. Keys and values are those of `holdfast.Map`."""
+    """A map in one transaction, with the keys and values of `holdfast.Map`."""
 
     def __init__(self, transaction: MemberTransaction, name: str) -> None:
         self._transaction = transaction
@@ -137,57 +137,54 @@ class TransactionalMap:
         return self._load(value) if isinstance(value, bytes) else None
 
     async def get(self, key: object) -> Any:
-        """The value, or None."""
         return self._plain(await self._on_key(Op.GET, key))
 
     async def get_for_update(self, key: object) -> Any:
-        """The same, and lock the entry, so that nobody changes it until this transaction is over."""
+        """The value or None; locks the entry until this transaction ends."""
         return self._plain(await self._on_key(Op.GET, key, for_update=True))
 
     async def contains_key(self, key: object) -> bool:
-        """Whether there is an entry."""
         return bool(await self._on_key(Op.CONTAINS_KEY, key))
 
     async def put(self, key: object, value: object) -> Any:
-        """Store, and answer the old value."""
+        """Store and return the old value."""
         return self._plain(await self._on_key(Op.PUT, key, given(value)))
 
     async def set(self, key: object, value: object) -> None:
-        """Store."""
         await self._on_key(Op.SET, key, given(value))
 
     async def put_if_absent(self, key: object, value: object) -> Any:
-        """Store if there is none; answers the value that was there, or None."""
+        """Store if the key is absent; returns the present value, or None."""
         return self._plain(await self._on_key(Op.PUT_IF_ABSENT, key, given(value)))
 
     async def replace(self, key: object, value: object) -> Any:
-        """Store if there is one; answers the old value, or None."""
+        """Store if the key is present; returns the old value, or None."""
         return self._plain(await self._on_key(Op.REPLACE, key, given(value)))
 
     async def replace_if_same(self, key: object, expected: object, value: object) -> bool:
-        """Store if the present value equals `expected`; answers whether it did."""
+        """Store if the present value equals `expected`; returns whether it did."""
         return bool(await self._on_key(Op.REPLACE_IF_SAME, key, given(value), expected=given(expected)))
 
     async def remove(self, key: object) -> Any:
-        """Take out; answers the old value, or None."""
+        """Remove; returns the old value, or None."""
         return self._plain(await self._on_key(Op.REMOVE, key))
 
     async def delete(self, key: object) -> bool:
-        """Take out; answers whether there was one."""
+        """Remove; returns whether the key was present."""
         return bool(await self._on_key(Op.DELETE, key))
 
     async def size(self) -> int:
-        """How many entries there are: of others' what is committed as it is counted, not as of one moment."""
+        """The number of entries, own changes included. Others' commits may be counted in part: it is no snapshot."""
         answer = await self._transaction.operate(Request(Op.SIZE, self.name, [0]))
         return answer if isinstance(answer, int) else 0
 
     async def keys(self) -> list[Any]:
-        """All keys: the same holds."""
+        """All keys; no snapshot either."""
         answer = await self._transaction.operate(Request(Op.KEYS, self.name, [0]))
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
     async def values(self) -> list[Any]:
-        """All values: the same holds."""
+        """All values; no snapshot either."""
         answer = await self._transaction.operate(Request(Op.VALUES, self.name, [0]))
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
@@ -197,7 +194,7 @@ async def transact(
     work: Callable[[MemberTransaction], Awaitable[Answer]],
     attempts: int,
 ) -> Answer:
-    """Do `work` in a transaction, and again in another one when that was rolled back."""
+    """Run `work` in a transaction, and again in a new one after a rollback."""
     if attempts < 1:
         raise ValueError("it is tried once at least")
     pause_s = PAUSE_S
@@ -208,7 +205,7 @@ async def transact(
         except RolledBack:
             if attempt + 1 == attempts:
                 raise
-            # Those who have stood in each other's way come back at different times.
+            # A random delay, so that conflicting transactions do not collide again.
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311
             pause_s = min(PAUSE_MAX_S, pause_s * 2)
     raise AssertionError("the last attempt answers or raises")

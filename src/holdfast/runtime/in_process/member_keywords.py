@@ -1,4 +1,4 @@
-"""What `holdfast.Member` is told, as settings: keywords for those that most members have, dotted names for all."""
+"""Settings of `holdfast.Member`: keywords for the sections `cluster` and `member`, dotted names for all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast.config import ClusterSettings, Settings, load
 from holdfast.errors import ConfigError
 
 ORIGIN = "holdfast.Member"
-"""Whom messages blame for what it was given."""
+"""Origin of these settings in error messages."""
 
 
 class MemberKeywords(TypedDict, total=False):
-    """The settings of the sections `cluster` and `member`, by their names; `cluster_name` is `cluster.name`."""
+    """Settings of the sections `cluster` and `member` by name; `cluster_name` is `cluster.name`."""
 
     cluster_name: str
     seeds: list[str]
@@ -43,7 +43,7 @@ class MemberKeywords(TypedDict, total=False):
 
 
 def settings_of(settings: Settings | Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
-    """Settings as they are given; or the environment, over it dotted names, over these keywords. Raises ConfigError."""
+    """Loaded settings unchanged; otherwise environment, dotted names and keywords. Raises ConfigError."""
     known = list(MemberKeywords.__annotations__)
     for key in keywords:
         if key not in known:

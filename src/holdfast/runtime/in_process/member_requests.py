@@ -1,4 +1,4 @@
-"""Requests of the in-process API: asked until their outcome is known, and told to the program in its words."""
+"""Requests of the in-process API, retried while their outcome is unknown, with errors as exceptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.runtime.node import Node
 Heard = TypeVar("Heard")
 
 RETRY_S = 0.05
-"""Between two tries of a request whose outcome is unknown."""
+"""Delay before a request with unknown outcome is repeated."""
 
 REFUSALS: dict[Status, type[RequestError]] = {
     Status.UNKNOWN: Unknown,
@@ -46,9 +46,9 @@ REFUSALS: dict[Status, type[RequestError]] = {
 
 
 async def ask(node: Node, request: Request) -> Value:
-    """Carry a request out. Raises what its refusal stands for (REFUSALS).
+    """Execute a request; raises the exception for its status (REFUSALS).
 
-    What changes something carries an id, and is sent again when its outcome is unknown, until the call timeout.
+    Writes have an id, and are repeated while their outcome is unknown, up to the call timeout.
     """
     settings = node.settings
     repeats = settings.replication.unknown_writes == "retry" and settings.replication.request_ids > 0
@@ -64,7 +64,9 @@ async def ask(node: Node, request: Request) -> Value:
 
 
 async def _ask_again(node: Node, request: Request, timeout_s: float) -> Outcome:
-    """Ask until it is known what became of the request. A refusal after an unknown outcome leaves that unknown."""
+    """Repeat until the outcome is known. A rejection after an unknown outcome does not settle it: the first attempt may
+    have been applied.
+    """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     doubt = ""
@@ -101,7 +103,7 @@ async def _ask_once(node: Node, request: Request) -> Outcome:
 
 
 def careful(node: Node, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:
-    """The program's own function, so that an error in it is told to the program, and does not stop the member."""
+    """Wrap a listener of the program: its errors go to the loop's exception handler and do not stop the member."""
     if not callable(heard):
         raise TypeError(f"a listener must be callable, not {heard!r}")
 

@@ -1,4 +1,4 @@
-"""Where do names lead? Asked anew each time: of the system, or of name servers, and SRV records through dnspython."""
+"""DNS lookups of seeds: by the system, or by given name servers and for SRV records by dnspython. Nothing is cached."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
 
 PLACES_MAX = 64
-"""Addresses behind one name that are used."""
+"""Addresses per name that are used."""
 PATIENCE_S = 5.0
-"""How long a name server may take."""
+"""Timeout of one lookup."""
 NO_SUCH = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 
 class NoSuchName(Exception):
-    """The DNS says that there is no such name, or no address of it."""
+    """The DNS has no such name, or no address for it."""
 
 
 class NameUnanswered(Exception):
-    """Nobody can say now where the name leads."""
+    """The lookup failed; the name may exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address behind a name, and the name that a certificate there must have."""
+    """An address behind a name, with the name to expect in its certificate."""
 
     address: Address
     name: str
 
 
 def is_name(address: Address) -> bool:
-    """Whether its host is a name, and no address."""
     try:
         ipaddress.ip_address(address.host)
     except ValueError:
@@ -50,15 +49,13 @@ def is_name(address: Address) -> bool:
 
 
 def shown(address: Address) -> str:
-    """As somebody has written it."""
+    """In the form of the settings."""
     return address.host if address.host.startswith(SRV) else str(address)
 
 
 class Names:
-    """Asks where names lead."""
-
     def __init__(self, seeds: Sequence[Address], servers: Sequence[tuple[str, int]]) -> None:
-        """`servers`: who is asked; empty: the system. Raises ConfigError when that needs what is not installed."""
+        """`servers`: name servers; empty: the system's. Raises ConfigError if dnspython is needed and missing."""
         self._resolver: Resolver | None = None
         self._searches = not servers
         if not servers and not any(seed.host.startswith(SRV) for seed in seeds):
@@ -77,7 +74,7 @@ class Names:
             self._resolver.nameservers = [dns.nameserver.Do53Nameserver(host, port) for host, port in servers]
 
     async def places(self, address: Address) -> list[Place]:
-        """What is behind a name, or behind an SRV record. Raises NoSuchName, NameUnanswered."""
+        """Addresses behind a name or an SRV record. Raises NoSuchName, NameUnanswered."""
         if address.host.startswith(SRV):
             targets = await self._targets(address.host.removeprefix(SRV))
         else:
@@ -125,7 +122,7 @@ class Names:
 
 @contextlib.asynccontextmanager
 async def _told(name: str) -> AsyncIterator[None]:
-    """Raises in our words what dnspython does in its own."""
+    """Convert errors of dnspython."""
     import dns.exception
     import dns.resolver
 

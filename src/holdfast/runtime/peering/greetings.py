@@ -1,17 +1,17 @@
-"""How two members prove to each other that they know the secret of their cluster, before anything else is said.
+"""Mutual authentication of two members by the shared secret of their cluster, before any other message.
 
-Who is connected to opens with the versions of the member protocol that it speaks, its UUID and a nonce. Who has
-connected greets: who it is, where it is reached, what it speaks, a nonce of its own, and a proof for each secret that
-it knows. Who is connected to looks whether one of these is made with a secret that it knows too, and welcomes with a
-proof made with that same one. A proof is an HMAC-SHA-256 over all of it: the version of this greeting, what both speak,
-both nonces, both UUIDs, the address, and what is unique to the TLS channel where there is one; so a greeting that is
-passed on proves nothing, and nobody between the two makes them speak an older version. The two sides sign different
-words: none can be answered with its own.
+Example: b connects to a.
 
-Both know then what the other speaks, and go on with the highest version that both do (`core.model.protocols`). If there
-is none, both say so.
+1. a sends its *opening*: versions of the member protocol, its UUID, a nonce.
+2. b sends its *greeting*: UUID, address, versions, a nonce, and one proof for each secret that it knows.
+3. a looks for a proof by a secret that it knows too, and sends its *welcome*: a proof by the same secret.
 
-A secret is rolled by knowing two for a while: `security.second_member_secret`.
+A proof is an HMAC-SHA-256 over everything said: opening, versions, nonces, UUIDs, address, and the binding to the TLS
+channel, if there is one. So a greeting that is replayed or forwarded is worthless, and an attacker in between cannot
+lower the version. Each side signs its own role, so a proof cannot be reflected to its sender. Both continue with the
+highest common version (`core.model.protocols`), or end with an error if there is none.
+
+To change the secret, members accept two for a while: `security.second_member_secret`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.wire import doors
 
 OF_THIS_BUILD: Final = Speaks(build=__version__)
 MAGIC = doors.MEMBER
-"""Also the version of the greeting."""
+"""Contains the version of the greeting."""
 UUID_BYTES = 36
 NONCE_BYTES = 32
 BUILD_BYTES = 24
@@ -47,22 +47,21 @@ CONNECTS, IS_CONNECTED_TO = b"connects", b"is connected to"
 
 
 class Greeting(msgspec.Struct, frozen=True, array_like=True):
-    """Who connects, where it can be reached, and the proofs."""
+    """The second message."""
 
     uuid: str
     host: str
     port: int
     nonce: bytes
     proofs: list[bytes]
-    """One for each secret that it knows, the one that it is to keep first."""
+    """One proof per known secret, the preferred one first."""
     lowest: int = LOWEST
-    """The versions of the member protocol that it speaks."""
+    """Range of versions of the member protocol."""
     highest: int = LOWEST
     build: str = ""
 
     @property
     def speaks(self) -> Speaks:
-        """What it says that it speaks."""
         return Speaks(self.lowest, self.highest, self.build)
 
 
@@ -70,35 +69,34 @@ _greetings = msgspec.msgpack.Decoder(Greeting)
 
 
 def secrets_of(security: SecuritySettings) -> tuple[str, ...]:
-    """Those that prove a member, the one to be kept first; at most two."""
+    """Secrets that authenticate members, the preferred one first; at most two."""
     return tuple(
         dict.fromkeys((security.member_secret, security.second_member_secret or security.member_secret))
     )
 
 
 def opening_of(uuid: str, nonce: bytes, speaks: Speaks = OF_THIS_BUILD) -> bytes:
-    """What the member `uuid` says first to whoever connects."""
     said = _SPEAKS.pack(speaks.lowest, speaks.highest, speaks.build.encode()[:BUILD_BYTES])
     return MAGIC + said + uuid.encode()[:UUID_BYTES].ljust(UUID_BYTES, b"\0") + nonce
 
 
 def spoken_there(opening: bytes) -> Speaks:
-    """What the one who has said this speaks."""
+    """Versions in an opening."""
     lowest, highest, build = _SPEAKS.unpack_from(opening, len(MAGIC))
     return Speaks(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
 
 
 def opened_by(opening: bytes) -> str:
-    """Who says that it has opened so; nothing is proved by it."""
+    """The claimed UUID in an opening; nothing proves it."""
     at = len(MAGIC) + _SPEAKS.size
     return opening[at : at + UUID_BYTES].rstrip(b"\0").decode(errors="replace")
 
 
 def channel_of(tls: ssl.SSLObject | None) -> bytes:
-    """What both ends of this TLS connection know, and no other connection has; empty without TLS.
+    """The channel binding of this TLS connection; empty without TLS.
 
-    It is the client's `Finished`, which OpenSSL tells for every version of TLS: an HMAC over the whole handshake, with
-    both certificates.
+    It is the client's `Finished` message, which OpenSSL exposes for every version of TLS: an HMAC over the whole
+    handshake with both certificates, known to both ends and different for each connection.
     """
     if tls is None:
         return b""
@@ -116,8 +114,8 @@ def proof_of(
     channel: bytes = b"",
     speaks: Speaks = OF_THIS_BUILD,
 ) -> bytes:
-    """That whoever has this `role` knows the secret. `who`: the UUID, host and port of whoever connects, and `speaks`
-    what it speaks.
+    """A proof that the sender, in this `role`, knows the secret. `who`: UUID, host and port of the connecting member;
+    `speaks`: its versions.
     """
     said = msgspec.msgpack.encode([role, opening, *who, nonce, channel, *speaks])
     return hmac.new(secret.encode(), said, "sha256").digest()
@@ -130,27 +128,25 @@ def greeting_of(
     channel: bytes = b"",
     speaks: Speaks = OF_THIS_BUILD,
 ) -> Greeting:
-    """What whoever connects answers to the opening."""
     nonce = os.urandom(NONCE_BYTES)
     proofs = [proof_of(secret, CONNECTS, opening, who, nonce, channel, speaks) for secret in secrets]
     return Greeting(*who, nonce, proofs, *speaks)
 
 
 def framed(greeting: Greeting) -> bytes:
-    """The greeting as it is sent."""
     body = msgspec.msgpack.encode(greeting)
     return len(body).to_bytes(4, "little") + body
 
 
 def read_greeting(body: bytes | memoryview) -> Greeting:
-    """Raises msgspec.DecodeError for what is none."""
+    """Raises msgspec.DecodeError for other bytes."""
     return _greetings.decode(body)
 
 
 def shown_secrets(
     secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
 ) -> list[bool]:
-    """Which of these secrets the one who greets has proved to know."""
+    """For each secret, whether the greeting proves it."""
     who = (greeting.uuid, greeting.host, greeting.port)
     shown = []
     for secret in secrets:
@@ -160,7 +156,7 @@ def shown_secrets(
 
 
 def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes = b"") -> bytes:
-    """What the one who is connected to answers, when it is let in."""
+    """The third message."""
     who = (greeting.uuid, greeting.host, greeting.port)
     return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, greeting.nonce, channel, greeting.speaks)
 
@@ -168,7 +164,7 @@ def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes =
 def is_welcome(
     said: bytes, secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
 ) -> bool:
-    """Whether it was said by somebody who knows one of the secrets."""
+    """Whether this welcome proves one of the secrets."""
     return any(
         hmac.compare_digest(said, welcome_of(secret, opening, greeting, channel)) for secret in secrets
     )

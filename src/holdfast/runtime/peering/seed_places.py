@@ -1,7 +1,8 @@
-"""Seeds that are names: all members behind one are asked, and it is found out anew with each question who that is.
+"""Seeds that are DNS names: every member behind a name is contacted, and the name is resolved again each time.
 
-A name counts as a seed at which nobody listens only when that is known: each of its addresses refuses, or the DNS has
-had none for it for a while. A DNS that does not answer says nothing.
+A named seed counts as absent only on evidence: each of its addresses refuses connections, or the DNS has had no
+address for a while. A DNS that does not answer is no evidence. Otherwise a member could form a second cluster because
+of a short failure of the DNS.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from holdfast.core.model.ids import Address, MemberId
 from holdfast.runtime.peering.dns_names import Names, NameUnanswered, NoSuchName, Place, is_name
 
 GONE_S = 10.0
-"""A name without an address counts as absent after this time: the DNS remembers for a while that there was none."""
+"""A name without an address counts as absent after this time, because the DNS caches negative answers."""
 NOBODY = MemberId("")
-"""Nothing listens there."""
+"""The address refuses connections."""
 
 
 class SeedAsker(Protocol):
-    """The network, as far as seeds need it."""
+    """The network, as seeds need it."""
 
     def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
-        """Send it to whoever is there. Answers who that is, if there is a connection already."""
+        """Send a frame to an address. Returns the member there if it is connected already."""
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """Each address of the seed was tried: these members are there."""
+        """All addresses of the seed are known by now; these members are there."""
 
     def found_absent(self, seed: Address) -> None:
-        """The DNS has nothing under this name."""
+        """The name has no address."""
 
     def trouble(self, address: Address, why: str) -> None:
-        """Why nobody can be asked there."""
+        """The address cannot be contacted."""
 
     def no_trouble(self, address: Address) -> None:
-        """Somebody can be asked there again."""
+        """The address can be contacted again."""
 
 
 class SeedPlaces:
-    """Where the seeds of one member are that are names."""
+    """The named seeds of one member, with their addresses."""
 
     def __init__(
         self,
@@ -57,20 +58,18 @@ class SeedPlaces:
         self._clock = clock
         self._seeds = frozenset(seed for seed in seeds if is_name(seed))
         self._places: dict[Address, list[Place]] = {}
-        """Those of each seed, as far as was found out last."""
+        """Addresses of each seed, by the latest lookup."""
         self._there: dict[Address, MemberId] = {}
-        """Who is at which of these; `NOBODY`: it refuses connections."""
+        """The member at each address, or `NOBODY`."""
         self._asking: dict[Address, asyncio.Task[None]] = {}
         self._nameless_since_s: dict[Address, float] = {}
 
     def has(self, address: Address) -> bool:
-        """Whether this is a seed that is a name."""
+        """Whether this is a named seed."""
         return address in self._seeds
 
     def ask(self, seed: Address, frame: bytes) -> None:
-        """Send this to everybody behind the seed. While it is still asked where that is, it is left out: whoever looks
-        for its cluster asks again.
-        """
+        """Send this to all members behind the seed. Skipped during a lookup; a joining member asks repeatedly."""
         if seed not in self._asking:
             task = asyncio.get_running_loop().create_task(self._ask(seed, frame))
             self._asking[seed] = task
@@ -96,7 +95,7 @@ class SeedPlaces:
         self._there = {where: who for where, who in self._there.items() if where in wanted}
         for place in places:
             if self._there.get(place.address) != self._me:
-                # It may have been connected to before it was found to be behind this name.
+                # The connection may be older than the lookup that found this address.
                 there = self._asker.ask_place(place, frame)
                 if there is not None:
                     self._there[place.address] = there
@@ -107,11 +106,10 @@ class SeedPlaces:
         self._know(address, MemberId(member))
 
     def refuses(self, address: Address) -> None:
-        """Nothing listens there."""
         self._know(address, NOBODY)
 
     def unknown(self, address: Address) -> None:
-        """A connection to it has broken."""
+        """The connection to this address has broken."""
         self._there.pop(address, None)
 
     def _know(self, address: Address, member: MemberId) -> None:
@@ -120,7 +118,7 @@ class SeedPlaces:
             self._tell([address])
 
     def _tell(self, changed: Iterable[Address]) -> None:
-        """Of each seed that one of these addresses belongs to who is behind it, as soon as that is known of all."""
+        """Report the members behind each seed with one of these addresses, if all its addresses are known."""
         addresses = set(changed)
         for seed, places in self._places.items():
             here = [place.address for place in places]
@@ -129,7 +127,7 @@ class SeedPlaces:
                 self._asker.found_behind(seed, tuple(sorted(found)))
 
     def addresses(self, seed: Address) -> set[Address]:
-        """Where others are behind this seed, as was found out last; a seed that is an address is there itself."""
+        """Addresses of other members behind this seed, by the latest lookup; a numeric seed is its own address."""
         if seed not in self._seeds:
             return {seed}
         places = self._places.get(seed, [])
@@ -137,6 +135,5 @@ class SeedPlaces:
         return found or {seed}
 
     def stop(self) -> None:
-        """Ask nobody any more."""
         for task in list(self._asking.values()):
             task.cancel()
